@@ -1,7 +1,8 @@
 """Cells: parts of an experiment, each computed once and stored, so that a stop costs one cell.
 
 ``<directory>/cells/<name>.json`` holds a result, its settings, and a checksum of both. A damaged
-result, or one with other settings, is computed again.
+result, or one with other settings, is computed again. A setting that did not exist when a result
+was stored does not count: settings are introduced with a default that changes no run.
 """
 
 import hashlib
@@ -47,6 +48,7 @@ def run(
     directory: Path,
     *,
     done: Callable[[Cell, Origin], None] = lambda cell, origin: None,
+    others: Sequence[Path] = (),
 ) -> dict[str, JSON]:
     """Results by cell name; stored results are reused.
 
@@ -54,6 +56,7 @@ def run(
         cells: The cells, in order of computation.
         directory: Directory of the results.
         done: Called with each cell when its result is available.
+        others: Directories of other scales, whose results of equal cells are reused too.
     """
     kept = directory / "cells"
     kept.mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,12 @@ def run(
         path = kept / f"{cell.name}.json"
         content, origin = _read(path, cell.settings)
         if content is None:
-            content = cell.compute()
+            elsewhere = (_read(other / "cells" / path.name, cell.settings) for other in others)
+            content = next((found for found, _ in elsewhere if found is not None), None)
+            if content is None:
+                content = cell.compute()
+            else:
+                origin = Origin.KEPT
             _write(path, cell.settings, content)
         results[cell.name] = content
         done(cell, origin)
@@ -78,10 +86,17 @@ def _read(path: Path, settings: JSON) -> tuple[JSON | None, Origin]:
         return None, Origin.COMPUTED
     except (ValueError, KeyError, TypeError):
         return None, Origin.DAMAGED
-    if stored["settings"] != json.loads(json.dumps(settings)):
+    if not _unchanged(stored["settings"], json.loads(json.dumps(settings))):
         return None, Origin.CHANGED
     result: JSON = stored["result"]
     return result, Origin.KEPT
+
+
+def _unchanged(stored: JSON, now: JSON) -> bool:
+    """True if every stored setting has the same value now."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        return all(key in now and _unchanged(value, now[key]) for key, value in stored.items())
+    return bool(stored == now)
 
 
 def _write(path: Path, settings: JSON, result: JSON) -> None:

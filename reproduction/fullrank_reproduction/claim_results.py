@@ -1,10 +1,14 @@
-"""Results of testing the claims of a paper, each with its reason."""
+"""Results of testing the claims of a paper, each with its reason and the strength of the test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from fullrank_reproduction.narrow import item
+
+LEAST_SEEDS = 3
+"""Seeds that a claim on something stochastic needs to be held without an interval."""
 
 
 class Held(StrEnum):
@@ -12,7 +16,45 @@ class Held(StrEnum):
 
     HELD = "held"
     NOT_HELD = "not held"
+    UNDECIDED = "undecided"
+    """Nothing speaks against it, but the test was too weak to tell."""
+    INPUT = "an input"
+    """The test assumes it and cannot fail."""
     NOT_TESTABLE = "not testable"
+
+
+class Whose(StrEnum):
+    """Origin of a claim."""
+
+    PAPER = "the paper's"
+    OURS = "ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """The kind of a test, and the best outcome that it allows."""
+
+    said: str
+    best: Held = Held.HELD
+
+
+EXACT: Final = Strength("exact")
+"""Equality of bits, a closed form, or an enumeration of all cases."""
+PRINTED: Final = Strength("judged on the paper's own numbers")
+CIRCULAR: Final = Strength("circular", Held.INPUT)
+"""The claim is an input of the numbers that it is judged by."""
+
+
+def measured(seeds: int, *, interval: bool = False) -> Strength:
+    """Strength of a measurement of something stochastic; ``interval``: an interval backs it."""
+    said = f"measured, {seeds} seed{'s' * (seeds != 1)}{', 95 % interval' * interval}"
+    enough = interval or seeds >= LEAST_SEEDS
+    return Strength(said, Held.HELD if enough else Held.UNDECIDED)
+
+
+def simulated(assuming: str) -> Strength:
+    """Strength of a result in virtual time, with the assumption that it rests on."""
+    return Strength(f"simulated, assuming {assuming}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,19 +64,49 @@ class ClaimResult:
     claim: str
     held: Held
     reason: str
+    strength: Strength
+    whose: Whose = Whose.PAPER
 
 
-def judge(claim: str, against: Sequence[str], *, grounds: str) -> ClaimResult:
-    """Held for the given ``grounds``, unless there is evidence ``against`` it."""
-    if against:
-        return ClaimResult(claim=claim, held=Held.NOT_HELD, reason="; ".join(against))
-    return ClaimResult(claim=claim, held=Held.HELD, reason=grounds)
+def judge(
+    claim: str,
+    against: Sequence[str],
+    *,
+    grounds: str,
+    strength: Strength,
+    whose: Whose = Whose.PAPER,
+) -> ClaimResult:
+    """Not held if there is evidence ``against`` it, else as well held as its test allows.
+
+    Args:
+        claim: The claim, a sentence.
+        against: Evidence against it.
+        grounds: Evidence for it.
+        strength: Strength of the test.
+        whose: Origin of the claim.
+    """
+    held, reason = (Held.NOT_HELD, "; ".join(against)) if against else (strength.best, grounds)
+    return ClaimResult(claim=claim, held=held, reason=reason, strength=strength, whose=whose)
+
+
+def untested(claim: str, reason: str, *, whose: Whose = Whose.PAPER) -> ClaimResult:
+    """A claim that these results cannot test."""
+    return ClaimResult(
+        claim=claim,
+        held=Held.NOT_TESTABLE,
+        reason=reason,
+        strength=Strength("not tested"),
+        whose=whose,
+    )
 
 
 def as_list(judged: Mapping[str, Sequence[ClaimResult]]) -> str:
     """Markdown list of the claims by source."""
     return "\n".join(
-        item(f"*{source}*: {result.claim} **{result.held}**: {result.reason}")
+        item(
+            f"*{source}*: {result.claim} **{result.held}** "
+            f"({result.whose}; {result.strength.said}): {result.reason}"
+        )
         for source, results in judged.items()
         for result in results
     )

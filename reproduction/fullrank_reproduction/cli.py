@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.cli.runs import make_directory
 from fullrank.cli.terminal import Terminal
+from fullrank.common.errors import ConfigError
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.run_status import RunState
@@ -22,6 +24,7 @@ from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank_reproduction import coded_maddpg
 from fullrank_reproduction.cells import Cell, Origin
 from fullrank_reproduction.darl1n import experiment as darl1n
+from fullrank_reproduction.scales import SCALES, Part
 
 POLL_S = 0.2
 LONGEST_CELL_S = 7 * 24 * 3600.0
@@ -31,7 +34,15 @@ app = typer.Typer(no_args_is_help=True)
 
 
 class ScaleName(StrEnum):
-    """Scale of a reproduction."""
+    """Scale of the reproduction of [Wang21]."""
+
+    SMOKE = "smoke"
+    STANDARD = "standard"
+    PAPER = "paper"
+
+
+class Darl1nScaleName(StrEnum):
+    """Scale of the reproduction of [DARL1N]."""
 
     SMOKE = "smoke"
     PAPER = "paper"
@@ -48,21 +59,66 @@ OutputOption: TypeAlias = Annotated[
 ]
 
 
+OnlyOption: TypeAlias = Annotated[
+    str, typer.Option("--only", help="Parts, separated by commas; default: all of the paper.")
+]
+SeedsOption: TypeAlias = Annotated[
+    int | None, typer.Option("--seeds", help="Seeds of the learning curves.", min=1)
+]
+
+
 @app.command("coded-maddpg")
-def coded_maddpg_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = None) -> None:
-    """[Wang21]: learning curves, time against stragglers, probabilities of decoding."""
+def coded_maddpg_(
+    scale: ScaleOption = ScaleName.SMOKE,
+    output: OutputOption = None,
+    only: OnlyOption = "",
+    seeds: SeedsOption = None,
+) -> None:
+    """[Wang21]: learning curves, time against stragglers, probabilities of decoding.
+
+    Parts: fig3 (learning curves), fig4 (times of Figs. 4 and 5, virtual), processes (the same on
+    real services), codes.
+    """
     directory = _directory("coded-maddpg", scale, output)
-    chosen = coded_maddpg.SCALES[scale]
-    total = len(coded_maddpg.cells(chosen, train, time.process_time)) + coded_maddpg.PREDICTED
+    chosen, parts = SCALES[scale], _parts(only)
+    if seeds is not None:
+        chosen = replace(chosen, budget=replace(chosen.budget, seeds=seeds))
+    total = coded_maddpg.work(chosen, parts, train, time.process_time)
     with _shown(scale, total) as done:
         page = coded_maddpg.reproduce(
-            chosen, directory, train=train, clock=time.process_time, done=done
+            chosen,
+            directory,
+            train=train,
+            clock=time.process_time,
+            done=done,
+            parts=parts,
+            others=_others("coded-maddpg", scale),
         )
     _tell(page)
 
 
+def _parts(only: str) -> tuple[Part, ...]:
+    """The parts named in an option, in their order; all if it names none."""
+    names = [name for part in only.split(",") if (name := part.strip())]
+    for name in names:
+        if name not in tuple(Part):
+            known = ", ".join(Part)
+            raise ConfigError(f"--only: there is no part {name!r}; the parts are {known}")
+    return tuple(part for part in Part if not names or part in names)
+
+
+def _others(name: str, scale: ScaleName) -> list[Path]:
+    """Directories of the other scales, where equal results may be."""
+    return [Path("reproductions") / f"{name}-{other}" for other in ScaleName if other != scale]
+
+
 @app.command("darl1n")
-def darl1n_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = None) -> None:
+def darl1n_(
+    scale: Annotated[
+        Darl1nScaleName, typer.Option("--scale", help="How much of it.")
+    ] = Darl1nScaleName.SMOKE,
+    output: OutputOption = None,
+) -> None:
     """[DARL1N]: what is learnt how soon; which codes survive what, and how noisy they decode."""
     directory = _directory("darl1n", scale, output)
     chosen = darl1n.SCALES[scale]
@@ -71,7 +127,7 @@ def darl1n_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = None) -
     _tell(page)
 
 
-def _directory(name: str, scale: ScaleName, output: Path | None) -> Path:
+def _directory(name: str, scale: str, output: Path | None) -> Path:
     directory = output or Path("reproductions") / f"{name}-{scale}"
     make_directory(directory)
     return directory

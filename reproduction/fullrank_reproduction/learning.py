@@ -8,11 +8,13 @@ compared with the centralised one bit for bit at every iteration. A code that is
 
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from fullrank.algorithms import Algorithm
 from fullrank.codes import Decoder
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.types import JSON, Matrix
@@ -21,15 +23,22 @@ from fullrank.config.tree import RunConfig, as_tables
 from fullrank.local import LocalRun
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
-from fullrank.wiring import code_of, delays_of, training_of
+from fullrank.runs.statistics import bootstrap
+from fullrank.training.evaluation import Act, Greedy, evaluate
+from fullrank.wiring import code_of, delays_of, environment_of, training_of
 from fullrank_reproduction import wang21
+from fullrank_reproduction.acting import exploring, soft_actions
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.wang21 import Wang21Task
+from fullrank_reproduction.wang21 import Panel
 
 AGENTS = wang21.AGENTS[0]
+AS_STATED = tuple(panel for panel in wang21.PANELS if panel.adversaries in (0, wang21.ADVERSARIES))
+"""One panel for each task, with the adversaries of Sec. V-B."""
 CENTRALISED = "centralised"
 EXACT = ("uncoded", "mds", "random_sparse", "replication", "ldpc", "cyclic")
 INEXACT = "vandermonde"
+EPISODES, EVALUATION_SEED = 200, 1000
+"""Episodes that the policies of a centralised run play at its end, and their seed."""
 UNIT_S = 0.05
 """Emulated computing time, which only orders the arrivals."""
 
@@ -39,41 +48,57 @@ class Wang21Budget:
     """A training budget."""
 
     iterations: int
-    """Iterations of the centralised and the ``cyclic`` run, for every seed."""
+    """Iterations of the centralised run, for every seed."""
+    cyclic: int
+    """Iterations of the run with ``cyclic``, for every seed."""
     compared: int
     """Iterations of the runs with other codes, for the first seed."""
     seeds: int
     batch: int
     warmup: int
+    panels: tuple[Panel, ...]
 
 
-def cells(task: Wang21Task, budget: Wang21Budget) -> list[Cell]:
-    """The runs of one task."""
-    runs = []
-    for seed in range(budget.seeds):
-        for code in (CENTRALISED, *EXACT):
-            whole = code in (CENTRALISED, "cyclic")
-            if whole or seed == 0:
-                length = budget.iterations if whole else budget.compared
-                config = _config(task, budget, code=code, seed=seed, iterations=length)
-                runs.append(_cell(f"{task.name}-{code}-seed{seed}", config, code))
-    config = _config(task, budget, code=INEXACT, seed=0, iterations=budget.compared)
-    settings = {"run": as_tables(config)}
-    name = f"{task.name}-{INEXACT}-distance"
-    runs.append(Cell(name=name, settings=settings, compute=partial(_distance, config)))
+def cells(budget: Wang21Budget) -> list[Cell]:
+    """The runs of all panels, the centralised ones first and seed by seed."""
+    runs = [
+        _cell(panel, budget, CENTRALISED, seed=seed, iterations=budget.iterations)
+        for seed in range(budget.seeds)
+        for panel in budget.panels
+    ]
+    for panel in budget.panels:
+        for code in EXACT:
+            cyclic = code == "cyclic"
+            for seed in range(budget.seeds if cyclic else 1):
+                length = budget.cyclic if cyclic else budget.compared
+                runs.append(_cell(panel, budget, code, seed=seed, iterations=length))
+        config = _config(panel, budget, code=INEXACT, seed=0, iterations=budget.compared)
+        runs.append(
+            Cell(
+                name=f"{panel.name}-{INEXACT}-distance",
+                settings={"run": as_tables(config)},
+                compute=partial(_distance, config),
+            )
+        )
     return runs
 
 
-def _cell(name: str, config: RunConfig, code: str) -> Cell:
-    coded = code != CENTRALISED
-    settings = {"run": as_tables(config), "coded": coded}
-    return Cell(name=name, settings=settings, compute=partial(_curve, config, coded=coded))
+def _cell(panel: Panel, budget: Wang21Budget, code: str, *, seed: int, iterations: int) -> Cell:
+    config = _config(panel, budget, code=code, seed=seed, iterations=iterations)
+    coded, digests = code != CENTRALISED, max(budget.cyclic, budget.compared)
+    return Cell(
+        name=f"{panel.name}-{code}-seed{seed}",
+        settings={"run": as_tables(config), "coded": coded, "digests": digests},
+        compute=partial(_curve, config, coded=coded, digests=digests),
+        weight=iterations * budget.batch / 1e6,
+    )
 
 
 def _config(
-    task: Wang21Task, budget: Wang21Budget, *, code: str, seed: int, iterations: int
+    panel: Panel, budget: Wang21Budget, *, code: str, seed: int, iterations: int
 ) -> RunConfig:
-    competitive = [f"environment.adversaries={wang21.ADVERSARIES}"] if task.competitive else []
+    task, adversaries = panel.task, panel.adversaries
+    competitive = [f"environment.adversaries={adversaries}"] if task.competitive else []
     overrides = [
         *(f"{key}={value}" for key, value in wang21.SETTINGS.items()),
         f"seed={seed}",
@@ -94,19 +119,40 @@ def _config(
     return load(None, environ={}, overrides=overrides).check().config
 
 
-def _curve(config: RunConfig, *, coded: bool) -> JSON:
-    """Returns by iteration (null where no episode ended), and the digests of all updates."""
+def _curve(config: RunConfig, *, coded: bool, digests: int) -> JSON:
+    """Returns by iteration (null where no episode ended), and the digests of the first updates.
+
+    The policies of a centralised run also play ``EPISODES`` episodes at its end: greedily, with
+    soft actions, and exploring.
+    """
     run = LocalRun(config, coded=coded)
     try:
         iterations = run.train()
     finally:
         run.training.collector.close()
+    returns = [iteration.return_mean for iteration in iterations]
     return {
-        "returns": [iteration.return_mean for iteration in iterations],
-        "digests": [iteration.update_digest for iteration in iterations],
+        "returns": [None if each is None else round(each, 4) for each in returns],
+        "digests": [iteration.update_digest for iteration in iterations[:digests]],
         "late": sum(len(iteration.late) for iteration in iterations),
         "parameters": run.parameter_digest(),
+        "played": {} if coded else _played(config, run.training.algorithm),
     }
+
+
+def _played(config: RunConfig, algorithm: Algorithm) -> JSON:
+    """Mean return with a 95 % interval of each way to act, from the same initial states."""
+    environment = environment_of(config, copies=50)
+    acts: dict[str, Act] = {
+        "greedy": Greedy(algorithm.actor),
+        "soft": soft_actions(algorithm.actor, environment.agents),
+        "exploring": exploring(algorithm),
+    }
+    with closing(environment):
+        return {
+            name: bootstrap(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns)._asdict()
+            for name, act in acts.items()
+        }
 
 
 def _distance(config: RunConfig) -> JSON:

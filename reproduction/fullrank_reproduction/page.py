@@ -1,20 +1,18 @@
-"""Tables and figures of the page on [Wang21]."""
+"""Tables and figures of the page on [Wang21], but for Fig. 3."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
-from fullrank.common.seeding import stream
 from fullrank.common.types import JSON
 from fullrank_reproduction import learning, pictures, wang21
 from fullrank_reproduction.claims import TimeTable
-from fullrank_reproduction.learning import CENTRALISED
 from fullrank_reproduction.timing import CODES
+from fullrank_reproduction.wang21 import Panel
 
 MOST_LOST = 7
 """Numbers of stragglers k in the table of probabilities."""
@@ -44,16 +42,37 @@ def _cell(values: Sequence[float | None]) -> str:
     return " / ".join("-" if value is None else f"{value:.2f}" for value in values)
 
 
-def agreement(measured: TimeTable, published: TimeTable) -> str:
-    """Distance of predicted times from the published ones, as text."""
-    keys = [key for key in published if key in measured]
-    errors = np.array([abs(measured[key] / published[key] - 1.0) for key in keys])
-    own = np.array([key[0] != "keep_away" for key in keys])
-    return (
-        f"Median distance from the published time over {len(keys)} cells: "
-        f"{np.median(errors):.1%}; without keep away, whose published cells are doubtful, "
-        f"{np.median(errors[own]):.1%}, at most {errors[own].max():.1%}."
-    )
+def agreement(predicted: TimeTable, published: TimeTable, inputs: Sequence[tuple[str, int]]) -> str:
+    """Distance of predicted times from published ones, as text.
+
+    Args:
+        predicted: Predicted times.
+        published: Published times.
+        inputs: Cells, (code, k), from which the prediction was solved, and which do not count.
+    """
+    apart = {
+        key: predicted[key] / time - 1.0
+        for key, time in published.items()
+        if key in predicted and key[2:] not in inputs
+    }
+    groups = {
+        "all cells": list(apart),
+        "without keep away": [key for key in apart if key[0] != "keep_away"],
+    }
+    groups["of these replication and LDPC"] = [
+        key for key in groups["without keep away"] if key[2] in ("replication", "ldpc")
+    ]
+    groups["of these LDPC without stragglers"] = [
+        key for key in groups["without keep away"] if key[2:] == ("ldpc", 0)
+    ]
+    lines = ["| cells | number | median error | largest | mean, signed |", "|---|---|---|---|---|"]
+    for name, keys in groups.items():
+        errors = np.array([apart[key] for key in keys])
+        lines.append(
+            f"| {name} | {len(keys)} | {np.median(np.abs(errors)):.1%} | "
+            f"{np.abs(errors).max():.1%} | {errors.mean():+.1%} |"
+        )
+    return "\n".join(lines)
 
 
 def probabilities() -> str:
@@ -79,59 +98,20 @@ def _made(code: str, agents: int) -> Code:
     return make_code(code, rows=wang21.LEARNERS, units=agents, seed=0, **params)
 
 
-def distances(runs: Mapping[str, JSON]) -> str:
+def distances(runs: Mapping[str, JSON], panels: Sequence[Panel]) -> str:
     """Errors of updates decoded with ``vandermonde``."""
     lines = [
         "| task | median relative error | largest | refused by the certificate |",
         "|---|---|---|---|",
     ]
-    for task in wang21.TASKS:
-        distance = runs[f"{task.name}-{learning.INEXACT}-distance"]
+    for panel in panels:
+        distance = runs[f"{panel.name}-{learning.INEXACT}-distance"]
         errors = np.array(distance["errors"])
         lines.append(
-            f"| {task.name} | {np.median(errors):.1e} | {errors.max():.1e} | "
+            f"| {panel.name} | {np.median(errors):.1e} | {errors.max():.1e} | "
             f"{distance['refused']} of {len(errors)} |"
         )
     return "\n".join(lines)
-
-
-RESAMPLES = 2_000
-POINTS = 20
-"""Points of a learning curve, each the mean of an interval."""
-
-
-def draw_learning(runs: Mapping[str, JSON], *, seeds: int, path: Path) -> None:
-    """Fig. 3: returns by iteration, mean over seeds with a 95 % bootstrap band."""
-    figure = pictures.blank(width=11, height=7)
-    for axes, task in zip(figure.subplots(2, 2).flat, wang21.TASKS, strict=True):
-        for name, colour, style in ((CENTRALISED, "#333333", "-"), ("cyclic", "#d55e00", "--")):
-            curves = [runs[f"{task.name}-{name}-seed{seed}"]["returns"] for seed in range(seeds)]
-            _draw_band(axes, curves, label=name, colour=colour, style=style)
-        axes.set_title(task.name.replace("_", " "), fontsize=11)
-        axes.set_xlabel("iteration")
-        axes.set_ylabel("episode return, all agents")
-        pictures.tidy(axes)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.savefig(path, dpi=pictures.DPI)
-
-
-def _draw_band(
-    axes: Axes, curves: Sequence[Sequence[float | None]], *, label: str, colour: str, style: str
-) -> None:
-    values = np.array(curves, dtype=np.float64)  # None becomes NaN
-    parts = np.array_split(np.arange(values.shape[1]), min(POINTS, values.shape[1]))
-    means = np.stack([np.nanmean(values[:, part], axis=1) for part in parts], axis=1)
-    at = [float(part.mean()) for part in parts]
-    low, high = _band(means)
-    axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.plot(at, means.mean(axis=0), style, color=colour, linewidth=1.8, label=label)
-
-
-def _band(means: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bootstrap band over the seeds of means, shape (seeds, points)."""
-    picked = stream(0, "band").integers(len(means), size=(RESAMPLES, len(means)))
-    low, high = np.percentile(means[picked].mean(axis=1), [2.5, 97.5], axis=0)
-    return low, high
 
 
 def draw_times(

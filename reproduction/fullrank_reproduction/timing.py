@@ -1,13 +1,14 @@
 """Figs. 4 and 5 of [Wang21]: the time of an iteration against the number of stragglers.
 
 Times come from virtual time with the computing times of this machine, from virtual time with those
-of the paper's machines (solved from two published cells; all others are predictions), and from real
-processes with emulated computing.
+of the paper's machines (solved from three published cells; all others are predictions), and from
+real processes with emulated computing.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -132,38 +133,63 @@ def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
     return {"unit_s": float(unit_s), "shared_s": float(max(shared_s, 0.0))}
 
 
-def published_compute(task: Wang21Task, agents: int) -> tuple[float, float]:
-    """(unit_s, shared_s) of the paper's machines, from uncoded and MDS without stragglers.
+class Machines(NamedTuple):
+    """Seconds of an iteration that are computing."""
 
-    An uncoded learner computes one unit, an MDS learner all M; the common part is shared.
+    unit_s: float
+    """For each unit of a learner."""
+    shared_s: float = 0.0
+    """Once, whatever the code."""
+    learner_s: float = 0.0
+    """For each learner that takes part."""
+
+
+INPUTS = (("uncoded", 0), ("mds", 0), ("replication", 0))
+"""Published cells, (code, k), from which ``published_machines`` solves the paper's machines."""
+
+
+def published_machines(task: Wang21Task, agents: int, *, learners: bool = True) -> Machines:
+    """The paper's machines, from published times without stragglers.
+
+    An uncoded learner computes one unit, and so does each of all N learners with replication; an
+    MDS learner computes all M.
+
+    Args:
+        task: The task.
+        agents: M.
+        learners: False to do without the cost of a learner, and without the cell of replication.
     """
-    uncoded, mds = (task.published[agents][code][0] for code in ("uncoded", "mds"))
-    unit_s = (mds - uncoded) / wang21.TOTALLED / (agents - 1)
-    return unit_s, uncoded / wang21.TOTALLED - unit_s
+    uncoded, mds, replication = (
+        task.published[agents][code][k] / wang21.TOTALLED for code, k in INPUTS
+    )
+    more = wang21.LEARNERS - agents
+    learner_s = (replication - uncoded) / more if learners else 0.0
+    unit_s = (mds - uncoded - more * learner_s) / (agents - 1)
+    return Machines(unit_s, uncoded - unit_s - agents * learner_s, learner_s)
 
 
 def predicted(
-    source: str, task: Wang21Task, agents: int, *, unit_s: float, shared_s: float
+    source: str, task: Wang21Task, agents: int, machines: Machines, *, codes: Sequence[str] = CODES
 ) -> Cell:
-    """``simulated`` for every code and k of a task and M, by the setting's name."""
+    """``simulated`` for the codes and every k of a task and M, by the setting's name."""
 
     def compute() -> JSON:
-        every = settings([task], agents=[agents])
-        return {
-            setting.name: simulated(setting, unit_s=unit_s, shared_s=shared_s) for setting in every
-        }
+        every = settings([task], agents=[agents], codes=codes)
+        return {setting.name: simulated(setting, machines) for setting in every}
 
     return Cell(
         name=f"predicted-{source}-{task.name}-{agents}",
-        settings={"unit_s": unit_s, "shared_s": shared_s, "rounds": ROUNDS, "codes": list(CODES)},
+        settings={**machines._asdict(), "rounds": ROUNDS, "codes": list(codes)},
         compute=compute,
     )
 
 
-def simulated(setting: Setting, *, unit_s: float, shared_s: float) -> float:
+def simulated(setting: Setting, machines: Machines) -> float:
     """Mean seconds of the iterations that the paper adds up, in virtual time."""
-    round_s = _planned(setting, unit_s) if setting.code == "auto" else _fixed(setting, unit_s)
-    return wang21.TOTALLED * (shared_s + float(round_s.mean()))
+    play = _planned if setting.code == "auto" else _fixed
+    round_s = float(play(setting, machines.unit_s).mean())
+    apart_s = machines.shared_s + machines.learner_s * setting.learners
+    return wang21.TOTALLED * (apart_s + round_s)
 
 
 def _fixed(setting: Setting, unit_s: float) -> Times:

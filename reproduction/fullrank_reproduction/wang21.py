@@ -100,3 +100,81 @@ TASKS = (
         """),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Panel:
+    """One panel of Fig. 3: a task with M = 8, and the curves that the authors saved of it.
+
+    A point is the mean return of 1,000 exploring episodes, which are 250 iterations, summed over
+    all agents. Source: ``learning_curves`` of BaoqianWang/coding_distributed_marl at 6206ad3. Their
+    centralised curve of navigation, from -27,469 to -25,259, is of another set-up and left out.
+    """
+
+    name: str
+    """Name of the panel's runs."""
+    task: Wang21Task
+    adversaries: int
+    """K, number of adversaries."""
+    published: Mapping[str, tuple[float, ...]]
+    """The authors' curves by their file's kind: "coded" ones come from files named ``uncoded``."""
+
+
+def _curves(**lines: str) -> Mapping[str, tuple[float, ...]]:
+    return MappingProxyType({name: tuple(map(float, line.split())) for name, line in lines.items()})
+
+
+EVERY = 250
+"""Iterations behind each point of a published curve."""
+_NAVIGATION, _PREY, _DECEPTION, _KEEP_AWAY = TASKS
+_DECEIVED = _curves(
+    centralised="34.737 25.845 30.319 34.763 35.488 37.25 41.194 45.342 45.375 43.704 44.037 46.45 "
+    "43.558 43.653 49.035 47.702",
+    coded="30.8 25.74 33.74 31.5 40.36 40.94 42.94 44.21 43.48 43.34 44.32 45.74 48.0 49.71 51.95 "
+    "49.77",
+)
+PANELS = (
+    Panel(
+        name="cooperative_navigation",
+        task=_NAVIGATION,
+        adversaries=0,
+        published=_curves(
+            coded="-8898.994 -7582.105 -6787.727 -6702.607 -6850.517 -6840.331 -6865.231 -6777.521 "
+            "-6708.315 -6696.383 -6694.337 -6670.531 -6729.456 -6739.031 -6685.214 -6750.071",
+        ),
+    ),
+    Panel(
+        name="keep_away",
+        task=_KEEP_AWAY,
+        adversaries=ADVERSARIES,
+        published=_curves(
+            centralised="-110.134 -59.411 -56.212 -55.683 -56.148 -56.412 -56.505 -56.579 -56.099 "
+            "-54.687 -55.219 -54.856 -55.698 -54.821 -54.588 -54.771",
+            coded="-105.73 -58.46 -56.0 -55.86 -56.46 -56.69 -55.79 -55.01 -55.82 -55.87 -54.75 "
+            "-54.42 -54.79 -55.51 -54.85",
+        ),
+    ),
+    Panel(
+        name="predator_prey",
+        task=_PREY,
+        adversaries=ADVERSARIES,
+        published=_curves(
+            centralised="30 68 76 84 104 109 108 108 104 103 79 73 67 75 64 65",
+            coded="33 60 64 72 77 80 81 91 104 116 135 146 121 87 68 61",
+        ),
+    ),
+    Panel(
+        name="physical_deception_one_adversary",
+        task=_DECEPTION,
+        adversaries=1,
+        published=_DECEIVED,
+    ),
+    Panel(
+        name="physical_deception",
+        task=_DECEPTION,
+        adversaries=ADVERSARIES,
+        published=_DECEIVED,
+    ),
+)
+"""Sec. V-B gives all competitive tasks four adversaries; Sec. V-A, like the authors' curves, gives
+physical deception one."""

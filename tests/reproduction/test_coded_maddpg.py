@@ -5,15 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from fullrank_reproduction import timing, wang21
+from fullrank_reproduction import learning, timing, wang21
 from fullrank_reproduction.cells import Cell, Origin
 from fullrank_reproduction.cli import train
-from fullrank_reproduction.coded_maddpg import Wang21Scale, reproduce
+from fullrank_reproduction.coded_maddpg import reproduce
 from fullrank_reproduction.learning import Wang21Budget
+from fullrank_reproduction.scales import Wang21Scale
 
 SLICE = Wang21Scale(
     name="slice",
-    budget=Wang21Budget(iterations=4, compared=2, seeds=2, batch=32, warmup=128),
+    budget=Wang21Budget(
+        iterations=4,
+        cyclic=4,
+        compared=2,
+        seeds=2,
+        batch=32,
+        warmup=128,
+        panels=learning.AS_STATED,
+    ),
     repeats=2,
     real=tuple(timing.settings(wang21.TASKS[:1], agents=[8], codes=("uncoded", "cyclic")))[1:5:3],
     real_rounds=4,

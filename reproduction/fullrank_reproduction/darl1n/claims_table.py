@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 
 from fullrank.common.types import JSON
-from fullrank_reproduction.claim_results import ClaimResult, judge
+from fullrank_reproduction.claim_results import EXACT, PRINTED, ClaimResult, Strength, Whose, judge
 from fullrank_reproduction.darl1n import noise
 from fullrank_reproduction.darl1n.published import (
     AGENTS,
@@ -33,6 +33,8 @@ ERRORS = 3.0
 DRAWS = 10
 """Draws over which the paper averages overheads."""
 ENOUGH = "at every |J| at which enough sets decode"
+DRAWN = Strength(f"Monte Carlo, {ERRORS:g} standard errors")
+DESCRIPTIVE = Strength("descriptive: its limit is ours and far from the values")
 
 
 def judge_published(results: Results) -> list[ClaimResult]:
@@ -42,26 +44,33 @@ def judge_published(results: Results) -> list[ClaimResult]:
             "Stragglers follow Assumption 4: each learner with probability eta.",
             list(_unlike(StragglerModel.BERNOULLI)),
             grounds="all rates with a closed form agree",
+            strength=PRINTED,
         ),
         judge(
             "Exactly round(eta N) learners straggle.",
             list(_unlike(StragglerModel.FIXED)),
             grounds=f"all rates with a closed form agree within {CLOSE}",
+            strength=PRINTED,
+            whose=Whose.OURS,
         ),
         judge(
             f"Overheads of random matrices are means over {DRAWS} draws.",
             list(_unlikely_overheads()),
             grounds=f"within {ERRORS:g} standard errors of such means",
+            strength=PRINTED,
         ),
         judge(
             "V of repetition follows from eq. 16.",
             list(_unlike_variance(results, REPETITION, TABLE_V[REPETITION.name])),
             grounds=ENOUGH,
+            strength=PRINTED,
         ),
         judge(
             "V of MDS is that of the Vandermonde matrix of the authors' earlier code.",
             list(_unlike_variance(results, VANDERMONDE, TABLE_V[MDS.name])),
             grounds=ENOUGH,
+            strength=PRINTED,
+            whose=Whose.OURS,
         ),
     ]
 
@@ -69,36 +78,48 @@ def judge_published(results: Results) -> list[ClaimResult]:
 def judge_table(results: Results) -> list[ClaimResult]:
     """Results for the claims about the table, from this reproduction's numbers."""
     return [
-        judge("Uncoded computes least, MDS most.", list(_outside(results)), grounds="in all rows"),
+        judge(
+            "Uncoded computes least, MDS most.",
+            list(_outside(results)),
+            grounds="in all rows",
+            strength=DRAWN,
+        ),
         judge(
             "MDS is the most resilient.",
             list(_more_resilient(results)),
             grounds="no scheme succeeds more often, with either kind of stragglers",
+            strength=DRAWN,
         ),
         judge(
             "More density costs more and survives more.",
             [*_not_rising(results, SPARSE), *_not_rising(results, LDGM)],
             grounds="sparse and LDGM, with either kind of stragglers",
+            strength=DRAWN,
         ),
         judge(
             "MDS has the largest V, with the Vandermonde matrix.",
             list(_beaten(results, VANDERMONDE, sign=1)),
             grounds=ENOUGH,
+            strength=DRAWN,
         ),
         judge(
             "MDS has the largest V, with orthonormal columns.",
             list(_beaten(results, MDS, sign=1)),
             grounds=ENOUGH,
+            strength=DRAWN,
+            whose=Whose.OURS,
         ),
         judge(
             "Repetition has the smallest V.",
             list(_beaten(results, REPETITION, sign=-1)),
             grounds=ENOUGH,
+            strength=DRAWN,
         ),
         judge(
             "Sparse has a larger V than LDGM.",
             list(_lower_variance_of_sparse(results)),
             grounds=f"mean over the densities, {ENOUGH}",
+            strength=DRAWN,
         ),
     ]
 
@@ -198,17 +219,23 @@ def judge_noise(results: Results) -> list[ClaimResult]:
             "No code decodes with a mean variance below M / |J|.",
             list(_below_the_bound(results)),
             grounds="in every set J that was looked at",
+            strength=EXACT,
+            whose=Whose.OURS,
         ),
         judge(
             f"With |J| = M dense codes decode more noise than gradient (over {DROWNED:g} times "
             "that of one learner).",
             [f"{name}: {value:.1f}" for name, value in first if value < DROWNED],
             grounds=", ".join(f"{name} {value:.0f}" for name, value in first),
+            strength=DESCRIPTIVE,
+            whose=Whose.OURS,
         ),
         judge(
             f"With |J| = {RECOVERED} they do not (at most {CLEAR:g} times).",
             [f"{name}: {value:.1f}" for name, value in then if value > CLEAR],
             grounds=", ".join(f"{name} {value:.1f}" for name, value in then),
+            strength=DESCRIPTIVE,
+            whose=Whose.OURS,
         ),
     ]
 

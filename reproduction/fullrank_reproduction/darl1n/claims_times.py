@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from fullrank_reproduction.claim_results import ClaimResult, Held, judge
+from fullrank_reproduction.claim_results import CIRCULAR, ClaimResult, Whose, judge, simulated
 from fullrank_reproduction.darl1n.published import (
     CONVERGENCE_S,
     DELAYS_S,
@@ -28,6 +28,8 @@ NEAR = 0.15
 """Relative tolerance of a predicted convergence time."""
 LIGHT, DENSE = (REPETITION, LDGM[1]), (MDS, SPARSE[2])
 LATE = RATES[1:]
+VIRTUAL = simulated("machines solved from three cells of Table VI")
+ALIKE = simulated("equal iterations for all, which the next claim denies")
 
 
 def judge_figure(results: Results, model: StragglerModel) -> list[ClaimResult]:
@@ -38,26 +40,31 @@ def judge_figure(results: Results, model: StragglerModel) -> list[ClaimResult]:
             "Without stragglers uncoded is fastest, MDS and sparse slowest.",
             list(_disordered(results, model)),
             grounds="all others lie between",
+            strength=CIRCULAR,
         ),
         judge(
             "Repetition and LDGM slow down less than uncoded.",
             list(_as_fragile(results, model)),
             grounds="at both rates and delays",
+            strength=VIRTUAL,
         ),
         judge(
             "They are quicker than MDS and sparse in most cases.",
             [] if 2 * wins > pairs else [f"in {wins} of {pairs} only"],
             grounds=f"in {wins} of {pairs}",
+            strength=VIRTUAL,
         ),
         judge(
             "MDS and sparse do not grow much as Delta goes from 1 to 4.",
             list(_growing(results, model)),
             grounds=f"by a factor below {FLAT}",
+            strength=VIRTUAL,
         ),
         judge(
             "MDS and sparse are quickest where delay and rate are largest.",
             list(_quicker_than_dense(results, model)),
             grounds=f"Delta = {DELAYS_S[-1]:g} s, eta = {LATE[-1]}",
+            strength=VIRTUAL,
         ),
     ]
 
@@ -69,16 +76,14 @@ def judge_convergence(results: Results, machines: Machines) -> list[ClaimResult]
             "LDGM converges first where there are stragglers, if all need the same iterations.",
             list(_before_ldgm(results)),
             grounds="at both rates",
+            strength=ALIKE,
         ),
         judge(
             "All schemes need the same number of iterations to converge.",
             list(_elsewhere(results, machines)),
             grounds=f"{machines.iterations:.0f}; all times within {NEAR:.0%}",
-        ),
-        ClaimResult(
-            claim="MDS and sparse do not learn, repetition and LDGM do.",
-            held=Held.NOT_TESTABLE,
-            reason="needs the training runs of Coded DARL1N",
+            strength=VIRTUAL,
+            whose=Whose.OURS,
         ),
     ]
 

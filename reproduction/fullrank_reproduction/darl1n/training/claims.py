@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from fullrank_reproduction.claim_results import ClaimResult, Held, judge
+from fullrank_reproduction.claim_results import ClaimResult, judge, measured, untested
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import scaling
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
@@ -30,6 +30,13 @@ def judged(results: Results, budget: Darl1nBudget) -> dict[str, list[ClaimResult
     return {
         "Tables I to IV": judge_learning(results, budget),
         "Fig. 2": judge_scaling(budget.timed_teams, results[scaling.CELL]),
+        "Fig. 4(a)": [
+            untested(
+                "DARL1N learns best from a global reward, too.",
+                "the paper defines neither that reward nor the transitions of its variant of Food "
+                "Collection, and its authors' code has none",
+            )
+        ],
         "Fig. 4(b)": judge_crossplay(results, budget),
         "Fig. 5": judge_wireless(results, budget),
         "Fig. 6": judge_distances(results, budget),
@@ -76,10 +83,9 @@ def judge_learning(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     ]
     return [
         *(_in_full(results, budget, *claim) for claim in claims),
-        ClaimResult(
-            claim="Grassland and Adversarial Battle: the rewards of the tables.",
-            held=Held.NOT_TESTABLE,
-            reason="they depend on the authors' adversaries, which are published for M = 6 alone; "
+        untested(
+            "Grassland and Adversarial Battle: the rewards of the tables.",
+            "they depend on the authors' adversaries, which are published for M = 6 alone; "
             "ours are other ones",
         ),
     ]
@@ -91,11 +97,12 @@ def _in_full(
     """Result of a claim from the teams that were trained for as long as the paper's."""
     whole = [team for team in judged if budget.whole(team.size)]
     if not whole:
-        return ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=budget.short)
+        return untested(claim, budget.short)
     speaking = [
         f"{team}: {text}" for team in whole for text in against(curves(results, budget, team))
     ]
-    return judge(claim, speaking, grounds=f"{len(whole)} teams, {budget.seeds} seeds")
+    grounds = f"{len(whole)} teams, {budget.seeds} seeds"
+    return judge(claim, speaking, grounds=grounds, strength=measured(budget.seeds))
 
 
 def _alike(learnt: MethodCurves) -> list[str]:

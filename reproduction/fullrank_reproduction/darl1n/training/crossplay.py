@@ -15,7 +15,7 @@ from fullrank.environments import AgentSpec, make_environment
 from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc.team import Team, sides_of
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.claim_results import ClaimResult, Held, judge
+from fullrank_reproduction.claim_results import ClaimResult, judge, measured, untested
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import array_of, digest_of, side_of
@@ -123,9 +123,14 @@ def judge_crossplay(results: Results, budget: Darl1nBudget) -> list[ClaimResult]
     agents = trials(budget)[DARL1N].size.agents
     if agents < JUDGED:
         reason = f"M = {agents} where the paper has {JUDGED}; {budget.short}"
-        return [ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims]
+        return [untested(claim, reason) for claim in claims]
     return [
-        judge(claim, _as_good(results, *compared), grounds="means over all opponents")
+        judge(
+            claim,
+            _as_good(results, *compared),
+            grounds="means over all opponents",
+            strength=measured(budget.seeds),
+        )
         for claim, compared in claims.items()
     ]
 

@@ -13,13 +13,14 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
 from fullrank.environments import Environment
 from fullrank.training.evaluation import Greedy
+from fullrank_reproduction.acting import exploring
 from fullrank_reproduction.baselines.epc.curriculum import Curriculum
 from fullrank_reproduction.baselines.epc.population import best, train
 from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import epc_runs
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
-from fullrank_reproduction.darl1n.training.policies import digest_of, exploring, side_of, text_of
+from fullrank_reproduction.darl1n.training.policies import digest_of, side_of, text_of
 from fullrank_reproduction.darl1n.training.published import EPC, TASKS, Darl1nTask
 from fullrank_reproduction.darl1n.training.trials import Trial
 from fullrank_reproduction.entities import entities_of

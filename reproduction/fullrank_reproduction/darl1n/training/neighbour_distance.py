@@ -3,7 +3,13 @@
 Grass pays 10 and an adversary's touch costs 100. The paper does not print its distances.
 """
 
-from fullrank_reproduction.claim_results import ClaimResult, Held, judge
+from collections.abc import Callable
+
+import numpy as np
+
+from fullrank.common.types import Array
+from fullrank.runs.statistics import student
+from fullrank_reproduction.claim_results import ClaimResult, judge, measured, untested
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.convergence import LearningCurve, mean_curve
@@ -40,20 +46,43 @@ def curves(results: Results, budget: Darl1nBudget) -> list[LearningCurve]:
 
 def judge_distances(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     """Judge Fig. 6 by the smallest and the largest distance."""
-    first, *_, last = curves(results, budget)
-    times = f"{first.iteration_s:.3f} s at d = {DISTANCES[0]}, {last.iteration_s:.3f} s at 1.6"
-    ends = f"{first.end:.1f} at d = {DISTANCES[0]}, {last.end:.1f} at 1.6"
     reward = "The return rises with d."
+    pace, end = (
+        _paired(results, budget, value)
+        for value in (lambda curve: curve.iteration_s, lambda curve: curve.end)
+    )
     return [
-        judge(
-            "The time of an iteration rises with d.",
-            [] if last.iteration_s > first.iteration_s else [times],
-            grounds=times,
-        ),
-        judge(reward, [] if last.end > first.end else [ends], grounds=ends)
+        _rising("The time of an iteration rises with d.", pace, unit=" s"),
+        _rising(reward, end, unit="")
         if budget.whole(GRASSLAND.sizes[0])
-        else ClaimResult(claim=reward, held=Held.NOT_TESTABLE, reason=budget.short),
+        else untested(reward, budget.short),
     ]
+
+
+def _paired(
+    results: Results, budget: Darl1nBudget, value: Callable[[LearningCurve], float]
+) -> Array:
+    """Values of the smallest and of the largest distance, shape (2, seeds)."""
+    return np.array(
+        [
+            [value(mean_curve([results[trial.name]])) for trial in trials(budget, distance)]
+            for distance in (DISTANCES[0], DISTANCES[-1])
+        ]
+    )
+
+
+def _rising(claim: str, values: Array, *, unit: str) -> ClaimResult:
+    """Judge by Student's interval of the paired difference; one seed cannot support a claim."""
+    (first, last), seeds = values.mean(axis=1), values.shape[1]
+    said = f"{first:.3g}{unit} at d = {DISTANCES[0]}, {last:.3g}{unit} at {DISTANCES[-1]}"
+    gain = values[1] - values[0]
+    if seeds == 1:
+        against = [] if gain[0] > 0 else [said]
+        return judge(claim, against, grounds=said, strength=measured(1))
+    interval = student(gain)
+    said = f"{said}, difference {interval.mean:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
+    against = [] if interval.low > 0 else [said]
+    return judge(claim, against, grounds=said, strength=measured(seeds, interval=True))
 
 
 def of_distances(results: Results, budget: Darl1nBudget) -> str:

@@ -3,16 +3,14 @@
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 
 import numpy as np
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.algorithms.maddpg import MADDPG
-from fullrank.common.types import BoolArray, FloatArray, UnitIndex
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments import AgentSpec
-from fullrank.training.evaluation import Act
 
 POLICY, TARGET = "policy", "target_policy"
 
@@ -58,17 +56,3 @@ def side_of(agents: Sequence[AgentSpec], policies: Sequence[str], *, seed: int) 
     )
     seat(side, dict(enumerate(policies)))
     return side
-
-
-def exploring(side: Algorithm) -> Act:
-    """Exploring actions of a side that never dies, keyed by its seed and the call."""
-    calls = count()
-
-    def act(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
-        alive = np.ones((len(observation), len(side.problem.units)), dtype=bool)
-        actions, _ = side.actor.act(
-            observation, (), iteration=next(calls), step=0, alive=alive, available=available
-        )
-        return actions
-
-    return act

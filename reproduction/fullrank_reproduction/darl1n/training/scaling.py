@@ -26,7 +26,7 @@ from fullrank.config.tree import RunConfig, as_tables
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import bootstrap, interquartile_means
 from fullrank_reproduction.cells import Cell, Clock
-from fullrank_reproduction.claim_results import ClaimResult, judge
+from fullrank_reproduction.claim_results import ClaimResult, Strength, Whose, judge
 from fullrank_reproduction.darl1n.training.published import DARL1N, ENGINE_METHODS
 from fullrank_reproduction.wang21 import SETTINGS
 
@@ -40,6 +40,7 @@ the walls grow as M^0.12."""
 JUDGED = 4
 """Growth is judged by teams within this factor of the largest."""
 BATCH = 256
+TIMES = Strength("measured in turns, 95 % interval over the rounds")
 
 
 def cell(teams: Sequence[int], rounds: int, clock: Clock) -> Cell:
@@ -171,26 +172,33 @@ def judge_scaling(teams: Sequence[int], spent: JSON) -> list[ClaimResult]:
             "DARL1N's time of an iteration grows linearly in M, or slower.",
             [] if grown[APART].high <= LINEAR else [said[APART]],
             grounds=said[APART],
+            strength=TIMES,
         ),
         judge(
             "That of MADDPG and MFAC grows faster.",
             [f"{method} does not" for method in slower],
             grounds=", ".join(f"{method} as {power(grown[method])}" for method in others),
+            strength=TIMES,
         ),
         judge(
             "DARL1N's grows linearly on one processor, too.",
             [] if grown[DARL1N].high <= LINEAR else [said[DARL1N]],
             grounds=said[DARL1N],
+            strength=TIMES,
+            whose=Whose.OURS,
         ),
         judge(
             f"With {teams[-1]} agents DARL1N takes the least time.",
             [] if longest[APART] < least else ["others take less"],
             grounds=f"{longest[APART] / least:.1%} of the others' least",
+            strength=TIMES,
         ),
         judge(
             f"With {teams[-1]} agents it takes the least on one processor, too.",
             [f"{method} takes less" for method in others if longest[method] <= longest[DARL1N]],
             grounds="all units in turn",
+            strength=TIMES,
+            whose=Whose.OURS,
         ),
     ]
 

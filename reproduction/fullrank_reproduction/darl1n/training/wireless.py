@@ -23,7 +23,7 @@ from fullrank.runs.statistics import student
 from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank_reproduction.baselines.scalable_actor_critic import ScalableActorCritic
 from fullrank_reproduction.cells import Cell, Clock
-from fullrank_reproduction.claim_results import ClaimResult, Held, judge
+from fullrank_reproduction.claim_results import ClaimResult, judge, measured, untested
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.published import DARL1N
@@ -199,10 +199,7 @@ def judge_wireless(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     }
     if budget.draws < LEAST_DRAWS:
         reason = f"{budget.draws} of {LEAST_DRAWS} draws of q"
-        return [
-            ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=reason)
-            for claim in claims.values()
-        ]
+        return [untested(claim, reason) for claim in claims.values()]
     leads = {z: lead(results, budget, z, of=DARL1N, over=SAC) for z in DEADLINES}
     holds = {few: leads[few].high < 0, many: leads[many].low > 0}
     return [
@@ -210,6 +207,7 @@ def judge_wireless(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
             claim,
             [] if holds[z] else [f"DARL1N's lead is {leads[z]}"],
             grounds=f"DARL1N's lead is {leads[z]}, 95 % over {budget.draws} draws",
+            strength=measured(budget.draws, interval=True),
         )
         for z, claim in claims.items()
     ]
