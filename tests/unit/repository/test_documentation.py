@@ -160,7 +160,9 @@ def test_every_module_of_the_library_has_a_row_in_the_architecture() -> None:
     assert (packages | modules) - named == set()
 
 
-@pytest.mark.parametrize("service", ["controller", "dashboard", "learner", "replay", "straggler"])
+@pytest.mark.parametrize(
+    "service", ["collector", "controller", "dashboard", "learner", "replay", "straggler"]
+)
 def test_every_file_of_a_service_has_a_row_in_its_readme(service: str) -> None:
     text = (ROOT / f"services/{service}/README.md").read_text(encoding="utf-8")
     files = {path.name for path in (ROOT / f"services/{service}/fullrank_{service}").glob("*.py")}
