@@ -13,7 +13,8 @@ from fullrank.config.layers import resolve
 from fullrank.config.leaves import flatten, read_layer
 from fullrank.config.tree import RunConfig, as_tables
 
-_DECISIVE = ("seed", "environment", "algorithm", "collect")
+DECISIVE = ("seed", "environment", "algorithm", "collect")
+"""Tables whose settings determine the bits of a run, beside those that determine samples."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -63,7 +64,7 @@ def config_digest(config: RunConfig) -> str:
     }
     if config.collect.mode == "inline":  # as before there were modes
         del whole["collect"]["mode"], whole["collect"]["block"]
-    decisive = {key: whole[key] for key in _DECISIVE} | drawn
+    decisive = {key: whole[key] for key in DECISIVE} | drawn
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 
 
@@ -96,7 +97,7 @@ def why_another_run(stored: str, config: RunConfig) -> str:
 def _decisive(config: RunConfig) -> dict[str, object]:
     """The settings that determine a run's bits, by dotted key."""
     whole = as_tables(config)
-    chosen = {key: whole[key] for key in (*_DECISIVE, "replay", "sampling")}
+    chosen = {key: whole[key] for key in (*DECISIVE, "replay", "sampling")}
     return {".".join(key): leaf.value for key, leaf in flatten(chosen, "").items()}
 
 

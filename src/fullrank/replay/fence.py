@@ -81,8 +81,9 @@ def _stale(table: str, run_term: RunTerm, held: RunTerm) -> StaleTerm:
 def _read(path: Path) -> tuple[dict[str, RunTerm], dict[str, JSON]]:
     try:
         content: JSON = json.loads(path.read_text())
-        check_format(content.get("format", 0), where=str(path))
-        held = {table: RunTerm(*held) for table, held in content["tables"].items()}
-        return held, dict(content.get("arrivals", {}))
+        check_format(content.get("format", 1), where=str(path))
+        tables = content["tables"] if "format" in content else content
+        held = {table: RunTerm(*held) for table, held in tables.items()}
+        return held, dict(content.get("arrivals", {})) if "format" in content else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None

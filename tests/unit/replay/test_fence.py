@@ -38,7 +38,7 @@ def test_a_damaged_fence_is_an_error(tmp_path: Path, content: str) -> None:
         Fence(tmp_path)
 
 
-@pytest.mark.parametrize(("content", "version"), [('{"t": ["run", 1]}', 0), ('{"format": 2}', 2)])
+@pytest.mark.parametrize(("content", "version"), [('{"format": 0}', 0), ('{"format": 2}', 2)])
 def test_a_fence_of_another_format_is_refused_with_both_versions(
     tmp_path: Path, content: str, version: int
 ) -> None:
@@ -54,3 +54,9 @@ def test_a_table_does_not_pass_to_another_run_while_it_is_served(tmp_path: Path)
         fence.raise_to("t", RunTerm("copy", 2))
     fence.raise_to("t", RunTerm("run", 2))
     Fence(tmp_path).raise_to("t", RunTerm("copy", 1))  # the service of the copied directory
+
+
+def test_a_fence_from_before_formats_holds_the_tables_themselves(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"t": ["run", 3]}')
+    with pytest.raises(StaleTerm, match="opened in term 3"):
+        Fence(tmp_path).raise_to("t", RunTerm("run", 3))

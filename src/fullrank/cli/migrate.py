@@ -1,0 +1,153 @@
+"""``fullrank migrate``: a run directory of an earlier version, made resumable by this one."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from fullrank.algorithms.base import layout_of
+from fullrank.cli.options import RunArgument, TrustOption
+from fullrank.cli.runs import find_run
+from fullrank.cli.say import say
+from fullrank.common.durable import replace_text
+from fullrank.common.errors import CheckpointUnusable, FullrankError
+from fullrank.common.formats import FORMAT, check_format
+from fullrank.common.types import IntArray
+from fullrank.config.migration import migrated
+from fullrank.config.toml import config_digest, to_toml
+from fullrank.config.tree import RunConfig
+from fullrank.config.trust import check_trusted
+from fullrank.replay.conversion import convert, kept_columns
+from fullrank.replay.file_format import Mapping
+from fullrank.replay.store import SUFFIX
+from fullrank.replay.table import TABLE
+from fullrank.rpc.lock import lock_run
+from fullrank.runs.checkpoint import newest, saved
+from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import DIRECTORY as HISTORY
+from fullrank.runs.journal import survey
+from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
+from fullrank.wiring import Training, capacity_of, spare_rows, training_of
+
+CONFIGURATION, IDENTITY, KEPT = "config.toml", "run.json", "config.toml.before"
+ASIDE = "history.before"
+REMEDY = "finish it with the version that wrote it, or start anew in another directory"
+
+
+def migrate(
+    run: RunArgument,
+    *,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the changes; without it they are only listed.")
+    ] = False,
+    trust: TrustOption = None,
+) -> None:
+    """List what this version has to change in a stopped run to resume it, and change it."""
+    directory = find_run(run)
+    with lock_run(directory):
+        changes, config, identity = _plan(directory, trust or [])
+        change, convert_table = _conversion(directory, config)
+        changes += [change] if change else []
+        if old_history := not _reads_history(directory):
+            changes.append(f"history/ has events of an earlier version, and becomes {ASIDE}/")
+        for change in changes:
+            say(f"{directory}: {change}")
+        if not changes:
+            say(f"{directory}: nothing to change; fullrank resume continues it")
+        elif not apply:
+            say(f"{directory}: nothing is written yet; --apply writes {len(changes)} changes")
+        else:
+            old = (directory / CONFIGURATION).read_text(encoding="utf-8")
+            replace_text(directory / KEPT, old)
+            convert_table()
+            if old_history:
+                (directory / HISTORY).rename(directory / ASIDE)
+            replace_text(directory / CONFIGURATION, to_toml(config))
+            replace_text(directory / IDENTITY, json.dumps(identity, indent=2) + "\n")
+            say(f"{directory}: migrated; the old configuration is {KEPT}")
+            say(f"{directory}: later iterations have the bits of this version, which may be others")
+
+
+def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict[str, object]]:
+    """The changes, the configuration and the identity of a run of this version.
+
+    Raises:
+        FullrankError: There is no run, or it cannot be converted.
+    """
+    path = directory / CONFIGURATION
+    try:
+        text = path.read_text(encoding="utf-8")
+        identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FullrankError(f"{directory} is no run that can be migrated: {error}") from None
+    migration = migrated(text, origin=str(path))
+    check_trusted(migration.resolved.config.environment, origin=str(directory), trusted=trust)
+    config = migration.resolved.check().config
+    digest, stated = config_digest(config), identity.get("format")
+    changes = list(migration.renamed)
+    check_format(stated or 1, where=str(directory / IDENTITY))
+    if stated != FORMAT:
+        changes.append(f"run.json states format {FORMAT}")
+    if identity.get("config_digest") != digest:
+        changes += [*migration.added, "run.json has the digest of today's settings"]
+    return changes, config, {**identity, "format": FORMAT, "config_digest": digest}
+
+
+def _reads_history(directory: Path) -> bool:
+    try:
+        read_history(directory)
+    except FullrankError:
+        return False
+    return True
+
+
+def _conversion(directory: Path, config: RunConfig) -> tuple[str, Callable[[], None]]:
+    """What has to be done to the table, and the deed; empty if it fits.
+
+    Raises:
+        FullrankError: This version would not resume from the run's state; the message names the
+            first part that does not fit, and what to do.
+    """
+    training = training_of(config)
+    try:
+        survey(directory / JOURNAL)
+        if saved(directory / CHECKPOINTS):
+            checkpoint = newest(directory / CHECKPOINTS)
+            training.load(checkpoint.arrays, resume_at=checkpoint.iteration + 1)
+        return _table_conversion(directory / "replay" / f"{TABLE}{SUFFIX}", config, training)
+    except FullrankError as error:
+        raise type(error)(f"{error}; it cannot be migrated: {REMEDY}") from None
+    finally:
+        training.collector.close()
+
+
+def _table_conversion(
+    path: Path, config: RunConfig, training: Training
+) -> tuple[str, Callable[[], None]]:
+    if not path.exists():
+        return "", lambda: None
+    problem = training.problem
+    capacity = capacity_of(config, training) + spare_rows(config, training)
+    with path.open("rb") as file:
+        mapping = Mapping(path, file.fileno())
+    found = mapping.layout.row_size
+    if (found, mapping.capacity) == (problem.row_size, capacity):
+        return "", lambda: None
+    if found == problem.row_size:
+        columns: IntArray | None = np.arange(found)
+    else:
+        layout = layout_of(training.collector.agents, masked=problem.masked)
+        columns = kept_columns(layout, row_size=found)
+    if columns is None or len(columns) != problem.row_size:
+        raise CheckpointUnusable(
+            f"{path} has rows of {found} numbers, and this version keeps {problem.row_size}"
+        )
+    change = (
+        f"replay keeps {capacity} rows of {problem.row_size} numbers, not {mapping.capacity} of "
+        f"{found}"
+    )
+    return change, partial(convert, path, columns, capacity=capacity)

@@ -1,0 +1,58 @@
+"""Configurations of earlier versions, with the keys of this one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fullrank.config.layers import Resolved, resolve
+from fullrank.config.leaves import RENAMED, ConfigLayer, flatten, read_layer
+from fullrank.config.toml import DECISIVE
+from fullrank.config.tree import as_tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """A configuration under today's keys, and how it differs from the text that was read."""
+
+    resolved: Resolved
+    renamed: tuple[str, ...]
+    """A line for each key that has another name now."""
+    added: tuple[str, ...]
+    """A line for each key in a table that determines bits, which did not exist."""
+
+
+def migrated(text: str, *, origin: str) -> Migration:
+    """Read a configuration that an earlier version wrote.
+
+    A setting that did not exist gets its default, with which this version does as the earlier one.
+
+    Args:
+        text: The text of a ``config.toml``.
+        origin: Its path, for messages.
+
+    Raises:
+        ConfigError: It is not TOML, or holds a key that was removed or an impossible value.
+        VersionMismatch: It is of a later format.
+    """
+    layer: ConfigLayer = {}
+    renamed, added = [], []
+    for key, leaf in read_layer(text, origin).items():
+        old = ".".join(key)
+        new = _renamed(old)
+        layer[tuple(new.split("."))] = leaf
+        if new != old:
+            renamed.append(f"{old} is called {new}")
+    resolved = resolve([layer])
+    known = {".".join(key) for key in layer}
+    for key, leaf in flatten(as_tables(resolved.config), "").items():
+        name = ".".join(key)
+        if name not in known and key[0] in DECISIVE and not isinstance(leaf.value, Mapping):
+            added.append(f"{name} = {leaf.value!r} is new")
+    return Migration(resolved=resolved, renamed=tuple(renamed), added=tuple(added))
+
+
+def _renamed(key: str) -> str:
+    """Today's name of a dotted key."""
+    for old, new in RENAMED.items():
+        if key == old or key.startswith(f"{old}."):
+            return new + key.removeprefix(old)
+    return key
