@@ -24,8 +24,6 @@ class Fence:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        self._opened: set[str] = set()
-        """Tables that a controller has opened since this service began."""
         self._path = directory / FILE if directory is not None else None
         exists = self._path is not None and self._path.exists()
         self._held, self._arrivals = _read(self._path) if self._path and exists else ({}, {})
@@ -40,19 +38,12 @@ class Fence:
                 for one that the controller writes by position.
 
         Raises:
-            StaleTerm: A controller of its term, or of a later one, opened the table before, or one
-                of another run is served.
+            StaleTerm: A controller of its term, or of a later one, opened the table before.
         """
         held = self._held.get(table)
-        if held is not None and held.run != run_term.run and table in self._opened:
-            raise StaleTerm(
-                f"table {table!r} is of run {held.run} while this service runs, and run "
-                f"{run_term.run} may not open it: give each run a replay service of its own"
-            )
         if held is not None and held.run == run_term.run and run_term.term <= held.term:
             raise _stale(table, run_term, held)
         self._held[table] = run_term
-        self._opened.add(table)
         self._arrivals.pop(table, None)
         if arrival is not None:
             self._arrivals[table] = arrival

@@ -47,15 +47,6 @@ def test_a_fence_of_another_format_is_refused_with_both_versions(
         Fence(tmp_path)
 
 
-def test_a_table_does_not_pass_to_another_run_while_it_is_served(tmp_path: Path) -> None:
-    fence = Fence(tmp_path)
-    fence.raise_to("t", RunTerm("run", 1))
-    with pytest.raises(StaleTerm, match="is of run run while this service runs, and run copy"):
-        fence.raise_to("t", RunTerm("copy", 2))
-    fence.raise_to("t", RunTerm("run", 2))
-    Fence(tmp_path).raise_to("t", RunTerm("copy", 1))  # the service of the copied directory
-
-
 def test_a_fence_from_before_formats_holds_the_tables_themselves(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"t": ["run", 3]}')
     with pytest.raises(StaleTerm, match="opened in term 3"):
