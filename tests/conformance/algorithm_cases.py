@@ -65,12 +65,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
     READABLE_PARTS: ("maddpg", {"micro_batches": 3, "hidden_layers": 1}),
-    "mfac of four parts": ("mfac", {"micro_batches": 4}),
     "qmix of one unit": ("qmix", {"micro_batches": 1}),
     "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
-COSTLY = {"qmix of eight units", "mfac of four parts", READABLE_PARTS}
+COSTLY = {"qmix of eight units", READABLE_PARTS}
 """Cases for ``make test-all`` alone."""
 
 MOST_EPISODES = 23
