@@ -144,11 +144,11 @@ async def test_a_heartbeat_counts_for_who_holds_the_stream_s_lease_alone(tmp_pat
         lease = message.welcome.lease
         await client.heartbeat(lease, timeout_s=WAIT_S)
         for other in (b"", lease[::-1], bytes([message.welcome.learner])):
-            with pytest.raises(NotFound, match="dial Work again"):
+            with pytest.raises(NotFound, match="the lease has ended; dial again"):
                 await client.heartbeat(other, timeout_s=WAIT_S)
         call.cancel()
         await cluster.status_when(lambda status: not status.learners, what="it has left")
-        with pytest.raises(NotFound, match="dial Work again"):
+        with pytest.raises(NotFound, match="the lease has ended; dial again"):
             await client.heartbeat(lease, timeout_s=WAIT_S)
         await client.close()
 
