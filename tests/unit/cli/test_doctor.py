@@ -28,7 +28,8 @@ def test_a_usable_machine_is_code_0(fullrank: Command, tmp_path: Path) -> None:
     code, found = findings(fullrank)
     assert code == 0
     assert all(check["ok"] for check in found.values() if check["required"])
-    assert found["services"]["detail"] == "controller, dashboard, learner, local, replay, straggler"
+    services = "collector, controller, dashboard, learner, local, replay, straggler"
+    assert found["services"]["detail"] == services
     assert "float32" in str(found["update kernel"]["detail"])
     assert list(tmp_path.iterdir()) == []
 
