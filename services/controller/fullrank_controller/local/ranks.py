@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,7 @@ class Group:
             self._error_bound = rounding(self._problem, count)
         self._failure: FullrankError | None = None
         self._steps = 0
+        self._silent: set[int] = set()  # ranks that were ended within a message
         self._pipes: list[Connection] = []
         self._processes: list[SpawnProcess] = []
         spawn, store = get_context("spawn"), str(folder / "ranks")
@@ -238,8 +240,11 @@ class Group:
         try:
             if self._failure is not None:
                 raise self._failure
-            with suppress(BrokenPipeError, ConnectionResetError):  # the replies say who died
-                for pipe in self._pipes:
+            for rank, pipe in enumerate(self._pipes, start=1):
+                with (
+                    suppress(BrokenPipeError, ConnectionResetError),  # the replies say who died
+                    self._ending(rank, after_s=self._config.ranks.timeout_s),
+                ):
                     pipe.send((name, arguments))
             try:
                 own = getattr(self._rank, name)(**arguments)
@@ -265,16 +270,15 @@ class Group:
             open_ = [pipe for pipe in numbers if numbers[pipe] not in replies]
             ready = wait(open_, timeout=within_s)
             if not ready:
-                silent = ", ".join(str(numbers[pipe]) for pipe in open_)
-                raise failure or DeadlinePassed(
-                    f"rank {silent} of {len(numbers) + 1} has not answered within {within_s:g} s "
-                    "(ranks.timeout_s); the run can be resumed"
-                )
+                raise failure or self._overdue([numbers[pipe] for pipe in open_], within_s)
             for pipe in (pipe for pipe in open_ if pipe in ready):
                 rank = numbers[pipe]
                 try:
-                    reply = pipe.recv()
+                    with self._ending(rank, after_s=within_s):
+                        reply = pipe.recv()
                 except (EOFError, ConnectionResetError):
+                    if rank in self._silent:
+                        raise self._overdue([rank], within_s) from None
                     self._processes[rank - 1].join(1.0)
                     raise ServiceLost(
                         f"rank {rank} of {len(numbers) + 1} died "
@@ -288,6 +292,29 @@ class Group:
         if failure is not None:
             raise failure
         return [replies[rank] for rank in sorted(replies)]
+
+    def _overdue(self, ranks: list[int], within_s: float) -> DeadlinePassed:
+        silent = ", ".join(map(str, ranks))
+        return DeadlinePassed(
+            f"rank {silent} of {len(self._processes) + 1} has not answered within {within_s:g} s "
+            "(ranks.timeout_s); the run can be resumed"
+        )
+
+    @contextmanager
+    def _ending(self, rank: int, *, after_s: float) -> Iterator[None]:
+        """End a rank that stands still within a message, which would block this process."""
+
+        def end() -> None:
+            self._silent.add(rank)
+            self._processes[rank - 1].kill()
+
+        timer = Timer(after_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """End the ranks, and log what this one sent and received in an update."""
