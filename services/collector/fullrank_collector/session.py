@@ -7,14 +7,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from fullrank import __version__
-from fullrank.common.errors import EnvironmentFailed, InvalidContribution, NotFound, ServiceLost
+from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
-from fullrank.config.tree import ControllerSettings, RunConfig
+from fullrank.config.tree import RunConfig
+from fullrank.rpc.attachment import WELCOME_S, keep_lease
 from fullrank.rpc.codec import PLAYED_CHUNKS, Assembler, bundle, encode_chunks
 from fullrank.rpc.controller_client import CollectCall, ControllerClient
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
@@ -24,9 +26,6 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank_collector.run_context import RunContext
 
 log = logging.getLogger(__name__)
-
-WELCOME_S = 10.0
-"""Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
 
 
 class Session:
@@ -89,7 +88,10 @@ class Session:
         except TimeoutError:
             raise ServiceLost(f"{self._client.peer}: no welcome within {WELCOME_S:.0f} s") from None
         settings = from_toml(welcome.configuration).controller
-        await first(self._send_heartbeats(welcome, settings), self._serve(call, welcome))
+        await first(
+            keep_lease(self._client, welcome, settings, role=Role.COLLECTOR, say=log.warning),
+            self._serve(call, welcome),
+        )
 
     async def _serve(self, call: CollectCall, welcome: pb.Welcome) -> None:
         """Report readiness, then play what the controller asks for."""
@@ -161,27 +163,6 @@ class Session:
             for message in _messages(key, played, playing_s=playing_s, idle_s=idle_s):
                 await call.write(message)
         self._idle_since = time.monotonic()
-
-    async def _send_heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
-        """Send heartbeats from Welcome on, because the probe may take long.
-
-        Raises:
-            ServiceLost: The controller no longer knows this collector, or has been silent for
-                longer than ``lost_after_s``.
-        """
-        clock = asyncio.get_running_loop().time
-        answered_at = clock()
-        while True:
-            await asyncio.sleep(settings.heartbeat_s)
-            try:
-                await self._client.heartbeat(welcome.lease, timeout_s=settings.lost_after_s)
-                answered_at = clock()
-            except NotFound as error:
-                raise ServiceLost(str(error)) from None
-            except ServiceLost as error:
-                if clock() - answered_at > settings.lost_after_s:
-                    raise
-                log.warning("heartbeat_failed collector=%d reason=%s", welcome.learner, error)
 
 
 def _messages(

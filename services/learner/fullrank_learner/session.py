@@ -14,12 +14,13 @@ from fullrank.common.errors import (
 )
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
-from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import port_of
+from fullrank.rpc.attachment import WELCOME_S, keep_lease
 from fullrank.rpc.codec import Assembler
 from fullrank.rpc.controller_client import ControllerClient, WorkCall
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import Security
@@ -34,9 +35,6 @@ from fullrank_learner.run_context import RunContext
 from fullrank_learner.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
-
-WELCOME_S = 10.0
-"""Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
 
 
 class Session:
@@ -118,7 +116,9 @@ class Session:
         )
         try:
             await first(
-                self._send_heartbeats(welcome, config.controller),
+                keep_lease(
+                    self._client, welcome, config.controller, role=Role.LEARNER, say=log.warning
+                ),
                 self._serve(call, welcome),
             )
         finally:
@@ -179,28 +179,6 @@ class Session:
             self.context = await loop.run_in_executor(self._pool, RunContext, welcome)
         self.context.run_term = RunTerm(welcome.run, welcome.term)
         return self.context
-
-    async def _send_heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
-        """Send heartbeats from Welcome on, because the probe may take long.
-
-        Raises:
-            ServiceLost: The controller no longer knows this learner, or has been silent for longer
-                than ``lost_after_s``: it may be frozen and superseded by a controller of a later
-                term.
-        """
-        clock = asyncio.get_running_loop().time
-        answered_at = clock()
-        while True:
-            await asyncio.sleep(settings.heartbeat_s)
-            try:
-                await self._client.heartbeat(welcome.lease, timeout_s=settings.lost_after_s)
-                answered_at = clock()
-            except NotFound as error:
-                raise ServiceLost(str(error)) from None
-            except ServiceLost as error:
-                if clock() - answered_at > settings.lost_after_s:
-                    raise
-                log.warning("heartbeat_failed learner=%d reason=%s", welcome.learner, error)
 
     async def _follow(
         self, message: pb.ControllerMessage, context: RunContext, contributor: Contributor

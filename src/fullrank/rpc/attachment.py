@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from fullrank.common.errors import InvalidContribution, ServiceLost, StaleTerm
+from fullrank.common.errors import InvalidContribution, NotFound, ServiceLost, StaleTerm
+from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.health import Health
@@ -20,6 +21,9 @@ from fullrank.v1 import controller_pb2 as pb
 
 Say: TypeAlias = Callable[..., None]
 """Logs a line, as ``Logger.info``."""
+
+WELCOME_S = 10.0
+"""Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
 
 Dial: TypeAlias = Callable[[str, Security, Health], Awaitable[None]]
 """Dials an address and serves the stream to its end."""
@@ -63,6 +67,35 @@ async def attach_as(
             await first(*coroutines)
         finally:
             await exporter.stop()
+
+
+async def keep_lease(
+    client: ControllerClient,
+    welcome: pb.Welcome,
+    settings: ControllerSettings,
+    *,
+    role: Role,
+    say: Say,
+) -> None:
+    """Send heartbeats for a stream from Welcome on, because the probe may take long.
+
+    Raises:
+        ServiceLost: The controller no longer knows this process, or has been silent for longer
+            than ``lost_after_s``: it may be frozen and superseded by one of a later term.
+    """
+    clock = asyncio.get_running_loop().time
+    answered_at = clock()
+    while True:
+        await asyncio.sleep(settings.heartbeat_s)
+        try:
+            await client.heartbeat(welcome.lease, timeout_s=settings.lost_after_s)
+            answered_at = clock()
+        except NotFound as error:
+            raise ServiceLost(str(error)) from None
+        except ServiceLost as error:
+            if clock() - answered_at > settings.lost_after_s:
+                raise
+            say("heartbeat_failed %s=%d reason=%s", role, welcome.learner, error)
 
 
 async def _until(stop: asyncio.Event) -> None:
