@@ -5,6 +5,7 @@ same transitions.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -17,7 +18,7 @@ from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
 from fullrank.environments.capabilities import horizon_of, offers_masks, own_state_size
 from fullrank.training.block_player import reward_scale
-from fullrank.training.episode_rollouts import AS_PAID, EpisodeRollout
+from fullrank.training.episode_rollouts import EpisodeRollout, RewardScale
 from fullrank.training.evaluation import Evaluations
 from fullrank.training.keyed import KeyedRollout
 from fullrank.training.rollouts import Collected, Rollout
@@ -75,13 +76,8 @@ class Collector:
         self.warmup, self._warmup_copies = warmup if data.batch_size else 0, warmup_copies
         self.horizon, self.keyed = horizon_of(environment), keyed
         horizon = self.horizon
-        self._scale = (
-            reward_scale(make_environment, horizon=horizon, seed=seed)
-            if problem.episodes
-            else AS_PAID
-        )
         stagger = horizon if horizon and steps % horizon else 0
-        self._rollout = self._rollout_of(environment, seed=seed, stagger=stagger)
+        self._rollout = keyed or self._rollout_of(environment, seed=seed, stagger=stagger)
         self._collected: dict[int, Collected] = {}  # the last ones, by iteration
         self._kept = 1 if keyed is None else max(1, keyed.lag)
 
@@ -96,6 +92,11 @@ class Collector:
         if data.batch_size:
             return Rollout(environment, actor, layout, seed=seed, stagger=stagger)
         return Evaluations(environment, actor, layout, seed=seed, every=data.evaluate_every)
+
+    @cached_property
+    def _scale(self) -> RewardScale:
+        """Return the scale of whole episodes, which takes a play of many to find."""
+        return reward_scale(self._make_environment, horizon=self.horizon, seed=self._seed)
 
     def warm_up(self) -> FloatArray:
         """Collect the rows before the first iteration, shape (warmup or more, row_size).
@@ -123,8 +124,7 @@ class Collector:
     def collect(self, iteration: int) -> Collected:
         """Collect with the current policies; return the stored collection on a repeated call."""
         if iteration not in self._collected:
-            rollout = self.keyed or self._rollout
-            self._collected[iteration] = rollout.collect(self._steps, iteration=iteration)
+            self._collected[iteration] = self._rollout.collect(self._steps, iteration=iteration)
             for oldest in sorted(self._collected)[: -self._kept]:
                 del self._collected[oldest]
         return self._collected[iteration]
@@ -134,8 +134,8 @@ class Collector:
 
         Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
         """
-        if self.keyed is not None:
-            state = self.keyed.state(resume_at=resume_at)
+        if isinstance(self._rollout, KeyedRollout):
+            state = self._rollout.state(resume_at=resume_at)
             return {f"keyed.{name}": array for name, array in state.items()}
         ahead: dict[str, np.ndarray[Any, Any]] = {}
         collected = self._collected.get(resume_at)
@@ -162,8 +162,8 @@ class Collector:
             CheckpointUnusable: The state belongs to another environment or number of copies.
             EnvironmentFailed: The environments are not reproducible.
         """
-        if self.keyed is not None:
-            self.keyed.load(part(state, "keyed"), resume_at=resume_at)
+        if isinstance(self._rollout, KeyedRollout):
+            self._rollout.load(part(state, "keyed"), resume_at=resume_at)
             return
         self._rollout.load(part(state, "rollout"))
         ahead = part(state, "collected")
