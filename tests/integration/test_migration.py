@@ -18,7 +18,8 @@ RECORDED = Path(__file__).parents[1] / "golden" / "runs"
 
 
 async def test_an_older_run_goes_on_where_it_stood(tmp_path: Path) -> None:
-    run = Path(shutil.copytree(RECORDED / "before_formats", tmp_path / "run"))
+    run = tmp_path / "run"
+    shutil.unpack_archive(RECORDED / "before_formats.zip", run)
     await asyncio.to_thread(migrate, run, apply=True)
     settings = load(run / "config.toml", environ={}, overrides=["iterations=6"])
     launch = Launch(resolved=settings, run_dir=run, until_finished=True)

@@ -16,10 +16,10 @@ from fullrank.runs.journal import read
 from fullrank.runs.record import read_records
 
 RECORDED = Path(__file__).parents[2] / "golden" / "runs"
-BEFORE, NOW = RECORDED / "before_formats", RECORDED / "format_1"
+BEFORE, NOW = RECORDED / "before_formats.zip", RECORDED / "format_1.zip"
 
 
-@pytest.fixture(params=[BEFORE, NOW], ids=lambda recorded: recorded.name)
+@pytest.fixture(params=[BEFORE, NOW], ids=lambda recorded: recorded.stem)
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return _copy(request.param, tmp_path)
 
@@ -30,7 +30,8 @@ def before(tmp_path: Path) -> Path:
 
 
 def _copy(recorded: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(recorded, tmp_path / "run"))
+    shutil.unpack_archive(recorded, tmp_path / "run")
+    return tmp_path / "run"
 
 
 def _contents(run: Path) -> dict[Path, bytes]:
