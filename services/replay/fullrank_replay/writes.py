@@ -78,7 +78,7 @@ class Writes:
     def gathered(self, table: str, iteration: int) -> None:
         """Note that a minibatch was gathered."""
         if table in self._inboxes:
-            self._inboxes[table].intake.gathered(iteration)
+            self._inboxes[table].intake.draws.gathered(iteration)
 
     async def serve(self, requests: AsyncIterator[pb.WriteRequest], send: Send) -> None:
         """Serve one writer's stream.
@@ -163,14 +163,14 @@ class Writes:
         if not request.newest:
             raise InvalidContribution("newest is 0: an iteration draws from a row at least")
         intake = (await self.inbox(request.table)).intake
-        intake.asked(request.iteration)
+        intake.draws.asked(request.iteration)
         await self._pacing.notify()
-        if not await self._pacing.until(lambda: intake.may_draw(request.iteration)):
+        if not await self._pacing.until(lambda: intake.draws.may_draw(request.iteration)):
             due = intake.arrival.pace.due(request.iteration)
             return pb.AwaitDrawResponse(
-                episodes=intake.episodes, missing=max(1, due - intake.episodes)
+                episodes=intake.draws.episodes, missing=max(1, due - intake.draws.episodes)
             )
-        reached = await self._pacing.locked(partial(intake.draw, newest=request.newest))
+        reached = await self._pacing.locked(partial(intake.draws.draw, newest=request.newest))
         return pb.AwaitDrawResponse(tail=reached.tail, head=reached.head, episodes=reached.episodes)
 
 
@@ -180,11 +180,10 @@ def _parser(intake: Intake, writer: int) -> EpisodeParser:
 
 def _greeted(intake: Intake, hello: pb.WriterHello) -> pb.WriteResponse:
     """The answer to a writer's first message: what of its episodes is settled already."""
-    intake.greet(hello.writer, first=hello.first)
-    last = intake.last_of(hello.writer)
+    last = intake.writers.last_of(hello.writer)
     refused = [
         Refused(sequence, f"sequence {sequence} is not in the table, and {last} of its writer is")
-        for sequence in intake.missing(hello.writer, first=hello.first)
+        for sequence in intake.writers.missing(hello.writer, first=hello.first)
     ]
     return pb.WriteResponse(settled=last, refused=[each.message() for each in refused])
 

@@ -1,13 +1,11 @@
 """Intake of a table that grows by arrival: many writers' episodes, each stored once, by groups.
 
-Episodes of one writer rise in sequence. A sequence up to the writer's last one is not stored again:
-it is a repeat if the table has stored it, and otherwise was passed over. The last sequences are
-facts of the rows (``authorship``), so that an intake over a reopened table knows them.
+The last sequence of every writer (``writer_sequences``) is a fact of the rows (``authorship``), so
+that an intake over a reopened table knows it.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -22,11 +20,7 @@ from fullrank.replay.limits import rows_per_append
 from fullrank.replay.pace import Pace
 from fullrank.replay.rate_limiter import RateLimiter
 from fullrank.replay.table import Table
-
-WINDOW = 1024
-"""Most episodes of a writer that are sent and not settled."""
-REMEMBERED = 4096
-"""Writers that are remembered though the table holds none of their episodes any more."""
+from fullrank.replay.writer_sequences import WriterSequences
 
 
 class WrittenEpisode(NamedTuple):
@@ -100,29 +94,66 @@ class Reach(NamedTuple):
     """Number of the newest episode."""
 
 
-@dataclass(slots=True)
-class _Sequences:
-    """Sequences of one writer."""
+class Draws:
+    """Episodes and the iterations that draw from them: which of the two has to wait.
 
-    first: int
-    """The first one known."""
-    last: int
-    position: int
-    """Position of the last one's last row."""
-    gaps: set[int] = field(default_factory=set)
-    """Those of the newest ``WINDOW`` that were not stored."""
+    Args:
+        table: Holds the episodes.
+        pace: How far they may run ahead of each other.
 
-    def store(self, sequence: int, position: int) -> None:
-        """Note that a later sequence was stored."""
-        oldest = sequence - WINDOW
-        self.gaps = {gap for gap in self.gaps if gap > oldest}
-        self.gaps.update(range(max(self.last, oldest) + 1, sequence))
-        self.last, self.position = sequence, position
+    Attributes:
+        iteration: The newest iteration that asked for its range, 0 before.
+        episodes: Number of the newest episode.
+    """
 
-    def holds(self, sequence: int) -> bool:
-        """True if the table is known to have stored it."""
-        known = max(self.first, self.last - WINDOW + 1) <= sequence <= self.last
-        return known and sequence not in self.gaps
+    def __init__(self, table: Table, pace: Pace) -> None:
+        self._table, self._pace = table, pace
+        self._limiter = RateLimiter(window=table.capacity)
+        self._drawn_tail: int | None = None
+        self.iteration = self.episodes = 0
+
+    def asked(self, iteration: int) -> None:
+        """Note the iteration that is to begin: older parameters become stale, room may appear."""
+        self.iteration = max(self.iteration, iteration)
+
+    def may_draw(self, iteration: int) -> bool:
+        """True if the pace lets an iteration begin."""
+        return self._pace.may_update(iteration, episodes=self.episodes)
+
+    def draw(self, *, newest: int) -> Reach:
+        """Return what an iteration may draw from, which is kept until it was ``gathered``.
+
+        Args:
+            newest: Most rows to draw from.
+        """
+        table = self._table
+        tail = max(table.tail, table.head - newest)
+        self._drawn_tail = tail
+        self._limiter.sampled(table.head)
+        return Reach(tail, table.head, self.episodes)
+
+    def gathered(self, iteration: int) -> None:
+        """Note that an iteration's minibatch was gathered: its range may be evicted."""
+        if iteration >= self.iteration:
+            self._drawn_tail = None
+
+    def admits(self, before: int, rows: int) -> bool:
+        """True if one more episode may be stored now.
+
+        Args:
+            before: Episodes that are to be stored before it.
+            rows: Rows of all of them.
+        """
+        pace, head = self._pace, self._table.head + rows
+        if self._drawn_tail is not None and head - self._table.capacity > self._drawn_tail:
+            return False
+        if not pace.updates_per_episode and not self._limiter.admits(head):
+            return False
+        return pace.may_store(self.episodes + before, iteration=self.iteration)
+
+    def is_stale(self, version: int) -> bool:
+        """True if an episode began with parameters too old for the newest iteration."""
+        return self._pace.is_stale(version, iteration=self.iteration)
 
 
 class Intake:
@@ -134,8 +165,8 @@ class Intake:
 
     Attributes:
         arrival: As given.
-        iteration: The newest iteration that asked for its range, 0 before.
-        episodes: Number of the newest episode.
+        writers: Sequences that were stored.
+        draws: Iterations that draw from the table.
         repeated: Episodes that were sent again after they were stored.
 
     Raises:
@@ -144,11 +175,9 @@ class Intake:
 
     def __init__(self, table: Table, arrival: Arrival) -> None:
         self._table, self.arrival = table, arrival
-        self._writers: OrderedDict[int, _Sequences] = OrderedDict()
-        self._greeted: OrderedDict[int, int] = OrderedDict()
-        self._limiter = RateLimiter(window=table.capacity)
-        self._drawn_tail: int | None = None
-        self.iteration = self.episodes = self.repeated = 0
+        self.writers = WriterSequences()
+        self.draws = Draws(table, arrival.pace)
+        self.repeated = 0
         self._read_back()
 
     @property
@@ -173,62 +202,21 @@ class Intake:
             positions[signed].tolist(), every[signed].tolist(), strict=True
         ):
             self._note(writer, sequence, position)
-            self.episodes = number
+            self.draws.episodes = number
 
     def _note(self, writer: int, sequence: int, position: int) -> None:
-        """Note that an episode was stored; forget writers of whom the table holds none."""
-        if writer not in self._writers:
-            first = self._greeted.pop(writer, sequence)
-            self._writers[writer] = _Sequences(first, first - 1, position)
-        self._writers[writer].store(sequence, position)
-        self._writers.move_to_end(writer)
-        while len(self._writers) > REMEMBERED:
-            oldest, sequences = next(iter(self._writers.items()))
-            if sequences.position >= self._table.tail:
-                break
-            del self._writers[oldest]
-
-    def last_of(self, writer: int) -> int:
-        """Last sequence of a writer that was stored, 0 if none is known."""
-        known = self._writers.get(writer)
-        return known.last if known is not None else 0
-
-    def missing(self, writer: int, *, first: int) -> list[int]:
-        """Sequences from ``first`` up to the writer's last one that the table does not hold.
-
-        Of those before the newest ``WINDOW``, nothing is known.
-        """
-        known = self._writers.get(writer)
-        if known is None:
-            return []
-        begin = max(first, known.last - WINDOW + 1)
-        return [each for each in range(begin, known.last + 1) if not known.holds(each)]
-
-    def greet(self, writer: int, *, first: int) -> None:
-        """Learn from a writer's first message that it awaits no answer for what is before."""
-        if writer not in self._writers:
-            self._greeted[writer] = first
-        while len(self._greeted) > REMEMBERED:
-            self._greeted.popitem(last=False)
+        """Note that an episode was stored whose last row has this position."""
+        self.writers.store(writer, sequence, position, tail=self._table.tail)
 
     def admitted(self, episodes: Iterable[WrittenEpisode]) -> int:
         """Number of the first ones that may be stored now, together."""
         count = rows = 0
         for episode in episodes:
             rows += len(episode.rows)
-            if rows > self.most_rows or not self._admits(count, rows):
+            if rows > self.most_rows or not self.draws.admits(count, rows):
                 break
             count += 1
         return count
-
-    def _admits(self, before: int, rows: int) -> bool:
-        """True if one more episode may be stored, so many rows after the head in all."""
-        pace, head = self.arrival.pace, self._table.head + rows
-        if self._drawn_tail is not None and head - self._table.capacity > self._drawn_tail:
-            return False
-        if not pace.updates_per_episode and not self._limiter.admits(head):
-            return False
-        return pace.may_store(self.episodes + before, iteration=self.iteration)
 
     def store(self, episodes: Sequence[WrittenEpisode]) -> list[Outcome]:
         """Store those that are new, valid and not stale, in one append; return all outcomes.
@@ -250,8 +238,9 @@ class Intake:
         return outcomes
 
     def _append(self, episodes: Sequence[WrittenEpisode]) -> None:
+        before = self.draws.episodes
         authors = [
-            Authorship(episode.writer, episode.sequence, episode.version, self.episodes + number)
+            Authorship(episode.writer, episode.sequence, episode.version, before + number)
             for number, episode in enumerate(episodes, 1)
         ]
         position = self._table.head - 1
@@ -259,7 +248,7 @@ class Intake:
         for episode in episodes:
             position += len(episode.rows)
             self._note(episode.writer, episode.sequence, position)
-        self.episodes += len(episodes)
+        self.draws.episodes += len(episodes)
 
     def _are_sound(self, episodes: Sequence[WrittenEpisode]) -> bool:
         """True if every episode of a group is known to be valid."""
@@ -273,17 +262,17 @@ class Intake:
     def _judged(
         self, episode: WrittenEpisode, chosen: dict[int, set[int]], *, sound: bool
     ) -> Outcome:
-        """Judge an episode, after those of its group that are chosen already, by writer."""
+        """Decide an episode, given the chosen sequences of its group by writer, which it joins."""
         writer, sequence, version, rows = episode
-        known, before = self._writers.get(writer), chosen.setdefault(writer, set())
-        last = max([*before, known.last if known is not None else 0])
+        before = chosen.setdefault(writer, set())
+        last = max([*before, self.writers.last_of(writer)])
         if sequence <= last:
-            if sequence in before or (known is not None and known.holds(sequence)):
+            if sequence in before or self.writers.holds(writer, sequence):
                 return Outcome(Fate.REPEATED)
             reason = f"sequence {sequence} is not in the table, and {last} of its writer is"
             return Outcome(Fate.PASSED_OVER, reason)
-        if self.arrival.pace.is_stale(version, iteration=self.iteration):
-            reason = f"version {version} is too old in iteration {self.iteration}"
+        if self.draws.is_stale(version):
+            reason = f"version {version} is too old in iteration {self.draws.iteration}"
             return Outcome(Fate.STALE, reason)
         try:
             if not sound:
@@ -298,28 +287,3 @@ class Intake:
         check_finite(rows)
         if self.arrival.episodes is not None:
             check_episode(rows, self.arrival.episodes)
-
-    def may_draw(self, iteration: int) -> bool:
-        """True if the pace lets an iteration begin."""
-        return self.arrival.pace.may_update(iteration, episodes=self.episodes)
-
-    def asked(self, iteration: int) -> None:
-        """Note the iteration that is to begin: older parameters become stale, room may appear."""
-        self.iteration = max(self.iteration, iteration)
-
-    def draw(self, *, newest: int) -> Reach:
-        """Return what an iteration may draw from, which is kept until it was ``gathered``.
-
-        Args:
-            newest: Most rows to draw from.
-        """
-        table = self._table
-        tail = max(table.tail, table.head - newest)
-        self._drawn_tail = tail
-        self._limiter.sampled(table.head)
-        return Reach(tail, table.head, self.episodes)
-
-    def gathered(self, iteration: int) -> None:
-        """Note that an iteration's minibatch was gathered: its range may be evicted."""
-        if iteration >= self.iteration:
-            self._drawn_tail = None

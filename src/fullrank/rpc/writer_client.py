@@ -13,8 +13,8 @@ from fullrank import __version__
 from fullrank.common.errors import FullrankError, ServiceLost, StaleTerm
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.authorship import MOST
-from fullrank.replay.intake import WINDOW
 from fullrank.replay.table import TABLE
+from fullrank.replay.writer_sequences import WINDOW
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import chunks
 from fullrank.rpc.errors import translated

@@ -75,7 +75,7 @@ def test_whatever_is_repeated_every_acknowledged_episode_is_in_the_table_once(se
         for writer, last in sent.items():
             ours = [sequence for of, sequence in held(rows) if of == writer]
             assert ours == sorted(ours)
-            assert intake.last_of(writer) == (last if ours else 0)
+            assert intake.writers.last_of(writer) == (last if ours else 0)
 
 
 def test_a_repeat_is_known_after_the_table_s_file_is_opened_anew(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_repeat_is_known_after_the_table_s_file_is_opened_anew(tmp_path: Path)
     for opening in range(3):
         rows = Table(RingFile(path, sync=False), capacity=CAPACITY)
         intake = Intake(rows, arrival())
-        assert intake.episodes == intake.last_of(7) == opening
+        assert intake.draws.episodes == intake.writers.last_of(7) == opening
         group = [episode(7, sequence) for sequence in range(1, opening + 2)]
         fates = [outcome.fate for outcome in intake.store(group)]
         assert fates == [Fate.REPEATED] * opening + [Fate.STORED]
@@ -99,7 +99,7 @@ def test_what_was_passed_over_is_never_acknowledged_nor_stored_later() -> None:
     fates = [each.fate for each in intake.store([episode(1, 1), bad, episode(1, 3), episode(1, 2)])]
     assert fates == [Fate.STORED, Fate.INVALID, Fate.STORED, Fate.PASSED_OVER]
     assert [each.fate for each in intake.store([episode(1, 2)])] == [Fate.PASSED_OVER]
-    assert intake.missing(1, first=1) == [2]
+    assert intake.writers.missing(1, first=1) == [2]
     reopened = Intake(rows, arrival())
     assert [each.fate for each in reopened.store([episode(1, 2)])] == [Fate.PASSED_OVER]
     assert held(rows) == [(1, 1), (1, 3)]
@@ -116,17 +116,16 @@ def test_an_invalid_episode_is_refused_alone_and_its_field_named() -> None:
 
 def test_what_a_new_writer_has_not_sent_is_missing_and_what_it_has_settled_is_not() -> None:
     intake = Intake(table(), arrival())
-    intake.greet(5, first=4)
     intake.store([episode(5, 6)])
-    assert intake.missing(5, first=4) == [4, 5]
-    assert intake.missing(5, first=7) == []
-    assert intake.missing(6, first=1) == []
+    assert intake.writers.missing(5, first=4) == [4, 5]
+    assert intake.writers.missing(5, first=7) == []
+    assert intake.writers.missing(6, first=1) == []
 
 
 def test_parameters_that_are_too_old_are_refused_once_an_iteration_has_asked() -> None:
     pace = Pace(updates_per_episode=1.0, slack=0, window=100, warmup=0, max_lag=2)
     intake = Intake(table(), arrival(pace))
-    intake.asked(5)
+    intake.draws.asked(5)
     stale, fresh = intake.store([episode(1, 1, version=2), episode(1, 2, version=3)])
     assert (stale.fate, fresh.fate) == (Fate.STALE, Fate.STORED)
     assert stale.reason.startswith("version 2 is too old in iteration 5")
@@ -139,9 +138,9 @@ def test_episodes_wait_beyond_the_window_until_an_iteration_asks() -> None:
     assert intake.admitted(group) == 5
     intake.store(group[:5])
     assert intake.admitted(group[5:]) == 0
-    assert intake.may_draw(2)
-    assert not intake.may_draw(3)
-    intake.asked(2)
+    assert intake.draws.may_draw(2)
+    assert not intake.draws.may_draw(3)
+    intake.draws.asked(2)
     assert intake.admitted(group[5:]) == 2
 
 
@@ -149,14 +148,14 @@ def test_the_range_of_a_draw_is_kept_until_its_minibatch_was_gathered() -> None:
     intake = Intake(rows := table(), arrival())
     for sequence in range(1, 21):
         intake.store([episode(1, sequence)])
-    intake.asked(0)
-    assert intake.draw(newest=30) == Reach(tail=30, head=60, episodes=20)
+    intake.draws.asked(0)
+    assert intake.draws.draw(newest=30) == Reach(tail=30, head=60, episodes=20)
     late = [episode(1, sequence) for sequence in range(21, 41)]
     count = intake.admitted(late)
     assert count == 10
     intake.store(late[:count])
     assert rows.tail == 30
-    intake.gathered(0)
+    intake.draws.gathered(0)
     assert intake.admitted(late[count:]) == 10
 
 
@@ -164,8 +163,8 @@ def test_without_a_ratio_no_row_is_evicted_that_no_iteration_could_have_drawn() 
     intake = Intake(rows := table(), arrival())
     many = [episode(1, sequence) for sequence in range(1, 100)]
     intake.store(many[:20])
-    intake.draw(newest=CAPACITY)
-    intake.gathered(0)
+    intake.draws.draw(newest=CAPACITY)
+    intake.draws.gathered(0)
     intake.store(many[20 : 20 + intake.admitted(many[20:])])
     assert rows.tail == 60
     assert not intake.admitted(many[40:])
@@ -175,20 +174,6 @@ def test_a_group_is_no_longer_than_an_append(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "rows_per_append", lambda row_bytes: 7)
     intake = Intake(table(), arrival())
     assert intake.admitted([episode(1, sequence) for sequence in range(1, 9)]) == 2
-
-
-def test_writers_without_an_episode_in_the_table_are_forgotten_beyond_a_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 4)
-    intake = Intake(rows := table(), arrival())
-    for writer in range(1, 101):
-        intake.greet(1000 + writer, first=1)
-        intake.store([episode(writer, 1)])
-    assert len(intake._writers) == 20  # all whose episodes are held, and no other
-    assert len(intake._greeted) == 4
-    assert [each.fate for each in intake.store([episode(90, 1)])] == [Fate.REPEATED]
-    assert len(held(rows)) == 20
 
 
 def test_a_table_by_position_does_not_become_one_of_arrivals() -> None:

@@ -119,7 +119,7 @@ def malformed(count: int, *, seed: int) -> None:
     assert takes(parser(), 1)
     rows = table.gather(np.arange(table.tail, table.head))
     assert np.isfinite(rows).all()
-    assert intake.episodes == stored
+    assert intake.draws.episodes == stored
 
 
 def test_damaged_messages_crash_nothing() -> None:
