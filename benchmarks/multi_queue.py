@@ -132,7 +132,8 @@ def run_sample(address: str, seconds: float) -> tuple[int, float]:
 async def serve(home: Path, seconds: float) -> bool:
     """Serve both for a while; print what they waited; return whether the claim holds."""
     servicer = ReplayServicer(Store(home, sync=False), Fence(home), EventLog())
-    servicer._pacing = servicer._writes._pacing = pacing = TimedPacing()
+    pacing = TimedPacing()
+    servicer._pacing = servicer._writes._pacing = servicer._samples._pacing = pacing
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
         servicer,

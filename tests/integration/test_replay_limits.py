@@ -91,7 +91,7 @@ async def test_a_writer_that_waited_too_long_is_told_when_to_try_again_and_does(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pacing, "PATIENCE_S", SHORT_S)
-    monkeypatch.setattr(servicer, "RETRY_AFTER_S", SHORT_S)
+    monkeypatch.setattr(appends, "RETRY_AFTER_S", SHORT_S)
     refusals: list[grpc.aio.AioRpcError] = []
     await pair.stalled()
     stub = pair.writer._stub

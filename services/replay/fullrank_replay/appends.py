@@ -2,15 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import numpy as np
 
-from fullrank.common.errors import DeadlinePassed, InvalidContribution, Overloaded
+from fullrank.common.errors import (
+    DeadlinePassed,
+    InvalidContribution,
+    NotFound,
+    Overloaded,
+    StaleTerm,
+)
+from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
+from fullrank.replay.fence import Fence
 from fullrank.replay.limits import APPEND_BYTES, rows_per_append
+from fullrank.replay.store import Store
+from fullrank.replay.table import Table
 from fullrank.rpc.codec import Assembler
+from fullrank.rpc.messages import run_term_of
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Stored
 from fullrank.v1 import replay_pb2 as pb
+from fullrank_replay.pacing import Pacing, shielded
 
 APPENDS = 16
 """Most appends in progress at a time. A controller makes one after the other."""
@@ -57,6 +72,81 @@ class AppendRoom:
     @property
     def _most_bytes(self) -> int:
         return APPENDS * APPEND_BYTES
+
+
+class Appends:
+    """Appends to the tables that a controller writes by position.
+
+    Args:
+        store: The tables.
+        fence: Admits the controller that opened a table last.
+        pacing: Admits appends between gathers, once samples are not too far behind.
+        event_log: Records what is stored, before it is acknowledged.
+    """
+
+    def __init__(self, store: Store, fence: Fence, pacing: Pacing, event_log: EventLog) -> None:
+        self._store, self._fence, self._pacing = store, fence, pacing
+        self._event_log = event_log
+        self._room = AppendRoom()
+
+    @property
+    def waiting(self) -> int:
+        """Appends that are received, wait or are being stored."""
+        return self._room.count
+
+    async def serve(self, requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendResponse:
+        """Receive and store the rows of one append.
+
+        Raises:
+            FullrankError: They are not stored.
+        """
+        request = await first_message(requests)
+        try:
+            rows, room = await self._receive(request, requests)
+        except (InvalidContribution, NotFound, Overloaded, StaleTerm):
+            await drain(requests)
+            raise
+        table = self._store.get(request.table)
+        head = await shielded(self._store_rows(request, table, rows, room))
+        return pb.AppendResponse(head=head, repeated=table.repeated)
+
+    async def _receive(
+        self, request: pb.AppendRequest, messages: AsyncIterator[pb.AppendRequest]
+    ) -> tuple[FloatArray, ExitStack]:
+        """The rows of an append, and the room that they occupy until the stack is closed."""
+        row_size, total = self._store.get(request.table).row_size, request.chunk.total
+        check_total(total, row_size=row_size)
+        with ExitStack() as room:
+            room.enter_context(self._room.lent(total))
+            self._fence.check(request.table, run_term_of(request.run_term))
+            if self._fence.arrival(request.table) is not None:
+                raise InvalidContribution(f"table {request.table!r} grows by arrival: use Write")
+            rows = await receive_rows(request, messages, row_size=row_size)
+            return rows, room.pop_all()
+
+    async def _store_rows(
+        self, request: pb.AppendRequest, table: Table, rows: FloatArray, room: ExitStack
+    ) -> int:
+        """Store rows as soon as samples are not too far behind; returns the head."""
+        with room:
+            limiter = self._pacing.limiter(request.table, window=table.capacity)
+            head = request.first_position + len(rows)
+            if not await self._pacing.until(lambda: limiter.admits(head)):
+                raise Overloaded(
+                    f"no sample has been able to draw the rows that an append up to position "
+                    f"{head} would evict; see what holds the learners up",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+            head = await self._pacing.locked(partial(self._append, request, table, rows))
+        await self._pacing.notify()
+        return head
+
+    def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
+        self._fence.check(request.table, run_term_of(request.run_term))
+        head = table.append(request.first_position, rows)
+        reach("rows.stored")
+        self._event_log.append(Stored(table=request.table, first=request.first_position, head=head))
+        return head
 
 
 async def first_message(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendRequest:

@@ -1,9 +1,9 @@
 """Pacing: appends and samples wait for each other; one thread at a time touches tables."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fullrank.replay.rate_limiter import RateLimiter
 
@@ -60,3 +60,8 @@ class Pacing:
         """Wake all waiting calls to check their conditions again."""
         async with self._moved:
             self._moved.notify_all()
+
+
+async def shielded(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that continues if its caller is cancelled."""
+    return await asyncio.shield(asyncio.create_task(work))
