@@ -5,6 +5,7 @@ and the parameters of a stated version, so that any process may play it, and sev
 answer counts, and rows are taken in the order of keys.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -13,6 +14,9 @@ from fullrank.common.errors import EnvironmentFailed
 
 FAILURES = 3
 """Failures of one block after which the run ends."""
+
+GONE = -1
+"""Stands for the collectors that are gone in the failures of a block."""
 
 
 class BlockKey(NamedTuple):
@@ -55,7 +59,7 @@ Played = TypeVar("Played", bound=Answer)
 
 
 @dataclass(slots=True)
-class _Open(Generic[Played]):
+class _OpenBlock(Generic[Played]):
     """A block that is not taken yet, or that somebody still plays."""
 
     holders: dict[int, float] = field(default_factory=dict)
@@ -66,8 +70,32 @@ class _Open(Generic[Played]):
     """Digest of the first answer; empty before."""
     first: int = -1
     """Collector whose answer counted."""
-    failed: dict[int, int] = field(default_factory=dict)
+    failures: Counter[int] = field(default_factory=Counter)
     """Number of failures of each collector."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once its answer was taken and nobody plays it."""
+        return bool(self.digest) and self.answer is None and not self.holders
+
+    def take_answer(self, collector: int, played: Played) -> int | None:
+        """Take the answer of a holder; return who answered first if that was something else."""
+        del self.holders[collector]
+        digest = played.digest
+        if not self.digest:
+            self.answer, self.digest, self.first = played, digest, collector
+        return self.first if self.digest != digest else None
+
+    def record_failure(self, collector: int) -> int:
+        """Record that a holder could not play it; return the number of failures."""
+        del self.holders[collector]
+        self.failures[collector] += 1
+        return self.failures.total()
+
+    def forget(self, collector: int) -> None:
+        """Forget a collector, but not that the block failed on it."""
+        self.holders.pop(collector, None)
+        self.failures[GONE] += self.failures.pop(collector, 0)
 
 
 class Differing(NamedTuple):
@@ -90,7 +118,7 @@ class Dealing(Generic[Played]):
 
     def __init__(self, plan: BlockPlan) -> None:
         self._plan = plan
-        self._open: dict[BlockKey, _Open[Played]] = {}
+        self._open: dict[BlockKey, _OpenBlock[Played]] = {}
         self._busy: dict[int, BlockKey | None] = {}
 
     @property
@@ -105,7 +133,8 @@ class Dealing(Generic[Played]):
 
     def open(self, iteration: int) -> None:
         """Add the blocks of an iteration."""
-        self._open |= {key: _Open() for key in self._plan.keys(iteration)}
+        self._open = {key: block for key, block in self._open.items() if not block.is_over}
+        self._open |= {key: _OpenBlock() for key in self._plan.keys(iteration)}
 
     def attach(self, collector: int) -> None:
         """Add an idle collector."""
@@ -113,11 +142,9 @@ class Dealing(Generic[Played]):
 
     def detach(self, collector: int) -> None:
         """Forget a collector; the block that it plays waits again."""
-        key = self._busy.pop(collector, None)
-        if key is not None:
-            self._release(collector, key)
+        self._busy.pop(collector, None)
         for block in self._open.values():
-            block.failed[-1] = block.failed.get(-1, 0) + block.failed.pop(collector, 0)
+            block.forget(collector)
 
     def deal(self, now: float, *, deadline_s: float) -> list[tuple[int, BlockKey]]:
         """Give every idle collector a block, as far as there are any.
@@ -137,23 +164,23 @@ class Dealing(Generic[Played]):
 
     def _next(self, collector: int, *, overdue_since: float) -> BlockKey | None:
         """Return the block for an idle collector: one that nobody plays, else an overdue one."""
-        late = {each for each in self._busy if self._is_late(each, overdue_since)}
+        late = {
+            holder
+            for block in self._open.values()
+            for holder, begun in block.holders.items()
+            if begun <= overdue_since
+        }
         overdue = None
         for key in self.waiting:
             block = self._open[key]
-            failures = {each: block.failed.get(each, 0) for each in self._busy.keys() - late}
-            if failures[collector] > min(failures.values()):
+            fewest = min(block.failures[each] for each in self._busy.keys() - late)
+            if block.failures[collector] > fewest:
                 continue  # another one will have a try at it
             if not block.holders:
                 return key
             if overdue is None and block.holders.keys() <= late:
                 overdue = key
         return overdue
-
-    def _is_late(self, collector: int, overdue_since: float) -> bool:
-        """Return whether the block that a collector plays is overdue."""
-        key = self._busy[collector]
-        return key is not None and self._open[key].holders[collector] <= overdue_since
 
     def begun_at(self) -> float | None:
         """Return when the block was dealt that is overdue next; None if no block is played."""
@@ -165,58 +192,39 @@ class Dealing(Generic[Played]):
         return min(times, default=None)
 
     def answer(self, collector: int, key: BlockKey, played: Played) -> Differing | None:
-        """Take an answer; the first one counts.
+        """Take an answer of a collector to the block that it plays; the first one counts.
 
         Returns:
             The two collectors, if the answer differs from the first one.
         """
-        block = self._open.get(key)
-        if block is None or collector not in block.holders:
+        if self._busy.get(collector) != key:
             return None
         self._busy[collector] = None
-        digest, first = played.digest, block.first
-        if not block.digest:
-            block.answer, block.digest, block.first = played, digest, collector
-        differs = block.digest != digest
-        self._release(collector, key)
-        return Differing(key, first, collector) if differs else None
+        first = self._open[key].take_answer(collector, played)
+        return None if first is None else Differing(key, first, collector)
 
     def fail(self, collector: int, key: BlockKey, reason: str) -> None:
-        """Record that a collector could not play a block, which waits again.
+        """Record that a collector could not play its block, which waits again.
 
         Raises:
             EnvironmentFailed: It is the last of ``FAILURES`` failures of the block.
         """
-        block = self._open.get(key)
-        if block is None or collector not in block.holders:
+        if self._busy.get(collector) != key:
             return
         self._busy[collector] = None
-        block.failed[collector] = block.failed.get(collector, 0) + 1
-        failures = sum(block.failed.values())
+        block = self._open[key]
+        failures = block.record_failure(collector)
         if failures >= FAILURES and not block.digest:
             raise EnvironmentFailed(f"{reason}; block {key.block} failed {failures} times")
-        self._release(collector, key)
 
-    def _release(self, collector: int, key: BlockKey) -> None:
-        block = self._open[key]
-        block.holders.pop(collector, None)
-        if block.digest and block.answer is None and not block.holders:
-            del self._open[key]
-
-    def complete(self, iteration: int) -> bool:
-        """Return whether every block of an open iteration has an answer."""
-        return all(self._open[key].digest for key in self._plan.keys(iteration))
-
-    def take(self, iteration: int) -> list[Played]:
-        """Return the answers of a complete iteration in the order of keys, once."""
-        answers: list[Played] = []
-        for key in self._plan.keys(iteration):
-            block = self._open[key]
-            assert block.answer is not None  # complete
-            answers.append(block.answer)
+    def take(self, iteration: int) -> list[Played] | None:
+        """Return the answers of an open iteration in the order of keys, once all are there."""
+        blocks = [self._open[key] for key in self._plan.keys(iteration)]
+        answers = [block.answer for block in blocks if block.answer is not None]
+        if len(answers) < len(blocks):
+            return None
+        for block in blocks:
             block.answer = None
-            if not block.holders:
-                del self._open[key]
         return answers
 
 

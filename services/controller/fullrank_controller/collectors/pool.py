@@ -3,16 +3,16 @@
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.config.tree import ControllerSettings
-from fullrank.rpc.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Dealt
-from fullrank.training.block_player import Play, PlayedBlock, Publication
-from fullrank.training.blocks import BlockKey, BlockPlan, Dealing, Differing, deadline_of
-from fullrank.v1 import controller_pb2 as pb
+from fullrank.training.block_player import Play, PlayedBlock
+from fullrank.training.blocks import BlockKey, BlockPlan, Dealing, deadline_of
+from fullrank_controller.collectors.hands import Hand, OrderSender
 from fullrank_controller.membership.roster import Member, Roster
 from fullrank_controller.progress import RunProgress
 
@@ -21,41 +21,55 @@ log = logging.getLogger(__name__)
 RECENT = 200
 """Number of blocks whose durations give the deadline."""
 
-
-@dataclass(eq=False, slots=True)
-class Hand:
-    """What a collector has been dealt."""
-
-    block: BlockKey | None = None
-    dealt_at: float = 0.0
-    version: int | None = None
-    """Version of the parameters that it was sent last."""
-    blocks: int = 0
-    """Blocks that it has played."""
-    failed: str = ""
-    """Why its last failure was one."""
+Blocks: TypeAlias = list[PlayedBlock]
 
 
-class PublicationEncoder:
-    """Encodes the newest publication once for all collectors."""
+class BlockDeadline:
+    """Age at which a block is overdue, and the timer that goes off when the next one is.
 
-    def __init__(self) -> None:
-        self._encoded: tuple[Publication, list[bytes]] | None = None
+    Args:
+        settings: Deadlines.
+        overdue: Called when a block is overdue.
+    """
 
-    def encode(self, publication: Publication) -> list[bytes]:
-        """The messages of a publication."""
-        if self._encoded is None or self._encoded[0] is not publication:
-            head = pb.Publication(
-                version=publication.version, sections=sorted(publication.sections)
-            )
-            fields = (
-                field
-                for section, values in sorted(publication.sections.items())
-                for field in encode_chunks(values, array_id=section, field=COLLECTOR_CHUNKS)
-            )
-            announced = pb.CollectorOrder(publication=head).SerializeToString()
-            self._encoded = publication, [announced, *bundle(fields)]
-        return self._encoded[1]
+    def __init__(self, settings: ControllerSettings, overdue: Callable[[], None]) -> None:
+        self._settings, self._overdue = settings, overdue
+        self._durations_s: deque[float] = deque(maxlen=RECENT)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Age beyond which a block is overdue."""
+        settings = self._settings
+        return deadline_of(
+            self._durations_s,
+            first_s=settings.deadline_s,
+            factor=settings.deadline_factor,
+            least_s=settings.least_deadline_s,
+        )
+
+    def record(self, duration_s: float) -> None:
+        """Record how long a block took."""
+        self._durations_s.append(duration_s)
+
+    def watch(self, begun_at: float | None, *, now: float) -> None:
+        """Set the timer to the block that was dealt at this time, unless it is overdue already."""
+        self.stop()
+        if begun_at is not None and begun_at + self.age_s > now:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(begun_at + self.age_s, self._overdue)
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Waiting(NamedTuple):
+    """An iteration that waits for its blocks."""
+
+    play: Play
+    complete: "asyncio.Future[Blocks]"
 
 
 class CollectorPool:
@@ -90,62 +104,57 @@ class CollectorPool:
         term: int,
     ) -> None:
         self.plan, self.roster = plan, roster
-        self._settings, self._learners, self._progress = settings, learners, progress
+        self._learners, self._progress = learners, progress
         self._event_log, self._term = event_log, term
         self._dealing: Dealing[PlayedBlock] = Dealing(plan)
         self.hands: dict[Member, Hand] = {}
-        self._plays: dict[int, Play] = {}
-        self._complete: dict[int, asyncio.Future[None]] = {}
-        self._durations_s: deque[float] = deque(maxlen=RECENT)
-        self._encoder = PublicationEncoder()
-        self._timer: asyncio.TimerHandle | None = None
+        self._iterations: dict[int, _Waiting] = {}
+        self._deadline = BlockDeadline(settings, self.deal)
+        self._sender = OrderSender(write_s=settings.lost_after_s)
         self._stalled = self._ended = False
         self.played = self.dealt = 0
 
-    async def play(self, iteration: int, play: Play) -> list[PlayedBlock]:
+    async def play(self, iteration: int, play: Play) -> Blocks:
         """Return the blocks of an iteration in order, once collectors have played them.
 
         Raises:
             EnvironmentFailed: A block failed too often.
         """
-        self._plays[iteration] = play
         self._dealing.open(iteration)
-        complete = asyncio.get_running_loop().create_future()
-        self._complete[iteration] = complete
+        complete: asyncio.Future[Blocks] = asyncio.get_running_loop().create_future()
+        self._iterations[iteration] = _Waiting(play, complete)
         self.deal()
         try:
-            await complete
+            return await complete
         finally:
-            del self._complete[iteration], self._plays[iteration]
-        return self._dealing.take(iteration)
+            del self._iterations[iteration]
 
     def end(self) -> None:
         """Deal no more."""
         self._ended = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadline.stop()
 
     def deal(self) -> None:
         """Give idle collectors blocks, now and when a block is overdue."""
         if self._ended:
             return
-        loop = asyncio.get_running_loop()
         self._attach()
-        settings, now = self._settings, loop.time()
-        deadline_s = deadline_of(
-            self._durations_s,
-            first_s=settings.deadline_s,
-            factor=settings.deadline_factor,
-            least_s=settings.least_deadline_s,
-        )
+        now, deadline_s = asyncio.get_running_loop().time(), self._deadline.age_s
         members = {member.learner: member for member in self.hands}
         for collector, key in self._dealing.deal(now, deadline_s=deadline_s):
-            self._send(members[collector], key, now=now, deadline_s=deadline_s)
-        if self._timer is not None:
-            self._timer.cancel()
-        begun_at = self._dealing.begun_at()
-        if begun_at is not None and begun_at + deadline_s > now:
-            self._timer = loop.call_at(begun_at + deadline_s, self.deal)
+            member, play = members[collector], self._iterations[key.iteration].play
+            hand = self.hands[member]
+            self._sender.send(member.outbox, hand, key, play, now=now, deadline_s=deadline_s)
+            self._event_log.append(
+                Dealt(
+                    term=self._term,
+                    iteration=key.iteration,
+                    block=key.block,
+                    collector=collector,
+                )
+            )
+            self.dealt += 1
+        self._deadline.watch(self._dealing.begun_at(), now=now)
         self._show()
 
     def _attach(self) -> None:
@@ -165,33 +174,6 @@ class CollectorPool:
         self.roster.leave(member)
         self.deal()
 
-    def _send(self, member: Member, key: BlockKey, *, now: float, deadline_s: float) -> None:
-        """Send a collector a block, with its parameters unless they were sent."""
-        hand, play = self.hands[member], self._plays[key.iteration]
-        publication = play.publication
-        messages = [] if hand.version == publication.version else self._encoder.encode(publication)
-        order = pb.Play(
-            iteration=key.iteration,
-            block=key.block,
-            version=publication.version,
-            env_steps=play.env_steps,
-            deadline_s=deadline_s,
-        )
-        encoded = pb.CollectorOrder(play=order).SerializeToString()
-        member.outbox.assign(
-            [*(("publication", message) for message in messages), ("play", encoded)],
-            deadline_s=self._settings.lost_after_s,
-        )
-        hand.block, hand.dealt_at, hand.version = key, now, publication.version
-        dealt = Dealt(
-            term=self._term,
-            iteration=key.iteration,
-            block=key.block,
-            collector=member.learner,
-        )
-        self._event_log.append(dealt)
-        self.dealt += 1
-
     def plays(self, member: Member, key: BlockKey) -> bool:
         """Return whether a collector was dealt this block and has not answered."""
         return member in self.hands and self.hands[member].block == key
@@ -204,23 +186,22 @@ class CollectorPool:
         differing = self._dealing.answer(member.learner, key, played)
         hand.block, hand.blocks = None, hand.blocks + 1
         self.played += 1
-        self._durations_s.append(asyncio.get_running_loop().time() - hand.dealt_at)
+        self._deadline.record(asyncio.get_running_loop().time() - hand.dealt_at)
         if differing is not None:
-            self._name(differing)
-        complete = self._complete.get(key.iteration)
-        if complete is not None and not complete.done() and self._dealing.complete(key.iteration):
-            complete.set_result(None)
+            caveat = (
+                f"collectors {differing.first} and {differing.second} played block {key.block} of "
+                f"iteration {key.iteration} differently; the answer of collector "
+                f"{differing.first} was taken"
+            )
+            self._progress.record_caveat("collectors", caveat)
+            log.warning("blocks_differ %s", caveat)
+        waiting = self._iterations.get(key.iteration)
+        if waiting is not None and not waiting.complete.done():
+            blocks = self._dealing.take(key.iteration)
+            if blocks is not None:
+                waiting.complete.set_result(blocks)
         self.deal()
         log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, playing_s)
-
-    def _name(self, differing: Differing) -> None:
-        key, first, second = differing
-        caveat = (
-            f"collectors {first} and {second} played block {key.block} of iteration "
-            f"{key.iteration} differently; the answer of collector {first} was taken"
-        )
-        self._progress.record_caveat("collectors", caveat)
-        log.warning("blocks_differ %s", caveat)
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:
         """Take note that a collector's environment raised; too many failures end the run."""
@@ -230,15 +211,15 @@ class CollectorPool:
         try:
             self._dealing.fail(member.learner, key, f"on {member.host}: {reason}")
         except EnvironmentFailed as error:
-            for complete in self._complete.values():
-                if not complete.done():
-                    complete.set_exception(error)
+            for waiting in self._iterations.values():
+                if not waiting.complete.done():
+                    waiting.complete.set_exception(error)
             return
         self.deal()
 
     def _show(self) -> None:
         """Say what the run waits for if nobody can play."""
-        if bool(self._complete) and not self.hands:
+        if self._iterations and not self.hands:
             if self._progress.stall(f"{self.waits_for()}{self.roster.excluded()}"):
                 log.warning("stalled reason=%s", self._progress.message)
             self._stalled = True

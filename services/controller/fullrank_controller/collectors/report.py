@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.pool import CollectorPool, Hand
+from fullrank_controller.collectors.hands import Hand
+from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.roster import Member
 
 

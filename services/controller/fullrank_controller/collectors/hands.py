@@ -1,0 +1,86 @@
+"""What each collector has been dealt, and the messages by which it is dealt a block."""
+
+from dataclasses import dataclass
+
+from fullrank.rpc.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
+from fullrank.training.block_player import Play, Publication
+from fullrank.training.blocks import BlockKey
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.learners.outbox import Outbox
+
+
+@dataclass(eq=False, slots=True)
+class Hand:
+    """What a collector has been dealt."""
+
+    block: BlockKey | None = None
+    dealt_at: float = 0.0
+    version: int | None = None
+    """Version of the parameters that it was sent last."""
+    blocks: int = 0
+    """Blocks that it has played."""
+    failed: str = ""
+    """Why its last failure was one."""
+
+
+class OrderSender:
+    """Sends blocks to collectors; the newest publication is encoded once for all of them.
+
+    Args:
+        write_s: Longest time in which a collector has to take an order.
+    """
+
+    def __init__(self, *, write_s: float) -> None:
+        self._write_s = write_s
+        self._encoded: tuple[Publication, list[bytes]] | None = None
+
+    def send(
+        self,
+        outbox: Outbox,
+        hand: Hand,
+        key: BlockKey,
+        play: Play,
+        *,
+        now: float,
+        deadline_s: float,
+    ) -> None:
+        """Send a collector a block, with its parameters unless they were sent.
+
+        Args:
+            outbox: Leads to the collector.
+            hand: What it has been dealt, from now on this block.
+            key: The block.
+            play: What the block follows from.
+            now: Loop time.
+            deadline_s: Age at which the block is dealt to another collector, too.
+        """
+        publication = play.publication
+        messages = [] if hand.version == publication.version else self._encode(publication)
+        order = pb.Play(
+            iteration=key.iteration,
+            block=key.block,
+            version=publication.version,
+            env_steps=play.env_steps,
+            deadline_s=deadline_s,
+        )
+        encoded = pb.CollectorOrder(play=order).SerializeToString()
+        outbox.assign(
+            [*(("publication", message) for message in messages), ("play", encoded)],
+            deadline_s=self._write_s,
+        )
+        hand.block, hand.dealt_at, hand.version = key, now, publication.version
+
+    def _encode(self, publication: Publication) -> list[bytes]:
+        """The messages of a publication."""
+        if self._encoded is None or self._encoded[0] is not publication:
+            head = pb.Publication(
+                version=publication.version, sections=sorted(publication.sections)
+            )
+            fields = (
+                field
+                for section, values in sorted(publication.sections.items())
+                for field in encode_chunks(values, array_id=section, field=COLLECTOR_CHUNKS)
+            )
+            announced = pb.CollectorOrder(publication=head).SerializeToString()
+            self._encoded = publication, [announced, *bundle(fields)]
+        return self._encoded[1]
