@@ -38,7 +38,8 @@ from fullrank.v1 import controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1.common_pb2 import Ids, RunTerm
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.membership.roster import Numerics, Roster
+from fullrank_controller.membership.member import Numerics
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.membership.row_assignment import make_assignment
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.events import Arrived

@@ -15,8 +15,9 @@ from fullrank.wiring import plan_of
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.collectors.report import collector_status
 from fullrank_controller.identity import RunIdentity, TermGuard
+from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.membership.roster import Member, Numerics, Roster
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.late_reports import LateReports
 from fullrank_controller.rounds.reception import Reception
@@ -140,7 +141,7 @@ class Run:
             rows=rows,
             fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
             quarantined=member.quarantined,
-            spare=self.roster.objection(member),
+            spare=member.objection(self.roster.numerics),
             answered=opened is not None and not opened.round.rows.isdisjoint(rows),
             silent_s=now - member.heard_at,
             maps_table=member.maps_table,

@@ -8,7 +8,7 @@ from fullrank.common.errors import DeadlinePassed, InvalidContribution, ServiceL
 from fullrank.rpc.access import identity_of
 from fullrank.rpc.errors import Context
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.membership.roster import Origin
+from fullrank_controller.membership.member import Origin
 
 Message = TypeVar("Message", pb.LearnerMessage, pb.CollectorMessage)
 

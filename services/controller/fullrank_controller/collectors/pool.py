@@ -13,7 +13,8 @@ from fullrank.runs.events import Dealt
 from fullrank.training.block_player import Play, PlayedBlock
 from fullrank.training.blocks import BlockKey, BlockPlan, Dealing, deadline_of
 from fullrank_controller.collectors.hands import Hand, OrderSender
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.member import Member, excluded
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 
 log = logging.getLogger(__name__)
@@ -219,8 +220,11 @@ class CollectorPool:
 
     def _show(self) -> None:
         """Say what the run waits for if nobody can play."""
+        roster = self.roster
         if self._iterations and not self.hands:
-            if self._progress.stall(f"{self.waits_for()}{self.roster.excluded()}"):
+            if self._progress.stall(
+                f"{self.waits_for()}{excluded(roster.members, roster.numerics)}"
+            ):
                 log.warning("stalled reason=%s", self._progress.message)
             self._stalled = True
         elif self._stalled:

@@ -6,7 +6,7 @@ from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.hands import Hand
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.member import Member
 
 
 def collector_metrics(pool: CollectorPool, *, version: int) -> Iterator[Family]:
@@ -42,7 +42,7 @@ def collector_status(
         collector=member.learner,
         host=member.host,
         fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
-        spare=pool.roster.objection(member),
+        spare=member.objection(pool.roster.numerics),
         blocks=hand.blocks,
         playing=block is not None,
         iteration=0 if block is None else block.iteration,

@@ -14,7 +14,7 @@ from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.blocks_in import BlockParser
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_controller.membership.roster import Member, Numerics
+from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.run import Run
 from fullrank_controller.streams import HELLO_S, READY_S, next_of, origin_of
 
@@ -67,7 +67,7 @@ async def _converse(
     numerics = Numerics.of(ready.fingerprint, ready.probe)
     pool.roster.ready(member, numerics=numerics, stable=ready.stable)
     pool.deal()
-    if objection := pool.roster.objection(member):
+    if objection := member.objection(pool.roster.numerics):
         log.warning("collector_spare collector=%d reason=%s", member.learner, objection)
     log.info("collector_joined collector=%d host=%s", member.learner, member.host)
     await first(member.outbox.drain(context.write), _read(run, pool, member, requests))

@@ -12,7 +12,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.events import Arrived, SectionsUnreadable
 from fullrank_controller.rounds.reception import Reception
 

@@ -15,7 +15,7 @@ from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.stream import CollectorMessages, serve_collector
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.membership.roster import Member, Numerics
+from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.rounds.events import MembershipChanged
 from fullrank_controller.run import Run
 from fullrank_controller.streams import HELLO_S, READY_S, next_of, origin_of
@@ -112,7 +112,7 @@ class ControllerServicer:
             vectors=_opened(ready),
         )
         self._run.reception.notify(MembershipChanged())
-        if ready.stable and (objection := self._run.roster.objection(member)):
+        if ready.stable and (objection := member.objection(self._run.roster.numerics)):
             log.warning(
                 "learner_spare learner=%d reason=%s fingerprint=%s",
                 member.learner,

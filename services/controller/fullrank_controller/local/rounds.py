@@ -19,8 +19,8 @@ from fullrank.training.loop import CollectAhead
 from fullrank.wiring import Training
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
+from fullrank_controller.membership.member import Member, Numerics, identity_of
 from fullrank_controller.membership.placement import Placement
-from fullrank_controller.membership.roster import Member, Numerics
 from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.persistence.run_numerics import own_numerics
 from fullrank_controller.rounds.open_round import OpenRound
@@ -178,7 +178,7 @@ class LocalRounds:
             sample=sample,
             digests=decision.reports,
             reports=vouched,
-            numerics=self._run.roster.identity,
+            numerics=identity_of(self._run.roster.numerics),
         )
 
     async def _in_thread(self, sample: Sample) -> ComputedRound:

@@ -10,7 +10,8 @@ from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import EpochBegan
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.roster import Member, Numerics, Roster
+from fullrank_controller.membership.member import Member, Numerics, excluded
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.membership.row_assignment import RowAssignment, make_assignment
 from fullrank_controller.progress import RunProgress
 
@@ -67,7 +68,7 @@ class Membership:
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
                 while len(roster.eligible) + self._quarantined() < wanted:
-                    self._progress.start(waiting + roster.excluded())
+                    self._progress.start(waiting + excluded(roster.members, roster.numerics))
                     await roster.changed()
         except TimeoutError:
             log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))
@@ -171,9 +172,10 @@ class Membership:
 
     async def _stall(self, present: int, deadline_s: float) -> None:
         """Wait for a change of the roster up to the deadline, then apply the policy."""
+        roster = self._roster
         reason = (
             f"{present} learners cannot hold a {self.requested.name} code of "
-            f"{self._identity.units} units{self._roster.excluded()}"
+            f"{self._identity.units} units{excluded(roster.members, roster.numerics)}"
         )
         self._progress.stall(reason)
         log.warning("stalled reason=%s", reason)

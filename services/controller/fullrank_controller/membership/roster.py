@@ -1,105 +1,18 @@
-"""Attached learners by index, and which of them may hold rows."""
+"""Attached members by index, and which of them may hold rows."""
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from secrets import token_bytes
-from typing import Self
 
-from fullrank.common.errors import FullrankError, Overloaded, ServiceLost
+from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
-from fullrank.v1.common_pb2 import Ids
-from fullrank_controller.learners.outbox import Outbox
+from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
 from fullrank_controller.membership.placement import Domain
 from fullrank_controller.watchdog import Watchdog
 
-_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
-
 DEFAULTS = ControllerSettings()
-
-LEASE_BYTES = 16
-"""Length of a lease token, too long to guess."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numerics:
-    """What the bits of a process depend on; processes of one identity compute the same bits."""
-
-    identity: str
-    """Digest of fingerprint and probe, 16 letters: no other value of a setting looks alike."""
-    fingerprint: str
-    """Kernels, instructions, torch, threads and device; empty if the identity alone is known."""
-    since: int = 0
-    """First iteration of the run that is computed so."""
-
-    @classmethod
-    def of(cls, fingerprint: str, probe: Sequence[bytes]) -> Self:
-        """The numerics of a process, from its fingerprint and the digests of its probe."""
-        digest = hashlib.blake2b(fingerprint.encode(), digest_size=8)
-        for part in probe:
-            digest.update(len(part).to_bytes(4, "big") + part)
-        return cls(identity=digest.hexdigest().translate(_LETTERS), fingerprint=fingerprint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a stream comes from, as its connection proves."""
-
-    address: str = ""
-    """Network address of its host, without the port."""
-    certificate: str = ""
-    """Identity in its certificate; empty in plain text."""
-    bound: bool = False
-    """True if the certificate is for one learner alone."""
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class Member:
-    """An attached learner."""
-
-    learner: LearnerId
-    host: str
-    heard_at: float
-    """Loop time of the last message or heartbeat."""
-    sent_at: float = 0.0
-    """Loop time of the last message on its stream; heartbeats do not count."""
-    begun: Ids | None = None
-    """Ids of the vector that its stream has begun to send."""
-    domain: Domain = ()
-    origin: Origin = Origin()
-    lease: bytes = field(default_factory=partial(token_bytes, LEASE_BYTES), repr=False)
-    """Token that its heartbeats must carry."""
-    process: bytes = b""
-    """Identity of the learner's process, stable across its streams."""
-    since: int = 0
-    """Iterations that were applied when it joined."""
-    outbox: Outbox = field(default_factory=Outbox)
-    numerics: Numerics | None = None
-    """What its bits depend on; None before it is ready or found to be unstable."""
-    ready: bool = False
-    """True once it has sent a stable probe, so that it may hold rows."""
-    maps_table: bool = False
-    """True if it gathers minibatches from the table's file instead of receiving them."""
-    batch_bytes: int = 0
-    """Bytes of the rows of its last minibatch."""
-    vectors: ReadBlock | None = None
-    """The learner's block, through which sections and vectors pass; None: they are sent."""
-    quarantined: str = ""
-    """Reason why it holds no row until its process is restarted; empty if it is trusted."""
-    expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
-    """Fails with the reason when the controller ends the stream."""
-
-    def expel(self, reason: FullrankError) -> None:
-        """End the stream with the status of ``reason``; the first reason counts."""
-        if not self.expelled.done():
-            self.expelled.set_exception(reason)
-
-
 DEFAULT_ORIGIN = Origin()
 
 
@@ -143,7 +56,10 @@ class Roster:
         Raises:
             Overloaded: Too many streams of its origin are attached.
         """
-        self._check_room(origin, process)
+        earlier = _to_replace(self.members, origin, process, self._settings)
+        if earlier is not None:
+            earlier.expel(ServiceLost("its process has dialled again"))
+            self.leave(earlier)
         learner = next(j for j in range(len(self._members) + 1) if j not in self._members)
         member = Member(
             learner=learner,
@@ -157,32 +73,6 @@ class Roster:
         )
         self._members[learner] = self._leases[member.lease] = member
         return member
-
-    def _check_room(self, origin: Origin, process: bytes) -> None:
-        """Make room for a stream: one of the same bound certificate and process has been cut."""
-        alike = [each for each in self.members if each.origin.certificate == origin.certificate]
-        if origin.bound:
-            for member in alike:
-                if member.process != process:
-                    raise Overloaded(
-                        f"the certificate of {origin.certificate} is in use by another process on "
-                        f"{member.host}, and admits one stream"
-                    )
-                member.expel(ServiceLost("its process has dialled again"))
-                self.leave(member)
-            return
-        near = sum(each.origin.address == origin.address for each in self.members)
-        if near >= self._settings.streams_per_host:
-            raise Overloaded(
-                f"{near} learners are attached from {origin.address}, as many as "
-                "controller.streams_per_host admits"
-            )
-        if len(alike) >= self._settings.streams_per_certificate:
-            raise Overloaded(
-                f"{len(alike)} learners are attached with the certificate of "
-                f"{origin.certificate or 'nobody'}, as many as "
-                "controller.streams_per_certificate admits"
-            )
 
     def ready(
         self,
@@ -242,46 +132,8 @@ class Roster:
     def eligible(self) -> list[Member]:
         """Trusted ready members of the run's numerics; all others are spares."""
         ready = [member for member in self.members if member.ready and not member.quarantined]
-        wanted = self.identity or _commonest(ready)
-        return [member for member in ready if _identity(member) == wanted]
-
-    @property
-    def identity(self) -> str:
-        """Identity of the run's numerics; empty until they are known."""
-        return self.numerics.identity if self.numerics is not None else ""
-
-    def objection(self, member: Member) -> str:
-        """Why a member that is not quarantined may hold no row; empty if it may."""
-        if member.numerics is None:
-            return ""
-        if not member.ready:
-            return "its bits depend on what it computes together"
-        if self.numerics is not None and member.numerics.identity != self.numerics.identity:
-            return (
-                f"its numeric fingerprint is {member.numerics.identity}, that of the run "
-                f"{self.numerics.identity}"
-            )
-        return ""
-
-    def excluded(self) -> str:
-        """A clause that counts the members that are attached and cannot help."""
-        unstable = [each for each in self.members if each.numerics is not None and not each.ready]
-        others = Counter(
-            _identity(member)
-            for member in self.members
-            if member.ready and not member.quarantined and self.objection(member)
-        )
-        clause = ""
-        if unstable:
-            clause = f"; the bits of {len(unstable)} depend on what they compute together"
-        if others and self.numerics is not None:
-            [(identity, count)] = others.most_common(1)
-            clause += (
-                f"; {others.total()} have another numeric fingerprint than the run "
-                f"({self.numerics.identity}), {count} of them {identity}: to go on with those, "
-                f"set audit.fingerprint={identity}"
-            )
-        return clause
+        wanted = identity_of(self.numerics) or _commonest(ready)
+        return [member for member in ready if member.identity == wanted]
 
     def bytes_sent(self) -> Counter[str]:
         """Bytes written to all streams so far, by kind."""
@@ -296,13 +148,41 @@ class Roster:
         self._change = asyncio.Event()
 
 
-def _identity(member: Member) -> str:
-    return member.numerics.identity if member.numerics is not None else ""
+def _to_replace(
+    members: Sequence[Member], origin: Origin, process: bytes, settings: ControllerSettings
+) -> Member | None:
+    """The member that a new stream of this origin replaces: one of its bound certificate was cut.
+
+    Raises:
+        Overloaded: There is no room for the stream.
+    """
+    alike = [each for each in members if each.origin.certificate == origin.certificate]
+    if origin.bound:
+        for member in alike:
+            if member.process != process:
+                raise Overloaded(
+                    f"the certificate of {origin.certificate} is in use by another process on "
+                    f"{member.host}, and admits one stream"
+                )
+        return alike[0] if alike else None
+    near = sum(each.origin.address == origin.address for each in members)
+    if near >= settings.streams_per_host:
+        raise Overloaded(
+            f"{near} learners are attached from {origin.address}, as many as "
+            "controller.streams_per_host admits"
+        )
+    if len(alike) >= settings.streams_per_certificate:
+        raise Overloaded(
+            f"{len(alike)} learners are attached with the certificate of "
+            f"{origin.certificate or 'nobody'}, as many as "
+            "controller.streams_per_certificate admits"
+        )
+    return None
 
 
 def _commonest(members: Sequence[Member]) -> str:
     """The identity of most members; of several, that of the first."""
-    identities = Counter(map(_identity, members))
+    identities = Counter(member.identity for member in members)
     return identities.most_common(1)[0][0] if identities else ""
 
 

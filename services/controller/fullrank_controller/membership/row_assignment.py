@@ -17,8 +17,8 @@ from fullrank.codes.decoding.completion import completing_units
 from fullrank.common.errors import CodeError
 from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex
 from fullrank.config.tree import PluginSettings
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.placement import Placement, place
-from fullrank_controller.membership.roster import Member
 
 RECHECKED = 500
 """Most loss patterns on which a new epoch's code is verified, which takes a few milliseconds."""

@@ -20,7 +20,8 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import NumericsBegan
 from fullrank.training.worker import probe, probe_batch
 from fullrank.wiring import Training, initial_algorithm
-from fullrank_controller.membership.roster import Numerics, Roster
+from fullrank_controller.membership.member import Numerics
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 
 log = logging.getLogger(__name__)

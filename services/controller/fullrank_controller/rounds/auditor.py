@@ -14,6 +14,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.quorum import Claim, Quorum, claims_of
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.wiring import Training, audit_period
+from fullrank_controller.membership.member import identity_of
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.events import Computed
@@ -151,7 +152,7 @@ class Auditor:
             sample=sample,
             digests=decision.reports,
             reports=_vouched(reports, decision.reports),
-            numerics=self._run.roster.identity,
+            numerics=identity_of(self._run.roster.numerics),
         )
 
     async def await_late_reports(self, *, patience_s: float) -> None:

@@ -12,7 +12,8 @@ from fullrank.replay.samplers import Sample
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Added, Assigned
 from fullrank_controller.learners.broadcast import AssignmentEncoder, Encode
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.member import Member
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.timeline import Timeline
 

@@ -7,7 +7,8 @@ from fullrank.common.errors import Corrupted
 from fullrank.common.types import LearnerId
 from fullrank.rounds.decision import Decoded
 from fullrank.rounds.quorum import Claim, Quorum, exclude, units_of
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.member import Member
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.rounds.events import Computed
 from fullrank_controller.rounds.open_round import OpenRound
 

@@ -7,7 +7,7 @@ from fullrank.rounds.decision import Decoded
 from fullrank.rounds.round import Round
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.rounds.timeline import Timeline
 

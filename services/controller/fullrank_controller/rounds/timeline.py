@@ -8,7 +8,7 @@ from statistics import median
 from fullrank.common.deadlines import limit_s
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
-from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.events import Arrived
 
 

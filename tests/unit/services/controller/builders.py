@@ -8,7 +8,8 @@ from fullrank.rounds.round import Round
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.roster import Member, Numerics, Roster
+from fullrank_controller.membership.member import Member, Numerics
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.membership.row_assignment import make_assignment
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.open_round import OpenRound

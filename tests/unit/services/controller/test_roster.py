@@ -9,7 +9,8 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import DeadlinePassed, Overloaded, ServiceLost
 from fullrank.config import ControllerSettings
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
-from fullrank_controller.membership.roster import Member, Numerics, Origin, Roster
+from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
+from fullrank_controller.membership.roster import Roster
 
 
 class Peer:
@@ -123,10 +124,12 @@ async def test_learners_of_other_numerics_are_spares_however_many_they_are() -> 
     for member, fingerprint in zip(members, "abbab", strict=True):
         ready(roster, member, fingerprint=fingerprint)
     assert [member.learner for member in roster.eligible] == [0, 3]
-    assert roster.objection(members[1]).endswith(f"that of the run {A.identity}")
+    assert members[1].objection(roster.numerics).endswith(f"that of the run {A.identity}")
     other = Numerics.of("b", [b"p"]).identity
-    assert f"3 have another numeric fingerprint than the run ({A.identity})" in roster.excluded()
-    assert roster.excluded().endswith(f"set audit.fingerprint={other}")
+    assert f"3 have another numeric fingerprint than the run ({A.identity})" in excluded(
+        roster.members, roster.numerics
+    )
+    assert excluded(roster.members, roster.numerics).endswith(f"set audit.fingerprint={other}")
 
 
 async def test_before_a_run_has_numerics_those_of_most_learners_are_eligible() -> None:
@@ -135,7 +138,7 @@ async def test_before_a_run_has_numerics_those_of_most_learners_are_eligible() -
     for member, fingerprint in zip(members, "abbab", strict=True):
         ready(roster, member, fingerprint=fingerprint)
     assert [member.learner for member in roster.eligible] == [1, 2, 4]
-    assert not roster.excluded()
+    assert not excluded(roster.members, roster.numerics)
 
 
 async def test_equal_fingerprints_with_other_probes_are_other_numerics() -> None:
@@ -154,9 +157,12 @@ async def test_an_unstable_or_unready_learner_is_never_eligible() -> None:
     assert roster.eligible == []
     ready(roster, unstable, stable=False)
     assert roster.eligible == []
-    assert roster.objection(unstable) == "its bits depend on what it computes together"
-    assert roster.excluded() == "; the bits of 1 depend on what they compute together"
-    assert (roster.members, roster.objection(unready)) == ([unstable, unready], "")
+    assert unstable.objection(roster.numerics) == "its bits depend on what it computes together"
+    assert (
+        excluded(roster.members, roster.numerics)
+        == "; the bits of 1 depend on what they compute together"
+    )
+    assert (roster.members, unready.objection(roster.numerics)) == ([unstable, unready], "")
 
 
 async def test_a_heartbeat_counts_for_the_holder_of_its_lease() -> None:

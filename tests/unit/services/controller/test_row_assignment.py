@@ -9,7 +9,8 @@ from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
 from fullrank.common.errors import CodeError
 from fullrank.config import PluginSettings
 from fullrank_controller.membership import row_assignment as module
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.member import Member
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.membership.row_assignment import (
     RowAssignment,
     code_of_learners,

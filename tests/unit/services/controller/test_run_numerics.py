@@ -9,7 +9,8 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import NumericsBegan
-from fullrank_controller.membership.roster import Numerics, Roster
+from fullrank_controller.membership.member import Numerics
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.run_numerics import FILE, RunNumerics
 from fullrank_controller.progress import RunProgress
 
