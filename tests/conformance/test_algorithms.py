@@ -1,6 +1,8 @@
 """Laws that the problem, the gradients and the optimiser of every algorithm keep."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms import Algorithm
 from fullrank.algorithms.problem import Unit
+from fullrank.algorithms.roles import Concurrent
 from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import Cancelled, CheckpointUnusable
 from fullrank.common.types import FloatArray
@@ -224,6 +227,29 @@ def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:
                 )
             )
     assert computed(algorithm, rows, units_of(algorithm)) == whole
+
+
+@pytest.mark.parametrize("name", ["maddpg", "mfac"])
+@pytest.mark.parametrize("batch", [100, 600])
+def test_a_second_thread_changes_no_bit(name: str, batch: int) -> None:
+    algorithm, rows = build(name, batch=batch), transitions(name, batch)
+    assert isinstance(algorithm.gradients, Concurrent)
+    alone = computed(algorithm, rows, units_of(algorithm))
+    calls = iter(range(3))
+
+    def abandon() -> None:
+        if next(calls, None) is None:
+            raise Cancelled("asked to")
+
+    with ThreadPoolExecutor(1) as executor:
+        algorithm.gradients.run_beside(executor)
+        with suppress(Cancelled):
+            list(
+                algorithm.gradients.compute(
+                    rows, units_of(algorithm), iteration=5, check_cancelled=abandon
+                )
+            )
+        assert computed(algorithm, rows, units_of(algorithm)) == alone
 
 
 def test_updates_lie_on_the_grid_and_have_one_zero(name: str) -> None:

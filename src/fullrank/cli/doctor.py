@@ -13,10 +13,10 @@ import typer
 
 from fullrank import __version__
 from fullrank.cli.options import JsonOption
-from fullrank.cli.processes import usable_cores
 from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
+from fullrank.rpc.process import usable_cores
 
 _REQUIRED = (
     "numpy",

@@ -80,13 +80,6 @@ def services(run_dir: Path, *, learners: int, collectors: int = 0) -> Iterator[l
         stop(started)
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def ensure_idle(run_dir: Path) -> None:
     """Refuse a run that has a controller; withdraw addresses that a killed one announced."""
     lock_run(run_dir).close()

@@ -22,7 +22,7 @@ from fullrank.cli.options import (
     TrustOption,
     size_options,
 )
-from fullrank.cli.processes import Service, ensure_alive, services, usable_cores
+from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
 from fullrank.cli.terminal import Terminal
@@ -36,6 +36,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.lock import lock_launch
+from fullrank.rpc.process import usable_cores
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, follow

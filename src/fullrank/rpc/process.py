@@ -87,6 +87,13 @@ def tune_process(launch: Launch) -> None:
         mallopt(M_TOP_PAD, 2**26)
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def print_error(error: FullrankError) -> None:
     """Print why this process ends, as a plain line that its parent repeats."""
     print(f"fullrank: {plain(error)}", file=sys.stderr, flush=True)  # noqa: T201

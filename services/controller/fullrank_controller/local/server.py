@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from fullrank.algorithms.roles import Concurrent
 from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, run, stop_event, tune_process
+from fullrank.rpc.process import Launch, run, stop_event, tune_process, usable_cores
 from fullrank.rpc.security import Security
 from fullrank.wiring import Training
 from fullrank_controller.driver import Driver
@@ -93,6 +95,8 @@ async def _serve(
                 observers=launch.observers,
             )
         )
+        if group is None and (beside := _second_thread(config, training)) is not None:
+            stack.enter_context(beside)
         driver = _make_driver(term, table, group)
         ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
@@ -127,6 +131,16 @@ def _make_driver(term: Term, table: LocalTable, group: Group | None) -> Driver:
         watchdog=term.watchdog,
     )
     return make_driver(term, pipeline, rounds)
+
+
+def _second_thread(config: RunConfig, training: Training) -> ThreadPoolExecutor | None:
+    """Let a second thread compute beside, where there is a core for it; its executor, or None."""
+    gradients = training.algorithm.gradients
+    if usable_cores() < 2 * config.compute.threads or not isinstance(gradients, Concurrent):
+        return None
+    executor = ThreadPoolExecutor(1)
+    gradients.run_beside(executor)
+    return executor
 
 
 async def _watch_loop(watchdog: Watchdog, *, every_s: float) -> None:

@@ -1,6 +1,7 @@
 """Preallocated buffers for the update of several units of one group."""
 
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,13 +12,25 @@ from fullrank.networks.fused.mlp import Activations, Linear, parts
 from fullrank.networks.fused.network_group import NetworkGroup
 
 
-class Buffers:
-    """Buffers whose first axis is the unit; their contents are not kept between uses.
+class Passes(NamedTuple):
+    """Results of the passes of a policy gradient.
 
     Attributes:
         first: Pre-activation of the critics' first layer, shape (units, hidden, columns).
         critic: Activations of the critics.
         policy: Activations of the policies; shares ``second`` and ``below`` with ``critic``.
+    """
+
+    first: Tensor
+    critic: Activations
+    policy: Activations
+
+
+class Buffers:
+    """Buffers whose first axis is the unit; their contents are not kept between uses.
+
+    Attributes:
+        passes: Results of passes.
         value: Q, shape (units, 1, columns).
         outputs: Outputs of the policies, shape (units, action size, columns).
         action_weights: Columns of the critics' first layer that multiply the own action.
@@ -36,11 +49,9 @@ class Buffers:
     ) -> None:
         device = group.rows.online.device
         hidden, actions = group.critic.hidden, group.policy.outputs
-        self.first, second, below = (
-            torch.zeros(units, hidden, columns, device=device) for _ in range(3)
-        )
-        self.critic, self.policy = Activations(second, below), Activations(second, below)
         self.value = torch.empty(units, 1, columns, device=device)
+        self._activation = (units, hidden, columns)
+        self.passes = self._passes()
         self.outputs = torch.empty(units, actions, columns, device=device)
         self.action_weights = torch.empty(units, hidden, actions, device=device)
         self.folded = torch.zeros(units, hidden, group.critic.inputs + 1, device=device)
@@ -70,6 +81,15 @@ class Buffers:
             [layer.parts(self.gradient) for layer in layers],
             norm=clip_norm,
         )
+
+    def _passes(self) -> Passes:
+        first, second, below = (self.value.new_zeros(self._activation) for _ in range(3))
+        return Passes(first, Activations(second, below), Activations(second, below))
+
+    @cached_property
+    def apart(self) -> Passes:
+        """Return further ``passes``, for a thread beside."""
+        return self._passes()
 
     @cached_property
     def spread(self) -> tuple[Tensor, Tensor]:

@@ -130,18 +130,21 @@ class FusedDARL1N(FusedGradients):
             own = block.seen[:, :observed]
             replayed = block.seen[:, observed : observed + self._group.policy.outputs]
             part = noise[:, :, block.span]
-            self._policy_gradient(unit_batch, own, replayed, part, weight=block.weight, beta=beta)
+            passes = unit_batch.buffers.passes
+            self._policy_gradient(
+                unit_batch, passes, own, replayed, part, weight=block.weight, beta=beta
+            )
         check_cancelled()
         return unit_batch.clipped()
 
     def _critic_gradient(self, unit_batch: UnitBatch, block: _ColumnBlock, *, beta: float) -> None:
         """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
-        buffers, activations = unit_batch.buffers, unit_batch.buffers.critic
+        buffers, (first, activations, _) = unit_batch.buffers, unit_batch.buffers.passes
         torch.bmm(unit_batch.target_critic.affine, block.seen_next, out=activations.h1)
         value = upper(unit_batch.target_critic, activations.h1, activations, buffers.value)
         expected = torch.add(block.reward, value, alpha=self._weights.discount)
-        torch.bmm(unit_batch.critic.affine, block.seen, out=buffers.first)
-        value = upper(unit_batch.critic, buffers.first, activations, buffers.value)
+        torch.bmm(unit_batch.critic.affine, block.seen, out=first)
+        value = upper(unit_batch.critic, first, activations, buffers.value)
         error = value.sub_(expected).mul_(block.weight).mul_(2.0)
         backward(unit_batch.critic, error, activations)
         buffers.affine_gradient.baddbmm_(activations.below, block.seen.transpose(1, 2), beta=beta)

@@ -11,6 +11,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap
 from fullrank.networks.fused import kernels
+from fullrank.networks.fused.buffers import Passes
 from fullrank.networks.fused.minibatch import block_columns
 from fullrank.networks.fused.mlp import accumulate, backward, forward, hidden
 from fullrank.networks.fused.network_group import NetworkGroup
@@ -68,6 +69,7 @@ class FusedGradients:
     def _policy_gradient(
         self,
         unit_batch: UnitBatch,
+        passes: Passes,
         own: Tensor,
         replayed: Tensor,
         noise: Tensor,
@@ -80,7 +82,8 @@ class FusedGradients:
         Only the own actions differ from the critic's pass, so only their columns are computed.
 
         Args:
-            unit_batch: Units whose buffers hold the pre-activation of the critics' first layer.
+            unit_batch: Units.
+            passes: Buffers that hold the pre-activation of the critics' first layer.
             own: Own observations, shape (units, own, columns).
             replayed: Own actions in the critics' pass, shape (units, actions, columns).
             noise: Noise of the new actions, same shape as ``replayed``.
@@ -88,20 +91,20 @@ class FusedGradients:
             beta: Factor of the previous gradients, to which the new ones are added.
         """
         buffers, head = unit_batch.buffers, unit_batch.group.head
-        outputs = forward(unit_batch.policy, own, buffers.policy, buffers.outputs)
+        outputs = forward(unit_batch.policy, own, passes.policy, buffers.outputs)
         actions = head.sample(outputs, noise)
-        buffers.first.baddbmm_(buffers.action_weights, actions - replayed)
-        hidden(unit_batch.critic, buffers.first, buffers.critic)
-        backward(unit_batch.critic, -weight, buffers.critic)
-        below = buffers.critic.below
+        passes.first.baddbmm_(buffers.action_weights, actions - replayed)
+        hidden(unit_batch.critic, passes.first, passes.critic)
+        backward(unit_batch.critic, -weight, passes.critic)
+        below = passes.critic.below
         action_gradient = torch.bmm(buffers.action_weights.transpose(1, 2), below)
         gradient = head.gradient(outputs, actions, action_gradient)
         penalty = 2.0 * self._weights.logit_penalty / unit_batch.group.policy.outputs
         gradient.addcmul_(outputs, weight, value=penalty)
-        backward(unit_batch.policy, gradient, buffers.policy)
+        backward(unit_batch.policy, gradient, passes.policy)
         first, second, third = buffers.policy_gradient
-        accumulate(first, buffers.policy.below, own.transpose(1, 2), beta=beta)
-        buffers.policy.upper_gradients(gradient, second, third, beta=beta)
+        accumulate(first, passes.policy.below, own.transpose(1, 2), beta=beta)
+        passes.policy.upper_gradients(gradient, second, third, beta=beta)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""

@@ -4,11 +4,13 @@ The losses are those of ``fullrank.algorithms.maddpg``; tests compare it with th
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Executor, wait
 
 import torch
 from torch import Tensor
 
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.networks.fused.buffers import Passes
 from fullrank.networks.fused.critic_input import CriticInput
 from fullrank.networks.fused.gradients import FusedGradients, LossWeights, snapped
 from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
@@ -45,6 +47,11 @@ class FusedMADDPG(FusedGradients):
             for agent in group.agents
         }
         self._minibatches: dict[int, Minibatch] = {}
+        self._executor: Executor | None = None
+
+    def run_beside(self, executor: Executor) -> None:
+        """Compute the policies' gradients on another thread; see ``Concurrent``."""
+        self._executor = executor
 
     def _asked(self, units: Collection[UnitIndex]) -> Collection[UnitIndex]:
         """Return the agents whose target actions the updates read: all, or the own one in DDPG."""
@@ -124,7 +131,7 @@ class FusedMADDPG(FusedGradients):
                 ):
                     own = unit_batch.own(block.next_rows)
                     outputs = forward(
-                        unit_batch.target_policy, own, buffers.policy, buffers.outputs
+                        unit_batch.target_policy, own, buffers.passes.policy, buffers.outputs
                     )
                     actions = group.head.sample(outputs, part)
                     actions *= unit_batch.agent_rows.of(block.acts_next)
@@ -138,55 +145,95 @@ class FusedMADDPG(FusedGradients):
         check_cancelled: Callable[[], None],
     ) -> Tensor:
         """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
-        noise = self._noise(unit_batch, "policy_action", *key, size=data.size, width=data.width)
         unit_batch.prepare()
-        for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
-            weight = unit_batch.agent_rows.of(block.weight)
-            beta = float(block is not data.blocks[0])
+        critics = self._critic_gradients(unit_batch, data, check_cancelled)
+        if self._executor is None or unit_batch.local:  # local critics share one input
+            passes = unit_batch.buffers.passes
+            for _ in zip(
+                critics, self._policy_gradients(unit_batch, data, key, passes), strict=True
+            ):
+                check_cancelled()
+        else:
+            beside = self._executor.submit(self._policies_beside, unit_batch, data, key)
+            try:
+                exhaust(critics)
+            finally:
+                wait([beside])  # it writes into the buffers
+            beside.result()
+        check_cancelled()
+        return unit_batch.clipped()
+
+    def _policies_beside(
+        self, unit_batch: UnitBatch, data: Minibatch, key: tuple[int, ...]
+    ) -> None:
+        """Accumulate the policies' gradients on a thread that shares no results with the critics'.
+
+        The kernel is active already, for the whole process; inference is a thread's own mode.
+        """
+        with torch.inference_mode():
+            exhaust(self._policy_gradients(unit_batch, data, key, unit_batch.buffers.apart))
+
+    def _critic_gradients(
+        self, unit_batch: UnitBatch, data: Minibatch, check_cancelled: Callable[[], None]
+    ) -> Iterator[None]:
+        """Accumulate the critics' gradients block by block."""
+        for block in data.blocks:
             check_cancelled()
             expected = self._expected_return(unit_batch, block)
             check_cancelled()
-            self._critic_gradient(unit_batch, block, expected, weight, beta=beta)
-            check_cancelled()
-            own = unit_batch.own(block.joint_rows)
-            replayed = unit_batch.action_rows.of(block.joint).view_as(unit_batch.buffers.outputs)
-            self._policy_gradient(unit_batch, own, replayed, part, weight=weight, beta=beta)
-        check_cancelled()
-        return unit_batch.clipped()
+            self._critic_gradient(
+                unit_batch, block, expected, beta=float(block is not data.blocks[0])
+            )
+            yield
+
+    def _policy_gradients(
+        self, unit_batch: UnitBatch, data: Minibatch, key: tuple[int, ...], passes: Passes
+    ) -> Iterator[None]:
+        """Accumulate the policies' gradients block by block, each after the critics' if shared."""
+        noise = self._noise(unit_batch, "policy_action", *key, size=data.size, width=data.width)
+        outputs = unit_batch.buffers.outputs
+        for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
+            if passes is not unit_batch.buffers.passes:
+                affine = unit_batch.critic.affine
+                self._first_layer(unit_batch, affine, block.joint_rows, out=passes.first)
+            self._policy_gradient(
+                unit_batch,
+                passes,
+                unit_batch.own(block.joint_rows),
+                unit_batch.action_rows.of(block.joint).view_as(outputs),
+                part,
+                weight=unit_batch.agent_rows.of(block.weight),
+                beta=float(block is not data.blocks[0]),
+            )
+            yield
 
     def _expected_return(self, unit_batch: UnitBatch, block: ColumnBlock) -> Tensor:
         """Compute r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
         critic, buffers = unit_batch.target_critic, unit_batch.buffers
-        self._first_layer(unit_batch, critic.affine, block.next_rows, out=buffers.critic.h1)
-        value = upper(critic, buffers.critic.h1, buffers.critic, buffers.value)
+        activations = buffers.passes.critic
+        self._first_layer(unit_batch, critic.affine, block.next_rows, out=activations.h1)
+        value = upper(critic, activations.h1, activations, buffers.value)
         reward, continues = (
             unit_batch.agent_rows.of(part) for part in (block.reward, block.continues)
         )
         return torch.addcmul(reward, continues, value, value=self._weights.discount)
 
     def _critic_gradient(
-        self,
-        unit_batch: UnitBatch,
-        block: ColumnBlock,
-        expected: Tensor,
-        weight: Tensor,
-        *,
-        beta: float,
+        self, unit_batch: UnitBatch, block: ColumnBlock, expected: Tensor, *, beta: float
     ) -> None:
         """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
-        buffers = unit_batch.buffers
-        seen = self._first_layer(
-            unit_batch, unit_batch.critic.affine, block.joint_rows, out=buffers.first
-        )
-        value = upper(unit_batch.critic, buffers.first, buffers.critic, buffers.value)
+        buffers, (first, activations, _) = unit_batch.buffers, unit_batch.buffers.passes
+        seen = self._first_layer(unit_batch, unit_batch.critic.affine, block.joint_rows, out=first)
+        value = upper(unit_batch.critic, first, activations, buffers.value)
+        weight = unit_batch.agent_rows.of(block.weight)
         error = value.sub_(expected).mul_(weight).mul_(2.0)
-        backward(unit_batch.critic, error, buffers.critic)
-        below, affine = buffers.critic.below, buffers.affine_gradient
+        backward(unit_batch.critic, error, activations)
+        below, affine = activations.below, buffers.affine_gradient
         if unit_batch.local:
             affine.baddbmm_(below, seen.transpose(1, 2), beta=beta)
         else:
             self.kernel.shared_product(below, block.joint_rows, affine, beta=beta)
-        buffers.critic.upper_gradients(error, *buffers.critic_gradient, beta=beta)
+        activations.upper_gradients(error, *buffers.critic_gradient, beta=beta)
 
     def _first_layer(
         self, unit_batch: UnitBatch, weights: Tensor, joint_rows: Tensor, *, out: Tensor
@@ -199,3 +246,9 @@ class FusedMADDPG(FusedGradients):
         joint = joint_rows.t()
         self.kernel.shared_product(weights, joint, out)
         return joint
+
+
+def exhaust(steps: Iterator[None]) -> None:
+    """Run all steps."""
+    for _ in steps:
+        pass
