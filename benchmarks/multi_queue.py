@@ -133,7 +133,7 @@ async def serve(home: Path, seconds: float) -> bool:
     """Serve both for a while; print what they waited; return whether the claim holds."""
     servicer = ReplayServicer(Store(home, sync=False), Fence(home), EventLog())
     pacing = TimedPacing()
-    servicer._pacing = servicer._writes._pacing = servicer._samples._pacing = pacing
+    servicer._pacing = servicer._writes._pacing = servicer._reads._pacing = pacing
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
         servicer,

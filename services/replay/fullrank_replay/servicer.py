@@ -20,7 +20,7 @@ from fullrank.runs.events import Reopened, Truncated
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import Appends
 from fullrank_replay.pacing import Pacing, shielded
-from fullrank_replay.samples import Samples
+from fullrank_replay.reads import Reads
 from fullrank_replay.writes import Writes
 
 SEND_S = 30.0
@@ -43,7 +43,7 @@ class ReplayServicer:
         self._pacing = Pacing()
         self._appends = Appends(store, fence, self._pacing, event_log)
         self._writes = Writes(store, fence, self._pacing, event_log)
-        self._samples = Samples(store, self._pacing, gathered=self._writes.gathered)
+        self._reads = Reads(store, self._pacing, gathered=self._writes.gathered)
 
     async def OpenTable(
         self, request: pb.OpenTableRequest, context: Context
@@ -65,7 +65,7 @@ class ReplayServicer:
         """Open a table; what was held for the controller before is given up."""
         intake = await self._pacing.locked(partial(self._opened, request, table))
         self._writes.opened(request.table, intake)
-        self._samples.clear()  # a resumed run may write other rows to these positions
+        self._reads.clear()  # a resumed run may write other rows to these positions
         self._pacing.restart(request.table)
         await self._pacing.notify()
 
@@ -120,7 +120,7 @@ class ReplayServicer:
     ) -> None:
         """Write the items asked for, or that their rows can be gathered from the mapped file."""
         async with statuses(context):
-            await self._samples.serve(requests, partial(_send, context))
+            await self._reads.serve(requests, partial(_send, context))
 
 
 async def _send(context: Context, message: Message | bytes) -> None:

@@ -94,7 +94,7 @@ class Reach(NamedTuple):
     """Number of the newest episode."""
 
 
-class Draws:
+class DrawWindow:
     """Episodes and the iterations that draw from them: which of the two has to wait.
 
     Args:
@@ -176,7 +176,7 @@ class Intake:
     def __init__(self, table: Table, arrival: Arrival) -> None:
         self._table, self.arrival = table, arrival
         self.writers = WriterSequences()
-        self.draws = Draws(table, arrival.pace)
+        self.draws = DrawWindow(table, arrival.pace)
         self.repeated = 0
         self._read_back()
 

@@ -1,4 +1,4 @@
-"""Samples: minibatches are gathered between appends, and sent or left to the mapped file."""
+"""Reads: minibatches are gathered between appends, and sent or left to the mapped file."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -23,7 +23,7 @@ _READABLE = pb.GetSamplesResponse().SerializeToString()
 """Tells a learner to gather a minibatch from the mapped file."""
 
 
-class Samples:
+class Reads:
     """Minibatches of all tables.
 
     Args:
