@@ -9,7 +9,7 @@ on is borne out in one of these ways (ADR 55).
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from blake3 import blake3
@@ -18,29 +18,11 @@ from fullrank.codes.base import Code
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex, Vector
 from fullrank.common.updates import DIGEST_BYTES, add_scaled
 from fullrank.rounds.contributions import Contributions
+from fullrank.rounds.reports import Claim
 from fullrank.rounds.round import Round
 
 Voices: TypeAlias = Mapping[LearnerId, Hashable]
 """The voice of each learner that counts; learners of one failure domain share one."""
-
-
-class Claim(NamedTuple):
-    """A statement about an iteration, apart from its value."""
-
-    units: tuple[UnitIndex, ...]
-    coefficients: tuple[float, ...] = ()
-    """Coefficients of the units in a row; empty for the report of a single unit."""
-
-    @property
-    def is_report(self) -> bool:
-        """True for the report of a unit."""
-        return not self.coefficients
-
-    @classmethod
-    def of_row(cls, coefficients: Vector) -> "Claim":
-        """The statement that a row's vector makes; coefficients of shape (M,)."""
-        units = np.flatnonzero(coefficients)
-        return cls(tuple(units.tolist()), tuple(coefficients[units].tolist()))
 
 
 Statements: TypeAlias = dict[Claim, dict[LearnerId, bytes]]

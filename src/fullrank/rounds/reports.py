@@ -1,17 +1,40 @@
-"""Reports: a learner's digest of each unit, and where targets are sums its linear hash."""
+"""Reports: a learner's digest of each unit, and where targets are sums its linear hash.
+
+A claim is the statement that a report, or the vector of a row, makes.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.algorithms.problem import Problem
 from fullrank.common.linear_hash import HASH_BYTES, LinearHash, Words, from_bytes, to_bytes
-from fullrank.common.types import FloatArray, LearnerId, UnitIndex
+from fullrank.common.types import FloatArray, LearnerId, UnitIndex, Vector
 from fullrank.common.updates import DIGEST_BYTES, unit_digest
 
 Reports = Mapping[LearnerId, Mapping[UnitIndex, bytes]]
 """The digest that each learner reported for each unit it computed, as ``report_of`` makes it."""
+
+
+class Claim(NamedTuple):
+    """A statement about an iteration, apart from its value."""
+
+    units: tuple[UnitIndex, ...]
+    coefficients: tuple[float, ...] = ()
+    """Coefficients of the units in a row; empty for the report of a single unit."""
+
+    @property
+    def is_report(self) -> bool:
+        """True for the report of a unit."""
+        return not self.coefficients
+
+    @classmethod
+    def of_row(cls, coefficients: Vector) -> "Claim":
+        """The statement that a row's vector makes; coefficients of shape (M,)."""
+        units = np.flatnonzero(coefficients)
+        return cls(tuple(units.tolist()), tuple(coefficients[units].tolist()))
 
 
 def report_of(update: FloatArray, hashing: LinearHash | None) -> bytes:

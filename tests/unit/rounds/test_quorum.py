@@ -11,7 +11,8 @@ from fullrank.codes import Code, make_code
 from fullrank.codes.analysis import witnesses
 from fullrank.common.linear_hash import HASH_BYTES
 from fullrank.common.updates import DIGEST_BYTES
-from fullrank.rounds.quorum import Claim, Quorum, claims_of, computed_value, exclude, statements
+from fullrank.rounds.quorum import Quorum, claims_of, computed_value, exclude, statements
+from fullrank.rounds.reports import Claim
 from fullrank.rounds.round import Round
 
 TRUE, LENGTH = 0, 3

@@ -11,7 +11,8 @@ from fullrank.codes import Code, support
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
-from fullrank.rounds.quorum import Claim, Quorum, claims_of
+from fullrank.rounds.quorum import Quorum, claims_of
+from fullrank.rounds.reports import Claim
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.wiring import Training, audit_period
 from fullrank_controller.membership.member import identity_of

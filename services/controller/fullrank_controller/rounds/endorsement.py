@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from fullrank.common.errors import Corrupted
 from fullrank.common.types import LearnerId
 from fullrank.rounds.decision import Decoded
-from fullrank.rounds.quorum import Claim, Quorum, exclude, units_of
+from fullrank.rounds.quorum import Quorum, exclude, units_of
+from fullrank.rounds.reports import Claim
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.rounds.events import Computed

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fullrank.common.types import LearnerId, UnitIndex, Vector
-from fullrank.rounds.quorum import Claim
+from fullrank.rounds.reports import Claim
 from fullrank.v1.common_pb2 import Ids
 
 

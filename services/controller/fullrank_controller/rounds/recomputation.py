@@ -8,8 +8,8 @@ from typing import TypeAlias
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.replay.samplers import Sample
-from fullrank.rounds.quorum import Claim, computed_value, units_of
-from fullrank.rounds.reports import reporter_of
+from fullrank.rounds.quorum import computed_value, units_of
+from fullrank.rounds.reports import Claim, reporter_of
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.wiring import Training

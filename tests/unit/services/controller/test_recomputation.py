@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
-from fullrank.rounds.quorum import Claim
+from fullrank.rounds.reports import Claim
 from fullrank_controller.rounds.recomputation import Recomputation
 
 SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1)
