@@ -220,10 +220,10 @@ class ValueLearner(ABC):
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
-            gradients=self.fused(nets, layout, where) or self.readable(nets, layout, where),
+            gradients=_fused(self, nets, layout, where) or self.readable(nets, layout, where),
             optimiser=SumOptimiser(
                 parameters,
-                self.rule(),
+                _rule(self),
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=self.target_every,
@@ -254,34 +254,9 @@ class ValueLearner(ABC):
             device=device,
         )
 
-    def fused(
-        self, nets: Networks, layout: EpisodeLayout, device: torch.device
-    ) -> FusedValueGradients | None:
-        """Build the learner's role from hand-written passes; None where there are none."""
-        mixing = self.mixing_passes(nets, device)
-        if mixing is None or type(nets.agent[0]) is not RecurrentAgent:
-            return None
-        settings = Settings(
-            parts=micro_batches(self.batch_size, self.micro_batches),
-            double=self.double,
-            last_action=self.last_action,
-            identity=self.identity,
-            scale=SCALE,
-            limit=LIMIT,
-            returns=self.returns,
-            mixing=mixing,
-        )
-        return FusedValueGradients(nets, layout, settings, device=device)
-
     def mixing_passes(self, nets: Networks, device: torch.device) -> MakeMixing | None:
         """Return the maker of hand-written passes of ``mix``; None, the default, for autograd."""
         return None
-
-    def rule(self) -> Adam | RMSprop:
-        """Return the update rule."""
-        if self.optimiser == "adam":
-            return Adam(learning_rate=self.learning_rate, target_rate=0.0)
-        return RMSprop(learning_rate=self.learning_rate, decay=self.smoothing, epsilon=self.epsilon)
 
 
 def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:
@@ -301,3 +276,31 @@ def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:
         action_sizes=tuple(agent.action.size for agent in environment.agents),
         state_size=environment.state_size,
     )
+
+
+def _fused(
+    learner: ValueLearner, nets: Networks, layout: EpisodeLayout, device: torch.device
+) -> FusedValueGradients | None:
+    """Build the learner's role from hand-written passes; None where there are none."""
+    mixing = learner.mixing_passes(nets, device)
+    if mixing is None or type(nets.agent[0]) is not RecurrentAgent:
+        return None
+    settings = Settings(
+        parts=micro_batches(learner.batch_size, learner.micro_batches),
+        double=learner.double,
+        last_action=learner.last_action,
+        identity=learner.identity,
+        scale=SCALE,
+        limit=LIMIT,
+        returns=learner.returns,
+        mixing=mixing,
+    )
+    return FusedValueGradients(nets, layout, settings, device=device)
+
+
+def _rule(learner: ValueLearner) -> Adam | RMSprop:
+    """Build the controller's update rule."""
+    rate = learner.learning_rate
+    if learner.optimiser == "adam":
+        return Adam(learning_rate=rate, target_rate=0.0)
+    return RMSprop(learning_rate=rate, decay=learner.smoothing, epsilon=learner.epsilon)

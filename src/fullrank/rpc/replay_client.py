@@ -103,6 +103,34 @@ class SampleStream:
         return spread(batch, lengths, items, length_column=sample.length_column)
 
 
+class Repeated:
+    """Calls of a service that are repeated until a deadline, while it restarts or has no room.
+
+    Args:
+        peer: The service, for messages.
+        deadline_s: For all attempts of a call together.
+    """
+
+    def __init__(self, peer: str, *, deadline_s: float) -> None:
+        self._peer, self._deadline_s = peer, deadline_s
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call that failed or was deferred, until the deadline."""
+        last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                while True:
+                    try:
+                        with translated(self._peer):
+                            return await call()
+                    except ServiceLost as error:
+                        last = error
+                    after_s = last.retry_after_s if isinstance(last, Overloaded) else 0.0
+                    await asyncio.sleep(max(AGAIN_S, after_s))
+        except TimeoutError:
+            raise last from None
+
+
 class ReplayClient:
     """Appends to and samples from one table of a replay service.
 
@@ -120,6 +148,7 @@ class ReplayClient:
         self._stub = ReplayServiceStub(self._channel)
         self._peer = f"replay {address}"
         self._deadline_s = deadline_s
+        self._calls = Repeated(self._peer, deadline_s=deadline_s)
         self._sampling = asyncio.Lock()
         dial = partial(self._stub.GetSamples, wait_for_ready=True)
         self._samples = SampleStream(dial, peer=self._peer)
@@ -199,7 +228,7 @@ class ReplayClient:
         request = pb.AwaitDrawRequest(
             table=TABLE, run_term=self._run_term, iteration=iteration, newest=newest
         )
-        response = await self._insist(
+        response = await self._calls.insist(
             lambda: self._stub.AwaitDraw(request, timeout=self._deadline_s, wait_for_ready=True)
         )
         if response.missing:
@@ -223,7 +252,7 @@ class ReplayClient:
         step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
-            await self._insist(partial(self._append, head, block))
+            await self._calls.insist(partial(self._append, head, block))
             head += len(block)
         return head
 
@@ -231,22 +260,6 @@ class ReplayClient:
         """Store rows in one append."""
         requests = append_requests(TABLE, first_position, rows, run_term=self._run_term)
         await self._stub.Append(requests, timeout=self._deadline_s, wait_for_ready=True)
-
-    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call that failed or was deferred, until the deadline."""
-        last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                while True:
-                    try:
-                        with translated(self._peer):
-                            return await call()
-                    except ServiceLost as error:
-                        last = error
-                    after_s = last.retry_after_s if isinstance(last, Overloaded) else 0.0
-                    await asyncio.sleep(max(AGAIN_S, after_s))
-        except TimeoutError:
-            raise last from None
 
     async def get_sample(
         self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
@@ -264,7 +277,7 @@ class ReplayClient:
         if not sample.size or items == ():
             return Gathered(np.empty((0, row_size), np.float32), 0, items)
         async with self._sampling:
-            return await self._insist(
+            return await self._calls.insist(
                 lambda: self._samples.using(self._fetch(sample, row_size, items))
             )
 
@@ -290,7 +303,7 @@ class ReplayClient:
         """
         if sample.size:
             async with self._sampling:
-                await self._insist(lambda: self._samples.using(self._held(sample, row_size)))
+                await self._calls.insist(lambda: self._samples.using(self._held(sample, row_size)))
 
     async def _held(self, sample: common_pb2.Sample, row_size: int) -> None:
         if not self._instance:

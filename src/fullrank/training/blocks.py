@@ -60,7 +60,7 @@ Played = TypeVar("Played", bound=Answer)
 
 @dataclass(slots=True)
 class _OpenBlock(Generic[Played]):
-    """A block that is not taken yet, or that somebody still plays."""
+    """A block that is not taken yet, or that a collector still plays."""
 
     holders: dict[int, float] = field(default_factory=dict)
     """Collectors that play it, and when they began."""
@@ -75,7 +75,7 @@ class _OpenBlock(Generic[Played]):
 
     @property
     def is_over(self) -> bool:
-        """True once its answer was taken and nobody plays it."""
+        """True once its answer was taken and no collector plays it."""
         return bool(self.digest) and self.answer is None and not self.holders
 
     def take_answer(self, collector: int, played: Played) -> int | None:
@@ -163,7 +163,7 @@ class Dealing(Generic[Played]):
         return dealt
 
     def _next(self, collector: int, *, overdue_since: float) -> BlockKey | None:
-        """Return the block for an idle collector: one that nobody plays, else an overdue one."""
+        """Return the block for an idle collector: one without a holder, else an overdue one."""
         late = {
             holder
             for block in self._open.values()

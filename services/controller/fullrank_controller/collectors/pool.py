@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.config.tree import ControllerSettings
@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 RECENT = 200
 """Number of blocks whose durations give the deadline."""
-
-Blocks: TypeAlias = list[PlayedBlock]
 
 
 class BlockDeadline:
@@ -70,7 +68,7 @@ class _Waiting(NamedTuple):
     """An iteration that waits for its blocks."""
 
     play: Play
-    complete: "asyncio.Future[Blocks]"
+    complete: "asyncio.Future[list[PlayedBlock]]"
 
 
 class CollectorPool:
@@ -115,14 +113,14 @@ class CollectorPool:
         self._stalled = self._ended = False
         self.played = self.dealt = 0
 
-    async def play(self, iteration: int, play: Play) -> Blocks:
+    async def play(self, iteration: int, play: Play) -> list[PlayedBlock]:
         """Return the blocks of an iteration in order, once collectors have played them.
 
         Raises:
             EnvironmentFailed: A block failed too often.
         """
         self._dealing.open(iteration)
-        complete: asyncio.Future[Blocks] = asyncio.get_running_loop().create_future()
+        complete: asyncio.Future[list[PlayedBlock]] = asyncio.get_running_loop().create_future()
         self._iterations[iteration] = _Waiting(play, complete)
         self.deal()
         try:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from fullrank.algorithms.problem import DataMode
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.proof import Evidence
 from fullrank.common.errors import ConfigError
@@ -139,11 +140,12 @@ class LocalRounds:
         timeline = _timeline(opened, computed, began_s=began_at - opened.began_at)
         if self._member is not None:
             self._member.heard_at = clock()
+        numerics = identity_of(self._run.roster.numerics)
         return DecidedRound(
             ids=opened.ids,
             code=self._computation.code,
             decision=computed.decision,
-            evidence=self._evidence(sample, computed),
+            evidence=_evidence(sample, computed, self._training.problem.data, numerics=numerics),
             timeline=timeline,
             dispatched_at=opened.began_at,
             received=(LEARNER,),
@@ -170,17 +172,6 @@ class LocalRounds:
         )
         return opened
 
-    def _evidence(self, sample: Sample, computed: ComputedRound) -> Evidence:
-        """The journal's evidence: the controller has computed every unit itself."""
-        data, decision = self._training.problem.data, computed.decision
-        vouched = {CONTROLLER: range(len(decision.reports))} if data.exact else {}
-        return Evidence(
-            sample=sample,
-            digests=decision.reports,
-            reports=vouched,
-            numerics=identity_of(self._run.roster.numerics),
-        )
-
     async def _in_thread(self, sample: Sample) -> ComputedRound:
         """Compute on a thread; once cancelled, return when the thread has stopped."""
         compute = partial(self._computation.compute, sample, self._cancellation.check)
@@ -192,6 +183,15 @@ class LocalRounds:
             await asyncio.wait({computing})
             computing.exception()  # retrieved
             raise
+
+
+def _evidence(
+    sample: Sample, computed: ComputedRound, data: DataMode, *, numerics: str
+) -> Evidence:
+    """The journal's evidence: the controller has computed every unit itself."""
+    reports = computed.decision.reports
+    vouched = {CONTROLLER: range(len(reports))} if data.exact else {}
+    return Evidence(sample=sample, digests=reports, reports=vouched, numerics=numerics)
 
 
 def _timeline(opened: OpenRound, computed: ComputedRound, *, began_s: float) -> Timeline:

@@ -65,6 +65,45 @@ class _Weights(NamedTuple):
     last_bias: Tensor
 
 
+def weight_blocks(network: RecurrentAgent, start: int) -> list[Block]:
+    """Arrange the parameters of an agents' network as blocks, the biases of its gates in two.
+
+    Args:
+        network: Its structure.
+        start: Index of its first parameter in a flat vector.
+    """
+    places, wide = places_of(network, start), width_of(network.fc1.out_features)
+    actions = width_of(network.fc2.out_features)
+
+    def gates(name: str, order: Sequence[int]) -> Block:
+        """Arrange the rows of the gates r, z, n as columns."""
+        place = torch.unflatten(places[name], 0, (3, -1))[list(order)]
+        factor = torch.tensor([1.0, 1.0, 2.0])[list(order)]
+        if place.dim() == 2:
+            padded = widen(place, wide)
+            return Block(padded.flatten(), factor.repeat_interleave(wide))
+        padded = widen(place.permute(2, 0, 1), wide, 3, wide).flatten(1)
+        return Block(padded, factor.repeat_interleave(wide).expand(wide, -1))
+
+    def extended(block: Block, *, before: int, after: int) -> Block:
+        pad = (before, after)
+        return Block(
+            torch.nn.functional.pad(block.place, pad, value=-1),
+            torch.nn.functional.pad(block.factor, pad),
+        )
+
+    first = torch.cat([places["fc1.weight"].t(), places["fc1.bias"][None]])
+    return [
+        Block.of(first, network.fc1.in_features + 1, wide),
+        gates("rnn.weight_ih_l0", (2, 0, 1)),
+        gates("rnn.weight_hh_l0", (0, 1, 2)),
+        extended(gates("rnn.bias_ih_l0", (2, 0, 1)), before=0, after=wide),
+        extended(gates("rnn.bias_hh_l0", (0, 1, 2)), before=wide, after=0),
+        Block.of(places["fc2.weight"].t(), wide, actions),
+        Block.of(places["fc2.bias"], actions),
+    ]
+
+
 class RecurrentUnits:
     """Buffers and passes for up to U units of R rows.
 
@@ -86,7 +125,7 @@ class RecurrentUnits:
         self._entries = network.fc1.in_features + 1
         self._width = width_of(network.fc1.out_features)
         self._actions = width_of(network.fc2.out_features)
-        self.blocks = self._blocks(network, start)
+        self.blocks = weight_blocks(network, start)
         self._chunks: list[_Chunk] = []
         wide, total = self._width, units * rows
         self._minus_one = torch.tensor(-1.0, device=device)
@@ -104,37 +143,6 @@ class RecurrentUnits:
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self._device)
-
-    def _blocks(self, network: RecurrentAgent, start: int) -> list[Block]:
-        places, wide = places_of(network, start), self._width
-
-        def gates(name: str, order: Sequence[int]) -> Block:
-            """Arrange the rows of the gates r, z, n as columns."""
-            place = torch.unflatten(places[name], 0, (3, -1))[list(order)]
-            factor = torch.tensor([1.0, 1.0, 2.0])[list(order)]
-            if place.dim() == 2:
-                padded = widen(place, wide)
-                return Block(padded.flatten(), factor.repeat_interleave(wide))
-            padded = widen(place.permute(2, 0, 1), wide, 3, wide).flatten(1)
-            return Block(padded, factor.repeat_interleave(wide).expand(wide, -1))
-
-        def extended(block: Block, *, before: int, after: int) -> Block:
-            pad = (before, after)
-            return Block(
-                torch.nn.functional.pad(block.place, pad, value=-1),
-                torch.nn.functional.pad(block.factor, pad),
-            )
-
-        first = torch.cat([places["fc1.weight"].t(), places["fc1.bias"][None]])
-        return [
-            Block.of(first, self._entries, wide),
-            gates("rnn.weight_ih_l0", (2, 0, 1)),
-            gates("rnn.weight_hh_l0", (0, 1, 2)),
-            extended(gates("rnn.bias_ih_l0", (2, 0, 1)), before=0, after=wide),
-            extended(gates("rnn.bias_hh_l0", (0, 1, 2)), before=wide, after=0),
-            Block.of(places["fc2.weight"].t(), wide, self._actions),
-            Block.of(places["fc2.bias"], self._actions),
-        ]
 
     @property
     def gradients(self) -> list[Tensor]:
@@ -159,19 +167,16 @@ class RecurrentUnits:
             sizes = (*widths, CHUNK * wide, CHUNK * 4 * wide)
             self._chunks.append(_Chunk(*(self._zeros(total * size) for size in sizes)))
 
-    def _view(self, flat: Tensor, *shape: int) -> Tensor:
-        return flat[: torch.Size(shape).numel()].view(shape)
-
     def _of_chunk(self, chunk: int, units: int) -> _Chunk:
         """View the buffers of a chunk for a number of units."""
         own, wide, rows = self._chunks[chunk], self._width, units * self._rows
         by_unit = units, CHUNK, self._rows
         return _Chunk(
-            self._view(own.inputs, *by_unit, width_of(self._entries)),
-            self._view(own.below, 2, *by_unit, wide),
-            self._view(own.states, 2, CHUNK + 1, rows, wide),
-            self._view(own.change, CHUNK, rows, wide),
-            self._view(own.gates, CHUNK, rows, 4 * wide),
+            _view(own.inputs, *by_unit, width_of(self._entries)),
+            _view(own.below, 2, *by_unit, wide),
+            _view(own.states, 2, CHUNK + 1, rows, wide),
+            _view(own.change, CHUNK, rows, wide),
+            _view(own.gates, CHUNK, rows, 4 * wide),
         )
 
     def inputs_of(self, chunk: int, units: int) -> Tensor:
@@ -182,7 +187,7 @@ class RecurrentUnits:
 
     def gradient_buffer(self, units: int) -> Tensor:
         """Return a zero gradient at the values of a chunk, shape (16, units x R, actions)."""
-        return self._view(self._values, CHUNK, units * self._rows, self._actions).zero_()
+        return _view(self._values, CHUNK, units * self._rows, self._actions).zero_()
 
     def forward(self, chunk: int, *, units: int, steps: int) -> Tensor:
         """Compute the values of all actions in the first ``steps`` steps of a chunk.
@@ -205,7 +210,7 @@ class RecurrentUnits:
         own.below.clamp_min_(0.0)
         self._recur(own, steps)
         self._last_state[:, :rows] = own.states[:, CHUNK]
-        values = self._view(self._values, 2, CHUNK, rows, self._actions)
+        values = _view(self._values, 2, CHUNK, rows, self._actions)
         values.copy_(weights.last_bias[:, None, None])
         states = own.states[:, 1:].flatten(1, 2)
         self._multiply(states, weights.last, values.flatten(1, 2), beta=1.0)
@@ -219,8 +224,8 @@ class RecurrentUnits:
     def _recur(self, own: _Chunk, steps: int) -> None:
         """Compute the states after each step, and save what the backward pass reads."""
         wide, rows, weights = self._width, own.states.shape[2], self._weights
-        sums = self._view(self._sums, 2, rows, 4 * wide)
-        state = self._view(self._state, 2, rows, wide)
+        sums = _view(self._sums, 2, rows, 4 * wide)
+        state = _view(self._state, 2, rows, wide)
         new, reset, keep, feed = torch.split(sums, wide, 2)
         opening, inner = sums[..., wide : 3 * wide], sums[..., : 3 * wide]
         outer, bias = sums[..., wide:], weights.gate_bias[:, None]
@@ -260,7 +265,7 @@ class RecurrentUnits:
         units = rows // self._rows
         own = self._of_chunk(chunk, units)
         sums = _Weights(*(part[:units] for part in self._gradients))
-        above = self._view(self._above, CHUNK, rows, wide)
+        above = _view(self._above, CHUNK, rows, wide)
         self._multiply(
             gradient.view(1, -1, self._actions), self._last_back, above.view(1, -1, wide)
         )
@@ -310,6 +315,11 @@ class RecurrentUnits:
             torch.mul(gradient, change, out=spare)
             _sigmoid_backward(spare, keep, grad_input=keep)
             add_product(inner, earlier)
+
+
+def _view(flat: Tensor, *shape: int) -> Tensor:
+    """View the first entries of a flat buffer in a shape."""
+    return flat[: torch.Size(shape).numel()].view(shape)
 
 
 def sigmoid_(values: Tensor) -> None:
