@@ -34,12 +34,14 @@ SERVICES = frozenset(
 """Imports of every service; replay and straggler need no others."""
 DASHBOARD = SERVICES | {"starlette", "tenacity", "uvicorn"}
 LEARNER = SERVICES | {"tenacity", "torch"}
-CONTROLLER = LEARNER | {"gymnasium", "pettingzoo", "safetensors", "scipy"}
+COLLECTOR = LEARNER | {"gymnasium", "pettingzoo"}
+CONTROLLER = COLLECTOR | {"safetensors", "scipy"}
 
 LISTS: Mapping[str, Collection[str]] = {
     "services": SERVICES,
     "dashboard": DASHBOARD,
     "learner": LEARNER,
+    "collector": COLLECTOR,
     "controller": CONTROLLER,
 }
 

@@ -39,12 +39,14 @@ def chaos(
 
     Learners die, lie, fall silent and repeat themselves; messages are late, duplicated, reordered
     and corrupted; controllers are killed, also at failpoints, or superseded while they live;
-    checkpoints are corrupted. Each run must keep all invariants and end with the bits of the
-    fault-free run, unless its learners draw samples of their own, as in a quarter of the runs.
+    checkpoints are corrupted. In half of the runs collectors play: they die, hang, are slow, repeat
+    themselves and lie, their environments raise, and their lines are cut and held. Each run must
+    keep all invariants and end with the bits of the fault-free run, unless its learners draw
+    samples of their own, as in a quarter of the runs.
 
-    With --services controller, replay and learners are real processes, for half a minute a run:
-    they are killed, stopped and frozen, their connections are cut, held, delayed and throttled, and
-    learners' vectors are corrupted.
+    With --services controller, replay, learners and, for odd seeds, collectors are real processes,
+    for half a minute a run: they are killed, stopped and frozen, their connections are cut, held,
+    delayed and throttled, and learners' vectors are corrupted.
     """
     started = time.monotonic()
     runs = faults = 0
@@ -89,12 +91,14 @@ def _simulate(seeds: Sequence[int]) -> list[Outcome]:
 
 
 def _simulate_one(seed: int) -> Outcome:
-    digests, parameters = _fault_free(simulation.lag_of(seed), simulation.sums_of(seed))
+    digests, parameters = _fault_free(
+        simulation.lag_of(seed), simulation.sums_of(seed), simulation.collectors_of(seed) > 0
+    )
     return simulation.simulate(seed, digests=digests, parameters=parameters)
 
 
 @cache
-def _fault_free(lag: int, sums: bool) -> tuple[list[str], str]:
+def _fault_free(lag: int, sums: bool, keyed: bool) -> tuple[list[str], str]:
     """Update digests and the digest of the final parameters, from a run in one process."""
-    run = LocalRun(simulation.configuration(lag=lag, sums=sums), coded=False)
+    run = LocalRun(simulation.configuration(lag=lag, sums=sums, keyed=keyed), coded=False)
     return [iteration.update_digest for iteration in run.train()], run.parameter_digest()

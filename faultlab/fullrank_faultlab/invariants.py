@@ -7,7 +7,8 @@ Each invariant is a function from the logs to its violations. They check these g
 * durable: committed iterations stay committed, under rising terms, unless they are proved wrong and
   rolled back;
 * acknowledged: acknowledged transitions stay in replay, each episode of a writer once;
-* clean: a learner that computed wrongly is excluded.
+* clean: a learner that computed wrongly is excluded;
+* fresh: collectors play with parameters that exist and are no older than the lag.
 """
 
 from collections import Counter, defaultdict
@@ -25,6 +26,7 @@ from fullrank.runs.events import (
     Assigned,
     Began,
     Committed,
+    Dealt,
     EpochBegan,
     Event,
     Joined,
@@ -66,19 +68,24 @@ class _Term:
         return [event for event in self.events if isinstance(event, Committed)]
 
 
-def violations(history: EventHistory, *, reference: Sequence[str] | None = None) -> list[str]:
+def violations(
+    history: EventHistory, *, reference: Sequence[str] | None = None, lag: int | None = None
+) -> list[str]:
     """All violations, one line each.
 
     Args:
         history: Event logs of all services; those of learners and replay may be missing.
         reference: Update digest of every iteration, from a run in one process; if given, all these
             iterations must be committed.
+        lag: Greatest lag of the parameters that collectors play with; None: not checked.
     """
     broken = [
         f"{name}: {violation}"
         for name, invariant in INVARIANTS.items()
         for violation in invariant(history)
     ]
+    if lag is not None:
+        broken += [f"fresh: {violation}" for violation in _stale_blocks(history, lag)]
     return broken if reference is None else [*broken, *_differences(history, reference)]
 
 
@@ -269,6 +276,22 @@ def _episodes_are_stored_once(history: EventHistory) -> Iterator[str]:
                 if (event.table, writer, sequence) in held:
                     yield f"episode {sequence} of writer {writer:012x} was stored twice"
                 held[event.table, writer, sequence] = event.head
+
+
+def _stale_blocks(history: EventHistory, lag: int) -> Iterator[str]:
+    """Blocks dealt with parameters that are too old, or that nobody has yet."""
+    for term in _terms(history):
+        applied = term.began.known
+        for event in term.events:
+            if isinstance(event, Committed):
+                applied = max(applied, event.iteration + 1)
+            if not isinstance(event, Dealt) or event.version is None:
+                continue
+            block = f"block {event.block} of iteration {event.iteration}"
+            if event.iteration - event.version > lag:
+                yield f"{block} was dealt with version {event.version}, a lag above {lag}"
+            if event.version > applied + 1:  # the last update may not be durable yet
+                yield f"{block} was dealt with version {event.version} after {applied} updates"
 
 
 INVARIANTS: dict[str, Callable[[EventHistory], Iterator[str]]] = {

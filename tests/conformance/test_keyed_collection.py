@@ -230,6 +230,51 @@ def test_an_environment_that_raises_is_named_and_replaced() -> None:
         each.close()
 
 
+class Broadcasting(Raising):
+    """An environment that pays one reward in place of one for each agent."""
+
+    def step(self, action: np.ndarray[Any, Any]) -> Any:
+        step = self._environment.step(action)
+        return step._replace(reward=step.reward[:, :1])
+
+
+class Unbounded(Raising):
+    """An environment whose observations are not finite."""
+
+    def step(self, action: np.ndarray[Any, Any]) -> Any:
+        step = self._environment.step(action)
+        observation = step.observation.copy()
+        observation[0, 0] = np.nan
+        return step._replace(observation=observation)
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        (Broadcasting, r"step 0: the environment returned reward of shape \(2, 1\), expected"),
+        (Unbounded, r"step 25: rows\[0\]\[.*\] is nan, which is not finite"),
+    ],
+)
+def test_an_environment_that_returns_what_it_must_not_is_named(
+    broken: type[Raising], what: str
+) -> None:
+    settings = keyed("maddpg")
+    training = training_of(settings)
+    rollout = training.collector.keyed
+    assert rollout is not None
+
+    def make(copies: int) -> Environment:
+        environment: Any = broken(training_environment(settings, copies))
+        return environment  # type: ignore[no-any-return]
+
+    algorithm = algorithm_of(settings, training.collector.agents)
+    player = BlockPlayer(make, algorithm, plan_of(settings), seed=settings.seed)
+    with pytest.raises(EnvironmentFailed, match=f"iteration 0, copies 2 to 3 of seed 0, {what}"):
+        player.play(BlockKey(0, 1), rollout.begin(0))
+    player.close()
+    training.collector.close()
+
+
 def training_environment(settings: RunConfig, copies: int) -> Environment:
     return environment_of(settings, copies=copies)
 

@@ -53,6 +53,24 @@ def replicas(process: psutil.Process) -> Sequence[psutil.Process]:
     ]
 
 
+def test_a_collector_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    """The only one dies: without another the run would wait for ever."""
+    run_dir = tmp_path / "run"
+    words = ("--run-dir", str(run_dir), "--collectors", "1", "--learners", "1")
+    process = start("train", *words, *options("maddpg", "code.name=uncoded"))
+    wait_until(partial(_is_past, process, run_dir, 2), what="two iterations")
+    [victim] = [
+        child
+        for each in psutil.Process(process.pid).children()
+        if "collector" in each.cmdline()
+        for child in [each, *each.children()]
+    ][-1:]
+    victim.send_signal(signal.SIGKILL)
+    outcome = end(process)
+    assert outcome.code == 0, outcome.error
+    assert committed(run_dir) == ITERATIONS
+
+
 def _is_past(process: "subprocess.Popen[str]", run_dir: Path, moment: int) -> bool:
     return committed(run_dir) >= moment or process.poll() is not None
 
@@ -71,6 +89,7 @@ def test_collectors_killed_at_random_moments_change_no_bit(team: str, tmp_path: 
         victims[0].wait(WAIT_S)
     outcome = end(process)
     assert outcome.code == 0, outcome.error
+    assert (run_dir / "logs" / "collector.log").read_text().count("replica_died") == len(moments)
     local = fullrank(
         "train", "--local", "--run-dir", str(alone), *options(team, "collect.mode=keyed")
     )

@@ -4,8 +4,9 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from fullrank.common.errors import (
     EnvironmentFailed,
     InvalidContribution,
     ServiceLost,
+    Stuck,
 )
 from fullrank.config import Resolved, load
 from fullrank.local import LocalRun
+from fullrank.replay.episodes import NO_ACTION
 from fullrank.rpc.codec import PLAYED_CHUNKS, bundle, encode_chunks
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.errors import translated
@@ -34,6 +37,7 @@ from fullrank.training.blocks import BlockKey
 from fullrank.training.worker import probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import initial_algorithm, training_of
+from fullrank_collector import session
 from fullrank_collector.server import attach as attach_collector
 
 pytestmark = pytest.mark.integration
@@ -110,7 +114,10 @@ async def test_a_run_with_collectors_is_bit_for_bit_that_without(
             collector(cluster)
         status = await cluster.finished()
         assert not status.caveats
-        assert sum(each.blocks for each in status.collectors) == 4 * 3
+        assert sum(each.blocks for each in status.collectors) == status.blocks.played == 4 * 3
+        assert all(each.block_s > 0.0 and 0.0 <= each.idle <= 1.0 for each in status.collectors)
+        assert (status.blocks.dealt_again, status.blocks.lost, status.playing) == (0, 0, "")
+        assert {event.version for event in dealt(cluster)} == set(range(max(1, 4 - lag)))
         assert cluster.outcome() == alone(chosen)
 
 
@@ -161,9 +168,36 @@ async def test_a_block_that_is_overdue_is_played_by_another_collector(
             collector(cluster)
         await cluster.committed(4)
         hanging.released.set()
-        await cluster.finished()
+        status = await cluster.finished()
         keys = [(event.iteration, event.block) for event in dealt(cluster)]
         assert len(keys) > len(set(keys))  # dealt twice
+        assert status.blocks.dealt_again == len(keys) - len(set(keys))
+        assert cluster.outcome() == alone(VALUES)
+
+
+async def test_an_environment_that_hangs_costs_its_collector_alone_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, ended = Hanging(monkeypatch), list[Stuck]()
+    limits = chain([0.2], repeat(float(WAIT_S)))
+    monkeypatch.setattr(session, "limit_s", lambda *_, **__: next(limits))
+
+    def end_process(error: Stuck) -> NoReturn:
+        ended.append(error)
+        hanging.released.set()  # a thread would outlive the end of a process that is none
+        raise ConfigError("the process has ended")
+
+    monkeypatch.setattr(session, "end_process", end_process)
+    async with Cluster(tmp_path, settings(*VALUES)) as cluster:
+        services(cluster)
+        collector(cluster)
+        await eventually(hanging.hangs.is_set, what="it hangs")
+        collector(cluster)
+        status = await cluster.finished()
+        assert [str(error) for error in ended] == [
+            "iteration 0, copies 0 to 1 of seed 0: it hangs for 0.2 s"
+        ]
+        assert status.blocks.failed == 1
         assert cluster.outcome() == alone(VALUES)
 
 
@@ -284,11 +318,16 @@ async def test_a_collector_of_other_numerics_stays_spare_and_the_status_says_why
         assert cluster.outcome() == alone(VALUES)
 
 
+NO_ACTIONS = slice(-6, -3)
+"""Columns of the actions of three agents."""
+
+
 def _lie(play: pb.Play, *, row_size: int, **wrong: Any) -> list[bytes]:
     """A well-formed block of one-step episodes that nobody played, but for the wrong fields."""
     copies = 2 if play.block < 2 else 1
     rows = np.zeros((2 * copies, row_size), np.float32)
     rows[1::2, -1] = 1.0
+    rows[0::2, NO_ACTIONS] = NO_ACTION
     earned, won = np.zeros((copies, 3)), np.zeros(copies, bool)
     played = PlayedBlock(rows, earned, won, np.ones(copies, np.int64))
     fields: dict[str, Any] = {

@@ -14,8 +14,8 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
-from fullrank_faultlab.simulation.learner import Behaviour, SimulatedLearner
-from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
+from fullrank_faultlab.simulation.learner import Behaviour, LearnerStream, SimulatedLearner
+from fullrank_faultlab.simulation.link import LinkFaults
 from fullrank_faultlab.simulation.replay import SimulatedReplay
 from fullrank_faultlab.simulation.run import SimulatedController, numerics_of
 from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
@@ -30,7 +30,7 @@ class TimedLearner(SimulatedLearner):
 
     config: RunConfig
 
-    async def _work(self, stream: SimulatedStream, learner: int, assignment: pb.Assignment) -> None:
+    async def _work(self, stream: LearnerStream, learner: int, assignment: pb.Assignment) -> None:
         iteration, [row] = assignment.ids.iteration, assignment.rows
         delays = delays_of(self.config).delays(
             seed=self.config.seed, iteration=iteration, learners=self.config.learners

@@ -22,12 +22,21 @@ INDEPENDENT = 0.25
 SUMS = 0.25
 """Share of the other runs that recover the sum of all units."""
 
-__all__ = ["configuration", "lag_of", "simulate", "sums_of", "toy_algorithm"]
+COLLECTED = 0.5
+"""Share of the runs whose episodes are played by collectors."""
+
+__all__ = ["collectors_of", "configuration", "lag_of", "simulate", "sums_of", "toy_algorithm"]
+
+
+def collectors_of(seed: int) -> int:
+    """Number of collectors of a simulated run; 0: the controller plays."""
+    draws = stream(seed, "collectors")
+    return int(draws.integers(2, 5)) if draws.random() < COLLECTED else 0
 
 
 def lag_of(seed: int) -> int:
     """``collect.lag`` of a simulated run, on which its committed bits depend."""
-    return int(stream(seed, "lag").integers(2))
+    return int(stream(seed, "lag").integers(4 if collectors_of(seed) else 2))
 
 
 def sums_of(seed: int) -> bool:
@@ -43,11 +52,13 @@ def configuration(
     audit: int = 0,
     independent: bool = False,
     sums: bool = False,
+    keyed: bool = False,
+    collectors: int = 0,
 ) -> RunConfig:
     """A run of tiny vectors.
 
-    Its committed bits depend on ``lag`` and ``sums`` alone or, with ``independent``, on the
-    received learners.
+    Its committed bits depend on ``lag``, ``sums`` and ``keyed`` alone or, with ``independent``, on
+    the received learners.
     """
     algorithm = "independent_toy" if independent else "summed_toy" if sums else "toy"
     overrides = [
@@ -69,6 +80,15 @@ def configuration(
         "controller.lost_after_s=4.0",
         "controller.undecodable=wait",
     ]
+    if keyed:
+        overrides += [
+            "collect.mode=keyed",
+            "collect.block=1",
+            f"collectors.count={collectors}",
+            "environment.copies=2",
+            "replay.capacity=128",
+            "controller.least_deadline_s=1.0",
+        ]
     return load(None, environ={}, overrides=overrides).check().config
 
 
@@ -103,6 +123,8 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
         audit=int(draws.choice((0, 2))),
         independent=independent,
         sums=sums_of(seed),
+        keyed=collectors_of(seed) > 0,
+        collectors=collectors_of(seed),
     )
     outcome = Outcome(seed)
     loop = VirtualLoop()
@@ -118,7 +140,8 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
         except (Exception, Deadlock) as error:
             outcome.violations.append(f"crash: {error!r}")
             return outcome
-        outcome.violations += violations(read_history(Path(scratch)), reference=digests)
+        history = read_history(Path(scratch))
+        outcome.violations += violations(history, reference=digests, lag=config.collect.lag)
     if not independent and final != parameters:
         outcome.violations.append(f"exact: the run ended with parameters {final}, not {parameters}")
     return outcome

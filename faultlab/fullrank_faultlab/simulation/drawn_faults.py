@@ -8,6 +8,7 @@ from fullrank.common.failpoints import arm
 from fullrank.common.seeding import stream
 from fullrank.runs.checkpoint import STATE, saved
 from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.simulation.collector import Conduct
 from fullrank_faultlab.simulation.learner import Behaviour
 from fullrank_faultlab.simulation.link import LinkFaults
 
@@ -44,6 +45,7 @@ class DrawnFaults:
         outcome: Its seed keys every draw; injected faults are added to it.
         run_dir: Directory of the run.
         learners: Number of learners.
+        collectors: Number of collectors.
 
     Attributes:
         draws: Keys all faults but those of single links.
@@ -51,15 +53,19 @@ class DrawnFaults:
         sybils: Number of attached streams that claim another numeric fingerprint and agree on the
             same wrong updates, one more than there are learners, or none.
         links: Faults of each learner's link.
+        collector_links: Faults of each collector's link.
     """
 
-    def __init__(self, outcome: Outcome, run_dir: Path, *, learners: int) -> None:
+    def __init__(
+        self, outcome: Outcome, run_dir: Path, *, learners: int, collectors: int = 0
+    ) -> None:
         self._outcome, self._run_dir = outcome, run_dir
         self.draws = stream(outcome.seed, "misfortunes")
         self.intensity = self.draws.random()
         attacked = stream(outcome.seed, "sybils").random() < 0.2
         self.sybils = learners + 1 if attacked else 0
         self.links = [self._draw_link_faults(each) for each in range(learners + self.sybils)]
+        self.collector_links = [self._draw_line_of_collector(each) for each in range(collectors)]
         self._ended = self._checkpoint_corrupted = False
 
     def _draw_link_faults(self, learner: int) -> LinkFaults:
@@ -71,6 +77,20 @@ class DrawnFaults:
             reordered=0.1 * intensity[1],
             corrupted=0.1 * intensity[2] if learner == FAULTY else 0.0,
         )
+
+    def _draw_line_of_collector(self, collector: int) -> LinkFaults:
+        draws = stream(self._outcome.seed, "line", collector)
+        return LinkFaults(draws=draws, duplicated=0.05 * self.intensity * draws.random())
+
+    def conduct(self, collector: int) -> Conduct:
+        """Draw the behaviour of a collector on its next block."""
+        draws = self.collector_links[collector].draws
+        if self._ended or draws.random() > 0.5 * self.intensity:
+            return Conduct.PLAY
+        conduct = list(Conduct)[int(draws.integers(len(Conduct)))]
+        if conduct is not Conduct.PLAY:
+            self.record(f"collector {collector}: {conduct.name.lower()}")
+        return conduct
 
     def behaviour(self, learner: int) -> Behaviour:
         """Draw the behaviour of a learner in its next round."""
@@ -108,13 +128,17 @@ class DrawnFaults:
             if self.draws.random() < 0.5:
                 self.record(f"learner {number} partitioned until {until:.1f}")
                 faults.partitioned_until = until
+        for number, faults in enumerate(self.collector_links):
+            if self.draws.random() < 0.5:
+                self.record(f"collector {number} partitioned until {until:.1f}")
+                faults.partitioned_until = until
 
     def end(self) -> None:
         """End all faults."""
         self.record("faults end")
         self._ended = True
         arm("", 0)
-        for faults in self.links:
+        for faults in (*self.links, *self.collector_links):
             faults.clear()
 
     def record(self, fault: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from fullrank.training.worker import AssignedRow, Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_faultlab.simulation.link import SimulatedStream
 from fullrank_faultlab.simulation.replay import SimulatedReplay
+
+LearnerStream: TypeAlias = SimulatedStream[pb.LearnerMessage, pb.ControllerMessage]
 
 
 class Behaviour(Enum):
@@ -54,7 +57,7 @@ class SimulatedLearner:
         event_log: The event log of the learner.
     """
 
-    connect: Callable[[], SimulatedStream | None]
+    connect: Callable[[], LearnerStream | None]
     algorithm: Algorithm
     seed: int
     replay: SimulatedReplay
@@ -62,7 +65,7 @@ class SimulatedLearner:
     draws: np.random.Generator
     ready: pb.Ready
     event_log: EventLog
-    stream: SimulatedStream | None = None
+    stream: LearnerStream | None = None
     _served: RunTerm = field(default=RunTerm("", 0))
     _last: list[pb.LearnerMessage] = field(default_factory=list)
 
@@ -81,7 +84,7 @@ class SimulatedLearner:
         if self.stream is not None:
             self.stream.cut()
 
-    async def _converse(self, stream: SimulatedStream) -> None:
+    async def _converse(self, stream: LearnerStream) -> None:
         hello = pb.Hello(version=__version__, host="", served=run_term_message(self._served))
         stream.send(pb.LearnerMessage(hello=hello))
         welcome = (await stream.receive()).welcome
@@ -112,7 +115,7 @@ class SimulatedLearner:
             view = self.algorithm.parameters.view(section)
             Assembler(view, array_id=section).add(chunks.pop(0))
 
-    async def _work(self, stream: SimulatedStream, learner: int, assignment: pb.Assignment) -> None:
+    async def _work(self, stream: LearnerStream, learner: int, assignment: pb.Assignment) -> None:
         behaviour = self.behaviour()
         try:
             await asyncio.sleep(self.draws.exponential(1.0 if behaviour is Behaviour.SLOW else 0.1))

@@ -1,17 +1,18 @@
-"""A simulated Work stream: messages arrive in order after a delay, except for injected faults."""
+"""A simulated stream: messages arrive in order after a delay, except for injected faults."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import grpc
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from fullrank.common.errors import ServiceLost
-from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.learners.servicer import ControllerServicer
+
+Sent = TypeVar("Sent", bound=Message)
+Received = TypeVar("Received", bound=Message)
 
 APART_S = 1e-6
 """Least time between two messages of one direction, which keeps them in order."""
@@ -19,7 +20,7 @@ APART_S = 1e-6
 
 @dataclass(slots=True, kw_only=True)
 class LinkFaults:
-    """Faults of the link between a learner and the controller, as shares of all messages.
+    """Faults of the link between a peer and the controller, as shares of all messages.
 
     No message is lost while its stream lives, as gRPC guarantees: the controller would wait for a
     lost report.
@@ -80,33 +81,42 @@ class _Ended(Exception):
     """The controller ended the stream."""
 
 
-class SimulatedStream:
-    """A learner's stream to a controller, with the learner's and the servicer's methods.
+class SimulatedStream(Generic[Sent, Received]):
+    """A stream to a controller, with the methods of who dialled and of the servicer.
 
     Args:
-        servicer: The controller's servicer.
+        serve: The servicer's method, of the stream's requests and its context.
+        sent: Kind of message that the controller gets.
+        received: Kind of message that it answers with.
         faults: Faults of both directions.
     """
 
-    def __init__(self, servicer: ControllerServicer, faults: LinkFaults) -> None:
+    def __init__(
+        self,
+        serve: Callable[[AsyncIterator[Sent], Any], Awaitable[None]],
+        *,
+        sent: type[Sent],
+        received: type[Received],
+        faults: LinkFaults,
+    ) -> None:
+        self._sent, self._received = sent, received
         self._up, self._down = _Direction(faults), _Direction(faults)
-        self._handler = asyncio.create_task(self._handle(servicer))
+        self._handler = asyncio.create_task(self._handle(serve))
 
-    async def _handle(self, servicer: ControllerServicer) -> None:
-        context: Any = self
+    async def _handle(self, serve: Callable[[AsyncIterator[Sent], Any], Awaitable[None]]) -> None:
         try:
-            await servicer.Work(self._requests(), context)
+            await serve(self._requests(), self)
         except (_Ended, DecodeError):
             pass
         finally:
             self._down.end()
 
-    async def _requests(self) -> AsyncIterator[pb.LearnerMessage]:
+    async def _requests(self) -> AsyncIterator[Sent]:
         while (message := await self._up.arrived.get()) is not None:
-            yield pb.LearnerMessage.FromString(message)
+            yield self._sent.FromString(message)
 
     async def write(self, message: bytes) -> None:
-        """Send a message to the learner; part of the servicer's context."""
+        """Send a message from the controller; part of the servicer's context."""
         self._down.send(message, bulky=True)
 
     def peer(self) -> str:
@@ -120,11 +130,12 @@ class SimulatedStream:
         """End the stream; part of the servicer's context."""
         raise _Ended(f"{code.name}: {details}")
 
-    def send(self, message: pb.LearnerMessage) -> None:
+    def send(self, message: Sent) -> None:
         """Send a message to the controller."""
-        self._up.send(message.SerializeToString(), bulky=bool(message.chunks))
+        bulky = any(field.name == "chunks" for field, _ in message.ListFields())
+        self._up.send(message.SerializeToString(), bulky=bulky)
 
-    async def receive(self) -> pb.ControllerMessage:
+    async def receive(self) -> Received:
         """The next message from the controller.
 
         Raises:
@@ -134,7 +145,7 @@ class SimulatedStream:
         if message is None:
             raise ServiceLost("the stream ended")
         try:
-            return pb.ControllerMessage.FromString(message)
+            return self._received.FromString(message)
         except DecodeError as error:
             raise ServiceLost(str(error)) from None
 

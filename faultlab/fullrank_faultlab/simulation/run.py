@@ -26,7 +26,8 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.training.worker import probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import algorithm_of, environment_of, training_of
+from fullrank.wiring import algorithm_of, block_player_of, environment_of, training_of
+from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import restore
@@ -36,8 +37,9 @@ from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.term import Term, begin, make_network_driver, open_journal
 from fullrank_controller.watchdog import Watchdog
 from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.simulation.collector import CollectorStream, SimulatedCollector
 from fullrank_faultlab.simulation.drawn_faults import DrawnFaults
-from fullrank_faultlab.simulation.learner import SimulatedLearner
+from fullrank_faultlab.simulation.learner import LearnerStream, SimulatedLearner
 from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
 from fullrank_faultlab.simulation.replay import SimulatedReplay
 
@@ -63,7 +65,7 @@ class SimulatedController:
         *,
         publish: Callable[[IterationRecord], None] = lambda record: None,
     ) -> None:
-        self._streams: list[SimulatedStream] = []
+        self._streams: list[LearnerStream | CollectorStream] = []
         directory = hold(run_dir, config)
         self.training = training_of(config)
         self._restored = restored = restore(directory, self.training)
@@ -105,11 +107,29 @@ class SimulatedController:
         finally:
             liveness.cancel()
 
-    def connect(self, faults: LinkFaults) -> SimulatedStream:
+    def connect(self, faults: LinkFaults) -> LearnerStream:
         """A stream of a learner to this controller."""
-        stream = SimulatedStream(self._servicer, faults)
-        self._streams.append(stream)
-        return stream
+        opened = SimulatedStream(
+            self._servicer.Work,
+            sent=pb.LearnerMessage,
+            received=pb.ControllerMessage,
+            faults=faults,
+        )
+        self._streams.append(opened)
+        return opened
+
+    def connect_collector(self, faults: LinkFaults) -> tuple[CollectorStream, CollectorPool]:
+        """A stream of a collector to this controller, and the collectors of its term."""
+        pool = self._term.run.pool
+        assert pool is not None  # the run has collectors
+        opened = SimulatedStream(
+            self._servicer.Collect,
+            sent=pb.CollectorMessage,
+            received=pb.CollectorOrder,
+            faults=faults,
+        )
+        self._streams.append(opened)
+        return opened, pool
 
     def release_lock(self) -> None:
         """Release the lock of the run directory, as a faulty disk would; another may begin."""
@@ -148,13 +168,16 @@ class SimulatedRun:
 
     def __init__(self, config: RunConfig, run_dir: Path, outcome: Outcome) -> None:
         self._config, self._run_dir, self._outcome = config, run_dir, outcome
-        self._faults = DrawnFaults(outcome, run_dir, learners=config.learners)
+        self._faults = DrawnFaults(
+            outcome, run_dir, learners=config.learners, collectors=config.collectors.count
+        )
         self._replay = SimulatedReplay(
             stream(outcome.seed, "replay"),
             0.2 * self._faults.intensity,
             EventLog(run_dir, "replay"),
         )
         self._learners: list[SimulatedLearner] = []
+        self._collectors: list[SimulatedCollector] = []
         self._controller: SimulatedController | None = None
         self._serving: asyncio.Task[None] | None = None
         self._superseded = asyncio.Event()
@@ -167,6 +190,7 @@ class SimulatedRun:
     async def play(self) -> str:
         """Simulate until the run is finished; returns the digest of its parameters."""
         self._start_learners()
+        self._start_collectors()
         self._permanent.add(asyncio.create_task(self._inject()))
         try:
             async with asyncio.timeout(FAULTS_END_S + HANG_S):
@@ -203,9 +227,28 @@ class SimulatedRun:
             self._learners.append(learner)
             self._permanent.add(asyncio.create_task(learner.run()))
 
-    def _connect(self, learner: int) -> SimulatedStream | None:
+    def _start_collectors(self) -> None:
+        agents = environment_of(self._config, copies=1).agents
+        sections = algorithm_of(self._config, agents).problem.sections
+        for number in range(self._config.collectors.count):
+            collector = SimulatedCollector(
+                connect=partial(self._connect_collector, number),
+                player=block_player_of(self._config, agents, state_size=0, masked=False),
+                sizes=[section.size for section in sections],
+                conduct=partial(self._faults.conduct, number),
+                draws=stream(self._outcome.seed, "collector", number),
+                ready=numerics_of(self._config, agents),
+            )
+            self._collectors.append(collector)
+            self._permanent.add(asyncio.create_task(collector.run()))
+
+    def _connect(self, learner: int) -> LearnerStream | None:
         controller = self._controller
         return controller.connect(self._faults.links[learner]) if controller else None
+
+    def _connect_collector(self, collector: int) -> tuple[CollectorStream, CollectorPool] | None:
+        controller, faults = self._controller, self._faults.collector_links[collector]
+        return controller.connect_collector(faults) if controller else None
 
     async def _serve_term(self) -> str:
         """One controller's term; returns the digest of the parameters of a finished run, or ''."""
@@ -258,8 +301,12 @@ class SimulatedRun:
                 break
             kinds[int(self._faults.draws.integers(len(kinds)))]()
         self._faults.end()
-        for learner in self._learners:
-            learner.disconnect()
+        for peer in self._peers:
+            peer.disconnect()
+
+    @property
+    def _peers(self) -> list[SimulatedLearner | SimulatedCollector]:
+        return [*self._learners, *self._collectors]
 
     def _kill(self) -> None:
         if self._serving is not None:
@@ -271,9 +318,12 @@ class SimulatedRun:
         self._superseded.set()
 
     def _cut(self) -> None:
-        number = int(self._faults.draws.integers(len(self._learners)))
-        self._faults.record(f"learner {number} disconnected")
-        self._learners[number].disconnect()
+        peers = self._peers
+        number = int(self._faults.draws.integers(len(peers)))
+        collector = number - len(self._learners)
+        name = f"learner {number}" if collector < 0 else f"collector {collector}"
+        self._faults.record(f"{name} disconnected")
+        peers[number].disconnect()
 
 
 def numerics_of(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:

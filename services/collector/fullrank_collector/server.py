@@ -26,9 +26,7 @@ def main(launch: Launch) -> int:
         raise ConfigError("health.address is one collector's; leave it empty with --replicas")
     torch.set_num_threads(launch.config.compute.threads)
     tune_process(launch)
-    if launch.replicas == 1:
-        return _replica(launch, 0)
-    return run_replicas(launch, _replica)
+    return run_replicas(launch, _replica, restart=True)
 
 
 def _replica(launch: Launch, _: int) -> int:

@@ -1,13 +1,16 @@
 """One ``Collect`` stream: the collector's side of the protocol in controller.proto."""
 
 import asyncio
+import faulthandler
 import logging
 import socket
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 from fullrank import __version__
-from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost
+from fullrank.common.deadlines import limit_s
+from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.config.tree import RunConfig
@@ -18,6 +21,7 @@ from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
+from fullrank.rpc.process import end_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.training.block_player import Play, PlayedBlock, Publication
@@ -26,6 +30,14 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank_collector.run_context import RunContext
 
 log = logging.getLogger(__name__)
+
+FACTOR = 20.0
+"""Multiple of its usual duration after which a block counts as hanging, as phases of the
+controller do."""
+STDERR = 2
+"""File descriptor of the log."""
+GOODBYE_S = 2.0
+"""Longest wait for the controller to have taken the last message."""
 
 
 class Session:
@@ -59,6 +71,7 @@ class Session:
         self._publication: Publication | None = None
         self._missing: list[Assembler] = []
         self._idle_since = time.monotonic()
+        self._played_s: deque[float] = deque(maxlen=200)
 
     async def run(self) -> None:
         """Serve the stream until the controller ends it.
@@ -151,18 +164,52 @@ class Session:
         idle_s, began_at = time.monotonic() - self._idle_since, time.monotonic()
         key = BlockKey(order.iteration, order.block)
         play = Play(publication=publication, env_steps=order.env_steps)
-        loop = asyncio.get_running_loop()
         try:
-            played = await loop.run_in_executor(self._pool, context.player.play, key, play)
-        except EnvironmentFailed as error:
+            played = await self._played(context, key, play)
+        except (EnvironmentFailed, Stuck) as error:
             log.warning("block_failed %s", error)
             failed = pb.Failed(iteration=key.iteration, block=key.block, reason=str(error))
             await call.write(pb.CollectorMessage(failed=failed).SerializeToString())
+            if isinstance(error, Stuck):
+                await _end(call, error)
         else:
             playing_s = time.monotonic() - began_at
+            self._played_s.append(playing_s)
             for message in _messages(key, played, playing_s=playing_s, idle_s=idle_s):
                 await call.write(message)
         self._idle_since = time.monotonic()
+
+    async def _played(self, context: RunContext, key: BlockKey, play: Play) -> PlayedBlock:
+        """Play a block.
+
+        Raises:
+            EnvironmentFailed: The environment raised.
+            Stuck: The environment hangs; the playing thread is lost.
+        """
+        settings, loop = context.config.controller, asyncio.get_running_loop()
+        playing = loop.run_in_executor(self._pool, context.player.play, key, play)
+        longest_s = limit_s(
+            self._played_s,
+            factor=FACTOR,
+            least_s=settings.deadline_s,
+            unmeasured_s=settings.stuck_after_s,
+        )
+        await asyncio.wait({playing}, timeout=longest_s)
+        if not playing.done():
+            raise Stuck(f"{context.player.name(key)}: it hangs for {longest_s:.1f} s")
+        return playing.result()
+
+
+async def _end(call: CollectCall, error: Stuck) -> None:
+    """End this process, whose supervisor starts it again; a stuck thread cannot be ended."""
+    try:
+        async with asyncio.timeout(GOODBYE_S):
+            await call.done_writing()
+            while isinstance(await call.read(), pb.CollectorOrder):
+                continue
+    finally:
+        faulthandler.dump_traceback(STDERR)
+        end_process(error)
 
 
 def _messages(

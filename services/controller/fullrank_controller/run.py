@@ -13,7 +13,11 @@ from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import plan_of
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_controller.collectors.report import collector_status
+from fullrank_controller.collectors.report import (
+    blocks_status,
+    collector_status,
+    who_waits,
+)
 from fullrank_controller.identity import RunIdentity, TermGuard
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.membership.membership import Membership
@@ -123,7 +127,8 @@ class Run:
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],
             collectors=self._collectors(now),
-            playing=self.pool.waits_for() if self.pool else "",
+            playing=who_waits(self.pool, self.progress) if self.pool else "",
+            blocks=blocks_status(self.pool) if self.pool else None,
         )
 
     def _collectors(self, now: float) -> list[pb.CollectorStatus]:

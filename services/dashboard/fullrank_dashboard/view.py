@@ -214,6 +214,9 @@ def _collector_facts(now: RunStatus) -> list[JSON]:
             "host": each.host,
             "state": each.activity,
             "blocks": each.blocks,
+            "block_s": each.block_s,
+            "dealt_again": each.dealt_again,
+            "idle": each.idle,
             "lag": each.lag,
             "silent_s": each.silent_s,
         }

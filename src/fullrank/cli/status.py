@@ -80,6 +80,8 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
         lines += _per_iteration(records)
     if now.playing:
         lines.append(now.playing)
+    if now.blocks is not None:
+        lines.append(str(now.blocks))
     return [*lines, *now.caveats]
 
 
@@ -121,17 +123,19 @@ def learners(now: RunStatus) -> Table:
 
 def collectors(now: RunStatus) -> Table:
     """Table of the attached collectors."""
-    columns = ("collector", "host", "state", "blocks", "lag", "heard", "last failure")
-    table = Table(*columns, box=None, pad_edge=False)
+    columns = ("collector", "host", "state", "blocks", "each", "twice", "idle", "lag", "heard")
+    table = Table(*columns, "last failure", box=None, pad_edge=False)
     for each in now.collectors:
-        heard = f"{each.silent_s:.1f} s ago"
         table.add_row(
             str(each.collector),
             each.host,
             each.activity,
             str(each.blocks),
+            f"{1e3 * each.block_s:.1f} ms",
+            str(each.dealt_again),
+            f"{each.idle:.0%}",
             str(each.lag),
-            heard,
+            f"{each.silent_s:.1f} s ago",
             each.failed,
         )
     return table

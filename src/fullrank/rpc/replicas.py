@@ -1,19 +1,45 @@
 """Replicas of a service: processes that share one import of torch, supervised by their parent."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
+from threading import Event
 
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, Stuck
 from fullrank.rpc.process import STOPPING, Launch, ignore_signals, print_error, signals_held
 
+log = logging.getLogger(__name__)
 
-def run_replicas(launch: Launch, replica: Callable[[Launch, int], int]) -> int:
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
+"""Pauses before a replica that was killed is started again: the first, and the longest."""
+LASTING_S = 60.0
+"""Life of a replica after which its next death counts as the first."""
+
+
+class Pauses:
+    """Pauses before one replica is started again; they double while it dies young."""
+
+    def __init__(self) -> None:
+        self._deaths = 0
+
+    def after(self, lived_s: float) -> float:
+        """Return the pause after a life of this length, seconds."""
+        self._deaths = 0 if lived_s >= LASTING_S else self._deaths
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._deaths, 20))
+        self._deaths += 1
+        return pause_s
+
+
+def run_replicas(
+    launch: Launch, replica: Callable[[Launch, int], int], *, restart: bool = False
+) -> int:
     """Fork ``launch.replicas`` processes and wait for their end; returns the exit code.
 
     They are forked before any thread or gRPC object exists, so that torch is imported once;
@@ -23,19 +49,44 @@ def run_replicas(launch: Launch, replica: Callable[[Launch, int], int]) -> int:
     Args:
         launch: Arguments of the service.
         replica: Runs the replica of a number; returns its exit code.
+        restart: Start a replica again that a signal has killed or that was stuck; one that ends
+            with another exit code would end again.
     """
     pipe, held = os.pipe()
-    supervised = replace(launch, supervisor=pipe)
+    supervised, stopping = replace(launch, supervisor=pipe), Event()
+    children: dict[int, tuple[int, float]] = {}  # number and birth by process
+    pauses = [Pauses() for _ in range(launch.replicas)]
+
+    def begin(number: int) -> None:
+        child = _fork(partial(replica, supervised, number), close=held)
+        children[child] = number, time.monotonic()
+
+    def stop(*_: object) -> None:
+        stopping.set()
+        _pass_on(list(children))
+
     with signals_held():  # a signal between the first fork and the handlers would leave orphans
-        children = [
-            _fork(partial(replica, supervised, number), close=held)
-            for number in range(launch.replicas)
-        ]
-        for number in STOPPING:
-            signal.signal(number, lambda *_: _pass_on(children))
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        for number in range(launch.replicas):
+            begin(number)
+        for signalled in STOPPING:
+            signal.signal(signalled, stop)
+    code = 0
+    while children:
+        child, status = os.waitpid(-1, 0)
+        number, born_at = children.pop(child)
+        ended = os.waitstatus_to_exitcode(status)
+        dies = ended < 0 or ended == Stuck.exit_code
+        if restart and dies and not stopping.is_set():
+            pause_s = pauses[number].after(time.monotonic() - born_at)
+            log.warning("replica_died replica=%d code=%d again_in_s=%.1f", number, ended, pause_s)
+            stopping.wait(pause_s)
+            with signals_held():
+                if not stopping.is_set():
+                    begin(number)
+        else:
+            code = code or ended
     ignore_signals()
-    return next((code for code in codes if code), 0)
+    return code
 
 
 def _fork(replica: Callable[[], int], *, close: int) -> int:
@@ -54,7 +105,7 @@ def _fork(replica: Callable[[], int], *, close: int) -> int:
         os._exit(code)
 
 
-def _pass_on(children: list[int]) -> None:
+def _pass_on(children: Iterable[int]) -> None:
     ignore_signals()
     for child in children:
         try:

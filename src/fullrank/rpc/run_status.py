@@ -91,6 +91,12 @@ class CollectorStatus:
     """Seconds since its last message or heartbeat."""
     failed: str
     """Why the last block failed that did; empty if none has."""
+    block_s: float = 0.0
+    """Mean duration of its blocks, seconds; 0 before the first."""
+    idle: float = 0.0
+    """Share of its time in which it had no block, in [0, 1]."""
+    dealt_again: int = 0
+    """Blocks dealt to it that another collector played, too."""
 
     @property
     def activity(self) -> str:
@@ -101,6 +107,33 @@ class CollectorStatus:
             iteration, block = self.block
             return f"block {block} of {iteration} for {self.playing_s:.1f} s"
         return "idle" if self.fingerprint else "joining"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksStatus:
+    """Totals over all collectors of a term."""
+
+    played: int
+    """Blocks that collectors have played."""
+    dealt_again: int
+    """Blocks dealt to another collector, too, because they were overdue."""
+    lost: int
+    """Blocks whose collector was lost while it played them."""
+    failed: int
+    """Blocks that an environment's error has failed."""
+    waiting: int
+    """Blocks without an answer."""
+    block_s: float
+    """Mean duration of a block, seconds; 0 before the first."""
+    awaited_s: float
+    """Seconds for which the run has waited for blocks."""
+
+    def __str__(self) -> str:
+        return (
+            f"blocks: {self.played} played, {1e3 * self.block_s:.1f} ms each, {self.dealt_again} "
+            f"dealt twice, {self.lost} lost with their collector, {self.failed} failed; the run "
+            f"waited {self.awaited_s:.1f} s for blocks"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +162,9 @@ class RunStatus:
     learners: tuple[LearnerStatus, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     playing: str = ""
-    """Blocks of episodes for which the run waits; empty if it waits for none."""
+    """Who waits for whom, the run for blocks or collectors for an update; empty without any."""
+    blocks: BlocksStatus | None = None
+    """Totals over all collectors; None without any."""
 
     @property
     def awaited(self) -> list[LearnerId]:
@@ -218,6 +253,19 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         ),
         collectors=tuple(map(_decode_collector, message.collectors)),
         playing=message.playing,
+        blocks=_decode_blocks(message.blocks) if message.HasField("blocks") else None,
+    )
+
+
+def _decode_blocks(status: controller_pb2.BlocksStatus) -> BlocksStatus:
+    return BlocksStatus(
+        played=status.played,
+        dealt_again=status.dealt_again,
+        lost=status.lost,
+        failed=status.failed,
+        waiting=status.waiting,
+        block_s=status.block_s,
+        awaited_s=status.awaited_s,
     )
 
 
@@ -233,6 +281,9 @@ def _decode_collector(status: controller_pb2.CollectorStatus) -> CollectorStatus
         lag=status.lag,
         silent_s=status.silent_s,
         failed=status.failed,
+        block_s=status.block_s,
+        idle=status.idle,
+        dealt_again=status.dealt_again,
     )
 
 

@@ -144,6 +144,8 @@ class Dealt:
     iteration: int
     block: int
     collector: int
+    version: int | None = None
+    """Updates that its parameters have taken; None in histories of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from fullrank.common.updates import DIGEST_BYTES
 from fullrank.environments import Environment
 from fullrank.environments.base import Step
 from fullrank.environments.capabilities import horizon_of
+from fullrank.replay.episode_checks import check_finite
 from fullrank.replay.layout import Layout
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.training.episode_rollouts import (
@@ -125,6 +126,14 @@ class BlockPlayer:
             self._environments[len(copies)] = self._make_environment(len(copies))
         return self._environments[len(copies)]
 
+    def name(self, key: BlockKey) -> str:
+        """Name a block for messages, by what reproduces it."""
+        copies = self._plan.copies_of(key.block)
+        return (
+            f"iteration {key.iteration}, copies {copies.start} to {copies.stop - 1} of seed "
+            f"{self._seed}"
+        )
+
     def play(self, key: BlockKey, play: Play) -> PlayedBlock:
         """Play one whole episode in each copy of a block.
 
@@ -132,7 +141,8 @@ class BlockPlayer:
         exploration of block b in iteration i is keyed by (seed, i, b * ``BLOCK_STEPS`` + step).
 
         Raises:
-            EnvironmentFailed: The environment raised; the next block has another instance.
+            EnvironmentFailed: The environment raised, or returned arrays of other shapes or values
+                that are not finite; the next block has another instance.
         """
         copies = self._plan.copies_of(key.block)
         seeds = [derive(self._seed, "episode", copy, key.iteration) for copy in copies]
@@ -142,14 +152,12 @@ class BlockPlayer:
             round_ = self._round(self._environment(copies))
             first = key.block * BLOCK_STEPS
             round_.play(seeds, iteration=key.iteration, first_step=first)
+            check_finite(round_.rows)
         except Exception as error:
             self.close()
             steps = 0 if round_ is None else round_.steps
             what = str(error) if isinstance(error, FullrankError) else repr(error)
-            raise EnvironmentFailed(
-                f"iteration {key.iteration}, copies {copies.start} to {copies.stop - 1} of seed "
-                f"{self._seed}, step {steps}: {what}"
-            ) from error
+            raise EnvironmentFailed(f"{self.name(key)}, step {steps}: {what}") from error
         return PlayedBlock(round_.rows, round_.earned, round_.won, round_.lengths)
 
     def _round(self, environment: Environment) -> WholeEpisodes:

@@ -1,9 +1,12 @@
 """Episodes in the copies of an environment, and their returns."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment, Step
 from fullrank.environments.capabilities import Contested, Masked, shares_reward
@@ -39,15 +42,30 @@ class Episodes:
         return None if self._masked is None else self._masked.available()
 
     def begin(self, copies: IntArray, seeds: Sequence[int]) -> None:
-        """Reset the given copies, which start new episodes."""
-        self.observation = self._environment.reset(seeds, copies.tolist())
+        """Reset the given copies, which start new episodes.
+
+        Raises:
+            EnvironmentFailed: The environment returned an array of another shape.
+        """
+        observation = self._environment.reset(seeds, copies.tolist())
+        _check_shape("observation", observation, self.observation)
+        self.observation = observation
         self.earned[copies] = 0.0
         self.alive[copies] = True
         self.ended[copies] = False
 
     def advance(self, action: FloatArray) -> Step:
-        """Step all copies and add up their rewards."""
+        """Step all copies and add up their rewards.
+
+        Raises:
+            EnvironmentFailed: The environment returned an array of another shape.
+        """
         step = self._environment.step(action)
+        _check_shape("observation", step.observation, self.observation)
+        _check_shape("reward", step.reward, self.earned)
+        _check_shape("terminated", step.terminated, self.earned)
+        _check_shape("alive", step.alive, self.earned)
+        _check_shape("ended", step.ended, self.ended)
         self.earned += step.reward
         self.observation, self.alive, self.ended = (
             step.observation,
@@ -61,6 +79,14 @@ class Episodes:
         if self._contested is None:
             return np.zeros(np.count_nonzero(self.ended), dtype=bool)
         return self._contested.won()[self.ended]
+
+
+def _check_shape(name: str, returned: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Refuse an array of another shape, which might broadcast unnoticed."""
+    if returned.shape != expected.shape:
+        raise EnvironmentFailed(
+            f"the environment returned {name} of shape {returned.shape}, expected {expected.shape}"
+        )
 
 
 def team_returns(environment: Environment, by_agent: Array) -> tuple[Array, dict[str, Array]]:

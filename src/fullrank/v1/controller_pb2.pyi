@@ -945,6 +945,7 @@ class GetStatusResponse(_message.Message):
     UNIT_LIST_FIELD_NUMBER: _builtins.int
     COLLECTORS_FIELD_NUMBER: _builtins.int
     PLAYING_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     epoch: _builtins.int
@@ -960,7 +961,9 @@ class GetStatusResponse(_message.Message):
     round_s: _builtins.float
     """Seconds since the first assignment of the current iteration; 0 between iterations."""
     playing: _builtins.str
-    """One line: the blocks of episodes for which the run waits; empty if it waits for none."""
+    """One line: who waits for whom, the run for blocks of episodes or the collectors for an update;
+    empty without collectors.
+    """
     @_builtins.property
     def learners(self) -> _containers.RepeatedCompositeFieldContainer[Global___LearnerStatus]: ...
     @_builtins.property
@@ -973,6 +976,10 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def collectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectorStatus]: ...
+    @_builtins.property
+    def blocks(self) -> Global___BlocksStatus:
+        """Totals over all collectors of this term; absent without collectors."""
+
     def __init__(
         self,
         *,
@@ -991,14 +998,59 @@ class GetStatusResponse(_message.Message):
         unit_list: _abc.Iterable[_common_pb2.Unit] | None = ...,
         collectors: _abc.Iterable[Global___CollectorStatus] | None = ...,
         playing: _builtins.str = ...,
+        blocks: Global___BlocksStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class BlocksStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAYED_FIELD_NUMBER: _builtins.int
+    DEALT_AGAIN_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    BLOCK_S_FIELD_NUMBER: _builtins.int
+    AWAITED_S_FIELD_NUMBER: _builtins.int
+    played: _builtins.int
+    """Blocks that collectors have played, a block that was dealt twice counted twice."""
+    dealt_again: _builtins.int
+    """Blocks dealt to another collector, too, because they were overdue."""
+    lost: _builtins.int
+    """Blocks whose collector was lost while it played them."""
+    failed: _builtins.int
+    """Blocks that an environment's error has failed."""
+    waiting: _builtins.int
+    """Blocks without an answer."""
+    block_s: _builtins.float
+    """Mean duration of a block, as its collector measured it."""
+    awaited_s: _builtins.float
+    """Seconds for which the run has waited for blocks."""
+    def __init__(
+        self,
+        *,
+        played: _builtins.int = ...,
+        dealt_again: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        block_s: _builtins.float = ...,
+        awaited_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_s", b"awaited_s", "block_s", b"block_s", "dealt_again", b"dealt_again", "failed", b"failed", "lost", b"lost", "played", b"played", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlocksStatus: _TypeAlias = BlocksStatus  # noqa: Y015
 
 @_typing.final
 class CollectorStatus(_message.Message):
@@ -1016,6 +1068,9 @@ class CollectorStatus(_message.Message):
     LAG_FIELD_NUMBER: _builtins.int
     SILENT_S_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    BLOCK_S_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    DEALT_AGAIN_FIELD_NUMBER: _builtins.int
     collector: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -1035,6 +1090,12 @@ class CollectorStatus(_message.Message):
     """Seconds since its last message or heartbeat."""
     failed: _builtins.str
     """Why the last block failed that did; empty if none has."""
+    block_s: _builtins.float
+    """Mean duration of its blocks, as it measured them; 0 before the first."""
+    idle: _builtins.float
+    """Share of its time in which it had no block, in [0, 1]."""
+    dealt_again: _builtins.int
+    """Blocks dealt to it that another collector played, too."""
     def __init__(
         self,
         *,
@@ -1050,10 +1111,13 @@ class CollectorStatus(_message.Message):
         lag: _builtins.int = ...,
         silent_s: _builtins.float = ...,
         failed: _builtins.str = ...,
+        block_s: _builtins.float = ...,
+        idle: _builtins.float = ...,
+        dealt_again: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "blocks", b"blocks", "collector", b"collector", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "silent_s", b"silent_s", "spare", b"spare"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "dealt_again", b"dealt_again", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "silent_s", b"silent_s", "spare", b"spare"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,5 +1,6 @@
 """Simulated runs keep all guarantees under injected faults; deliberate bugs are found."""
 
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -8,25 +9,35 @@ import pytest
 from fullrank.local import LocalRun
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.journal import Journal
+from fullrank.training.blocks import BlockKey
+from fullrank.training.keyed import KeyedRollout
+from fullrank_controller.collectors.blocks_in import BlockParser, Finished
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.run_numerics import RunNumerics
 from fullrank_controller.rounds import dispatcher
 from fullrank_faultlab.outcome import Outcome
-from fullrank_faultlab.simulation import configuration, lag_of, simulate, sums_of
+from fullrank_faultlab.simulation import (
+    collectors_of,
+    configuration,
+    lag_of,
+    simulate,
+    sums_of,
+)
+from fullrank_faultlab.simulation.collector import Conduct
 
 pytestmark = pytest.mark.integration
 
 
 @cache
-def reference(lag: int, sums: bool) -> tuple[tuple[str, ...], str]:
+def reference(lag: int, sums: bool, keyed: bool) -> tuple[tuple[str, ...], str]:
     """Update digests and final parameters of the fault-free run."""
-    run = LocalRun(configuration(lag=lag, sums=sums), coded=False)
+    run = LocalRun(configuration(lag=lag, sums=sums, keyed=keyed), coded=False)
     return tuple(iteration.update_digest for iteration in run.train()), run.parameter_digest()
 
 
 def simulated(seed: int) -> Outcome:
-    digests, parameters = reference(lag_of(seed), sums_of(seed))
+    digests, parameters = reference(lag_of(seed), sums_of(seed), collectors_of(seed) > 0)
     return simulate(seed, digests=digests, parameters=parameters)
 
 
@@ -78,6 +89,47 @@ def test_a_controller_that_believes_most_learners_is_found_out(
     attacked = next(seed for seed in range(100) if "sybils" in "".join(simulated(seed).faults))
     monkeypatch.setattr(RunNumerics, "fix", lambda self, numerics: None)
     assert any(line.startswith("exact") for line in simulated(attacked).violations)
+
+
+COLLECTED = [seed for seed in range(60) if collectors_of(seed)][:16]
+"""Seeds whose episodes are played by collectors."""
+
+
+def test_collectors_misbehave_in_every_way() -> None:
+    faults = "\n".join(line for seed in COLLECTED for line in simulated(seed).faults)
+    kinds = {conduct.name.lower() for conduct in Conduct} - {"play"}
+    assert {kind for kind in kinds if re.search(rf"collector \d: {kind}", faults)} == kinds
+    assert re.search(r"collector \d disconnected", faults)
+    assert re.search(r"collector \d partitioned", faults)
+
+
+def test_a_controller_that_plays_with_stale_parameters_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    version_of = KeyedRollout.version_of
+    for seed in COLLECTED:
+        simulated(seed)  # with the reference, which is kept
+    monkeypatch.setattr(
+        KeyedRollout, "version_of", lambda self, iteration: max(0, version_of(self, iteration) - 1)
+    )
+    broken = {
+        line.partition(":")[0] for seed in COLLECTED[:4] for line in simulated(seed).violations
+    }
+    assert "fresh" in broken
+
+
+def test_a_controller_that_takes_damaged_blocks_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def believe(self: BlockParser) -> Finished:
+        header, played, self._assembler = self._header, self._played, None
+        assert header is not None
+        assert played is not None
+        return Finished(BlockKey(header.iteration, header.block), played, 0.0, 0.0)
+
+    monkeypatch.setattr(BlockParser, "_finish", believe)
+    broken = {line.partition(":")[0] for seed in COLLECTED for line in simulated(seed).violations}
+    assert "exact" in broken
 
 
 def test_a_controller_that_waits_for_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
     assert seen == {
         "controller": {"controller"},
         "learner": {"learner"},
+        "collector": {"collector"},
         "replay": {"replay"},
         "straggler": {"learner"},
         "admin": {"monitor", "admin"},

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.common.errors import InvalidContribution
+from fullrank.replay.episode_checks import check_finite, check_steps
 from fullrank.replay.episodes import episodes_in
 from fullrank.rpc.codec import Assembler
 from fullrank.training.block_player import PlayedBlock
@@ -22,6 +23,9 @@ class Finished(NamedTuple):
     key: BlockKey
     played: PlayedBlock
     playing_s: float
+    """Seconds of playing."""
+    idle_s: float
+    """Seconds without a block before it."""
 
 
 class BlockParser:
@@ -98,9 +102,15 @@ class BlockParser:
         self._assembler = None
         if played.digest != header.digest:
             raise InvalidContribution("played.digest is not that of the block")
+        if not np.isfinite(played.earned).all():
+            raise InvalidContribution("played.earned is not finite")
+        check_finite(played.rows)
         layout = self._problem.episodes
         if layout is not None:
-            found = [rows.stop - rows.start - 1 for rows in episodes_in(played.rows, layout.length)]
-            if found != played.lengths.tolist():
+            found = episodes_in(played.rows, layout.length)
+            if [rows.stop - rows.start - 1 for rows in found] != played.lengths.tolist():
                 raise InvalidContribution("played.lengths are not those of the rows")
-        return Finished(BlockKey(header.iteration, header.block), played, header.playing_s)
+            ends = np.array([rows.stop - 1 for rows in found])
+            check_steps(played.rows, ends, layout)
+        key = BlockKey(header.iteration, header.block)
+        return Finished(key, played, header.playing_s, header.idle_s)

@@ -1,5 +1,6 @@
 """What each collector has been dealt, and the messages by which it is dealt a block."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fullrank.rpc.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
@@ -19,8 +20,32 @@ class Hand:
     """Version of the parameters that it was sent last."""
     blocks: int = 0
     """Blocks that it has played."""
+    dealt_again: int = 0
+    """Blocks dealt to it that another collector played, too."""
+    playing_s: float = 0.0
+    """Seconds of playing, as it measured them."""
+    idle_s: float = 0.0
+    """Seconds without a block, as it measured them."""
     failed: str = ""
     """Why its last failure was one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockTotals:
+    """Blocks and times of all collectors of a term."""
+
+    played: int = 0
+    dealt: int = 0
+    """Blocks dealt, those dealt again included."""
+    dealt_again: int = 0
+    """Blocks dealt to another collector, too, because they were overdue."""
+    lost: int = 0
+    """Blocks whose collector was lost while it played them."""
+    failed: int = 0
+    playing_s: float = 0.0
+    idle_s: float = 0.0
+    awaited_s: float = 0.0
+    """Seconds for which the run has waited for blocks."""
 
 
 class OrderSender:
@@ -84,3 +109,12 @@ class OrderSender:
             announced = pb.CollectorOrder(publication=head).SerializeToString()
             self._encoded = publication, [announced, *bundle(fields)]
         return self._encoded[1]
+
+
+def unplayed(keys: Sequence[BlockKey]) -> str:
+    """A clause that counts blocks without an answer and names the first."""
+    first = keys[0]
+    return (
+        f"{len(keys)} blocks are not played, the first is block {first.block} of iteration "
+        f"{first.iteration}"
+    )

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from fullrank.common.errors import EnvironmentFailed
@@ -12,7 +13,8 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Dealt
 from fullrank.training.block_player import Play, PlayedBlock
 from fullrank.training.blocks import BlockKey, BlockPlan, Dealing, deadline_of
-from fullrank_controller.collectors.hands import Hand, OrderSender
+from fullrank_controller.collectors.blocks_in import Finished
+from fullrank_controller.collectors.hands import BlockTotals, Hand, OrderSender, unplayed
 from fullrank_controller.membership.member import Member, excluded
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
@@ -87,8 +89,10 @@ class CollectorPool:
         plan: As given.
         roster: As given.
         hands: What each collector that may play has been dealt.
-        played: Blocks that collectors have played.
-        dealt: Blocks that were dealt, again when they were overdue.
+        dealing: Blocks without an answer, and who plays them.
+        totals: Blocks and times so far.
+        awaited: Iteration that cannot go on without its blocks; None while there is none.
+        lost: Collectors that were lost with each block that is not played.
     """
 
     def __init__(
@@ -105,13 +109,15 @@ class CollectorPool:
         self.plan, self.roster = plan, roster
         self._learners, self._progress = learners, progress
         self._event_log, self._term = event_log, term
-        self._dealing: Dealing[PlayedBlock] = Dealing(plan)
+        self.dealing: Dealing[PlayedBlock] = Dealing(plan)
+        self.totals = BlockTotals()
+        self.awaited: int | None = None
+        self.lost: Counter[BlockKey] = Counter()
         self.hands: dict[Member, Hand] = {}
         self._iterations: dict[int, _Waiting] = {}
         self._deadline = BlockDeadline(settings, self.deal)
         self._sender = OrderSender(write_s=settings.lost_after_s)
         self._stalled = self._ended = False
-        self.played = self.dealt = 0
 
     async def play(self, iteration: int, play: Play) -> list[PlayedBlock]:
         """Return the blocks of an iteration in order, once collectors have played them.
@@ -119,7 +125,7 @@ class CollectorPool:
         Raises:
             EnvironmentFailed: A block failed too often.
         """
-        self._dealing.open(iteration)
+        self.dealing.open(iteration)
         complete: asyncio.Future[list[PlayedBlock]] = asyncio.get_running_loop().create_future()
         self._iterations[iteration] = _Waiting(play, complete)
         self.deal()
@@ -127,6 +133,17 @@ class CollectorPool:
             return await complete
         finally:
             del self._iterations[iteration]
+
+    @contextmanager
+    def awaiting(self, iteration: int) -> Iterator[None]:
+        """Take note that the run waits for the blocks of an iteration in the body."""
+        clock = asyncio.get_running_loop().time
+        self.awaited, began_at = iteration, clock()
+        try:
+            yield
+        finally:
+            self.awaited = None
+            self.totals.awaited_s += clock() - began_at
 
     def end(self) -> None:
         """Deal no more."""
@@ -140,7 +157,7 @@ class CollectorPool:
         self._attach()
         now, deadline_s = asyncio.get_running_loop().time(), self._deadline.age_s
         members = {member.learner: member for member in self.hands}
-        for collector, key in self._dealing.deal(now, deadline_s=deadline_s):
+        for collector, key in self.dealing.deal(now, deadline_s=deadline_s):
             member, play = members[collector], self._iterations[key.iteration].play
             hand = self.hands[member]
             self._sender.send(member.outbox, hand, key, play, now=now, deadline_s=deadline_s)
@@ -150,10 +167,14 @@ class CollectorPool:
                     iteration=key.iteration,
                     block=key.block,
                     collector=collector,
+                    version=play.publication.version,
                 )
             )
-            self.dealt += 1
-        self._deadline.watch(self._dealing.begun_at(), now=now)
+            again = len(self.dealing.holders(key)) > 1
+            hand.dealt_again += again
+            self.totals.dealt += 1
+            self.totals.dealt_again += again
+        self._deadline.watch(self.dealing.begun_at(), now=now)
         self._show()
 
     def _attach(self) -> None:
@@ -164,27 +185,29 @@ class CollectorPool:
         for member in self.roster.eligible:
             if member not in self.hands:
                 self.hands[member] = Hand()
-                self._dealing.attach(member.learner)
+                self.dealing.attach(member.learner)
 
     def leave(self, member: Member) -> None:
         """Forget a collector whose stream ended; its block is dealt to another."""
-        if self.hands.pop(member, None) is not None:
-            self._dealing.detach(member.learner)
+        hand = self.hands.pop(member, None)
+        if hand is not None:
+            if hand.block is not None:
+                self.totals.lost += 1
+                self.lost[hand.block] += 1
+            self.dealing.detach(member.learner)
         self.roster.leave(member)
         self.deal()
 
-    def plays(self, member: Member, key: BlockKey) -> bool:
-        """Return whether a collector was dealt this block and has not answered."""
-        return member in self.hands and self.hands[member].block == key
-
-    def answered(
-        self, member: Member, key: BlockKey, played: PlayedBlock, *, playing_s: float
-    ) -> None:
-        """Take a block from a collector; the first answer counts."""
-        hand = self.hands[member]
-        differing = self._dealing.answer(member.learner, key, played)
+    def answered(self, member: Member, finished: Finished) -> None:
+        """Take a block from a collector; the first answer counts, another one is named."""
+        hand, key = self.hands[member], finished.key
+        differing = self.dealing.answer(member.learner, key, finished.played)
+        for sums in (hand, self.totals):
+            sums.playing_s += finished.playing_s
+            sums.idle_s += finished.idle_s
         hand.block, hand.blocks = None, hand.blocks + 1
-        self.played += 1
+        self.totals.played += 1
+        self.lost.pop(key, None)
         self._deadline.record(asyncio.get_running_loop().time() - hand.dealt_at)
         if differing is not None:
             caveat = (
@@ -196,19 +219,20 @@ class CollectorPool:
             log.warning("blocks_differ %s", caveat)
         waiting = self._iterations.get(key.iteration)
         if waiting is not None and not waiting.complete.done():
-            blocks = self._dealing.take(key.iteration)
+            blocks = self.dealing.take(key.iteration)
             if blocks is not None:
                 waiting.complete.set_result(blocks)
         self.deal()
-        log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, playing_s)
+        log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, finished.playing_s)
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:
         """Take note that a collector's environment raised; too many failures end the run."""
         hand = self.hands[member]
         hand.block, hand.failed = None, reason
+        self.totals.failed += 1
         log.warning("block_failed collector=%d host=%s %s", member.learner, member.host, reason)
         try:
-            self._dealing.fail(member.learner, key, f"on {member.host}: {reason}")
+            self.dealing.fail(member.learner, key, f"on {member.host}: {reason}")
         except EnvironmentFailed as error:
             for waiting in self._iterations.values():
                 if not waiting.complete.done():
@@ -220,27 +244,10 @@ class CollectorPool:
         """Say what the run waits for if nobody can play."""
         roster = self.roster
         if self._iterations and not self.hands:
-            if self._progress.stall(
-                f"{self.waits_for()}{excluded(roster.members, roster.numerics)}"
-            ):
+            waits = f"{unplayed(self.dealing.waiting)}, which waits for a collector"
+            if self._progress.stall(f"{waits}{excluded(roster.members, roster.numerics)}"):
                 log.warning("stalled reason=%s", self._progress.message)
             self._stalled = True
         elif self._stalled:
             self._progress.run()
             self._stalled = False
-
-    @property
-    def waiting(self) -> int:
-        """Number of blocks without an answer."""
-        return len(self._dealing.waiting)
-
-    def waits_for(self) -> str:
-        """One line: the blocks for which the run waits, and who plays them; empty without any."""
-        keys = self._dealing.waiting
-        if not keys:
-            return ""
-        who = f"collectors {self._dealing.holders(keys[0])}" if self.hands else "a collector"
-        return (
-            f"{len(keys)} blocks are not played, the first is block {keys[0].block} of iteration "
-            f"{keys[0].iteration}, which waits for {who}"
-        )

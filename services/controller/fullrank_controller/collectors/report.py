@@ -4,25 +4,65 @@ from collections.abc import Iterator
 
 from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.hands import Hand
+from fullrank_controller.collectors.hands import Hand, unplayed
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
+from fullrank_controller.progress import RunProgress
 
 
 def collector_metrics(pool: CollectorPool, *, version: int) -> Iterator[Family]:
-    """The current state of the collectors.
+    """The current state of the collectors, and their totals.
 
     Args:
         pool: Attached collectors.
         version: Version of the current parameters.
     """
-    lags = [version - hand.version for hand in pool.hands.values() if hand.version is not None]
+    hands, totals = pool.hands, pool.totals
     yield gauge("collectors_attached", "Collectors attached.", len(pool.roster.members))
-    yield gauge("collectors_eligible", "Collectors that may be dealt blocks.", len(pool.hands))
-    yield gauge("collector_lag", "Largest lag of a collector, in updates.", max(lags, default=0))
-    yield gauge("blocks_waiting", "Blocks without an answer.", pool.waiting)
-    yield counter("blocks_played", "Blocks that collectors have played.", pool.played)
-    yield counter("blocks_dealt", "Blocks dealt, again when overdue.", pool.dealt)
+    yield gauge("collectors_eligible", "Collectors that may be dealt blocks.", len(hands))
+    yield gauge(
+        "collector_lag",
+        "Lag of each collector, in updates.",
+        {str(each.learner): float(_lag(hand, version)) for each, hand in hands.items()},
+        label="collector",
+    )
+    yield gauge(
+        "collector_block_seconds",
+        "Mean duration of a block of each collector.",
+        {str(each.learner): _block_s(hand) for each, hand in hands.items()},
+        label="collector",
+    )
+    yield gauge("blocks_waiting", "Blocks without an answer.", len(pool.dealing.waiting))
+    yield counter("blocks_played", "Blocks that collectors have played.", totals.played)
+    yield counter("blocks_dealt", "Blocks dealt, again when overdue.", totals.dealt)
+    yield counter("blocks_dealt_again", "Overdue blocks dealt again.", totals.dealt_again)
+    yield counter("blocks_lost", "Blocks whose collector was lost.", totals.lost)
+    yield counter("blocks_failed", "Blocks whose environment raised.", totals.failed)
+    yield counter("collectors_playing_seconds", "Time of playing.", totals.playing_s)
+    yield counter("collectors_idle_seconds", "Time of collectors without blocks.", totals.idle_s)
+    yield counter("blocks_awaited_seconds", "Time of the run without blocks.", totals.awaited_s)
+
+
+def _lag(hand: Hand, version: int) -> int:
+    return 0 if hand.version is None else max(0, version - hand.version)
+
+
+def _block_s(hand: Hand) -> float:
+    return hand.playing_s / hand.blocks if hand.blocks else 0.0
+
+
+def blocks_status(pool: CollectorPool) -> pb.BlocksStatus:
+    """Totals over all collectors."""
+    totals = pool.totals
+    return pb.BlocksStatus(
+        played=totals.played,
+        dealt_again=totals.dealt_again,
+        lost=totals.lost,
+        failed=totals.failed,
+        waiting=len(pool.dealing.waiting),
+        block_s=totals.playing_s / totals.played if totals.played else 0.0,
+        awaited_s=totals.awaited_s,
+    )
 
 
 def collector_status(
@@ -37,7 +77,7 @@ def collector_status(
         now: Loop time.
     """
     hand = pool.hands.get(member) or Hand()
-    block = hand.block
+    block, measured_s = hand.block, hand.playing_s + hand.idle_s
     return pb.CollectorStatus(
         collector=member.learner,
         host=member.host,
@@ -48,7 +88,27 @@ def collector_status(
         iteration=0 if block is None else block.iteration,
         block=0 if block is None else block.block,
         playing_s=0.0 if block is None else now - hand.dealt_at,
-        lag=0 if hand.version is None else max(0, version - hand.version),
+        lag=_lag(hand, version),
         silent_s=now - member.heard_at,
         failed=hand.failed,
+        block_s=_block_s(hand),
+        idle=hand.idle_s / measured_s if measured_s else 0.0,
+        dealt_again=hand.dealt_again,
     )
+
+
+def who_waits(pool: CollectorPool, progress: RunProgress) -> str:
+    """One line: who waits for whom; empty once the run is finished."""
+    keys = pool.dealing.waiting
+    if progress.finished:
+        return ""
+    if not keys:
+        return f"{len(pool.hands)} collectors wait for the update of iteration {progress.applied}"
+    first, blocks = keys[0], unplayed(keys)
+    holders = pool.dealing.holders(first)
+    who = f"collectors {holders}" if holders else "a collector"
+    left = pool.lost[first]
+    lost = f"; {left} collectors were lost while they played it" if left else ""
+    if pool.awaited is None:
+        return f"played ahead: {blocks}, with {who}{lost}"
+    return f"the run waits for collectors: {blocks}, which waits for {who}{lost}"

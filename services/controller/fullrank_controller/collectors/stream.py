@@ -87,7 +87,7 @@ async def _read(run: Run, pool: CollectorPool, member: Member, requests: Collect
         finished = parser.parse(message)
         if finished is not None:
             _check_dealt(pool, member, finished.key)
-            pool.answered(member, finished.key, finished.played, playing_s=finished.playing_s)
+            pool.answered(member, finished)
 
 
 def _check_dealt(pool: CollectorPool, member: Member, key: BlockKey) -> None:
@@ -96,7 +96,8 @@ def _check_dealt(pool: CollectorPool, member: Member, key: BlockKey) -> None:
     Raises:
         InvalidContribution: It was dealt another one, or none.
     """
-    if not pool.plays(member, key):
+    hand = pool.hands.get(member)
+    if hand is None or hand.block != key:
         raise InvalidContribution(
             f"block {key.block} of iteration {key.iteration} was not dealt to this collector"
         )

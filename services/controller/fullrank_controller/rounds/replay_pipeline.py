@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from contextlib import nullcontext
 from typing import Protocol, TypeAlias
 
 from fullrank.common.failpoints import reach
@@ -138,8 +137,9 @@ class ReplayPipeline:
     async def collect(self, iteration: int) -> Collected:
         """The iteration's transitions, once replay has acknowledged them."""
         self._training.collector.publish(iteration)
-        playing = self.begin(iteration)
-        with nullcontext() if self._pool is not None else self._watchdog.phase("playing"):
+        playing, pool = self.begin(iteration), self._pool
+        waits = self._watchdog.phase("playing") if pool is None else pool.awaiting(iteration)
+        with waits:
             collected = await asyncio.shield(playing)
         del self._playing[iteration]
         reach("transitions.played")

@@ -62,13 +62,24 @@ export function drawLearners({ learners }) {
   $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "Nobody is attached."))]));
 }
 
-/** Table of the attached collectors, and the block that the run waits for; hidden without any. */
+/** Table of the attached collectors, their totals, and who waits for whom; hidden in runs without any. */
 export function drawCollectors({ collectors, status }) {
-  $("#collectors").hidden = !collectors.length;
-  $("#collectors .lead").textContent = status?.playing ?? "";
-  const cells = (each) => [each.collector, each.host, each.state, whole(each.blocks), whole(each.lag), `${seconds(each.silent_s)} ago`];
+  const blocks = status?.blocks;
+  $("#collectors").hidden = !blocks;
+  if (!blocks) return;
+  $("#collectors .lead").textContent = status.playing;
+  $("#collectors .note").textContent = [
+    `${whole(blocks.played)} blocks played, ${seconds(blocks.block_s)} each`,
+    `${whole(blocks.dealt_again)} dealt twice, ${whole(blocks.lost)} lost with their collector, ${whole(blocks.failed)} failed`,
+    `the run waited ${seconds(blocks.awaited_s)} for blocks`,
+  ].join("; ") + ".";
+  const cells = (each) => [
+    each.collector, each.host, each.state, whole(each.blocks), seconds(each.block_s), whole(each.dealt_again),
+    whole(each.lag), `${seconds(each.silent_s)} ago`,
+    h("span", {}, h("progress", { max: 1, value: each.idle, "aria-hidden": "true" }), percent(each.idle)),
+  ];
   const rows = collectors.map((each) => h("tr", {}, ...cells(each).map((cell) => h("td", {}, cell))));
-  $("#collectors tbody").replaceChildren(...rows);
+  $("#collectors tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 9 }, "Nobody is attached."))]));
 }
 
 /** Log of faults, audits and changes, the newest first. */

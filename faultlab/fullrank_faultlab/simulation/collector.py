@@ -1,0 +1,151 @@
+"""A simulated collector: no network or threads, and injected misbehaviour."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TypeAlias
+
+import numpy as np
+
+from fullrank import __version__
+from fullrank.common.errors import FullrankError
+from fullrank.common.types import RunTerm
+from fullrank.rpc.codec import PLAYED_CHUNKS, Assembler, encode_chunks
+from fullrank.rpc.messages import run_term_message
+from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock, Publication
+from fullrank.training.blocks import BlockKey
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_faultlab.simulation.link import SimulatedStream
+
+CollectorStream: TypeAlias = SimulatedStream[pb.CollectorMessage, pb.CollectorOrder]
+
+OVERDUE_S = 4.0
+"""Mean duration of a slow block: beyond the first deadline, so that it is dealt again."""
+
+
+class Conduct(Enum):
+    """Behaviour of a collector on one block."""
+
+    PLAY = auto()
+    SLOW = auto()
+    HANG = auto()
+    """Answer nothing."""
+    DIE = auto()
+    """Break the stream after half of the messages."""
+    REPEAT = auto()
+    """Send every message twice."""
+    RAISE = auto()
+    """Report that the environment raised."""
+    DAMAGE = auto()
+    """Change a bit of a row; the digest is that of the sound block."""
+    LIE = auto()
+    """Be slow and, once another one has played the block, send another block with its digest."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedCollector:
+    """Connects, plays, and connects again.
+
+    Args:
+        connect: A stream to the present controller, and its collectors; None while there is none.
+        player: Plays blocks with parameters of its own.
+        sizes: Number of parameters of each section.
+        conduct: Draws the behaviour on each block.
+        draws: Generator of its delays.
+        ready: What it says of its numerics.
+    """
+
+    connect: Callable[[], tuple[CollectorStream, CollectorPool] | None]
+    player: BlockPlayer
+    sizes: list[int]
+    conduct: Callable[[], Conduct]
+    draws: np.random.Generator
+    ready: pb.Ready
+    stream: CollectorStream | None = None
+    _served: RunTerm = field(default=RunTerm("", 0))
+
+    async def run(self) -> None:
+        """Serve controllers for ever."""
+        while True:
+            connected = self.connect()
+            if connected is not None:
+                self.stream, pool = connected
+                with suppress(FullrankError):
+                    await self._converse(self.stream, pool)
+                self.disconnect()
+            await asyncio.sleep(self.draws.exponential(0.2))
+
+    def disconnect(self) -> None:
+        """Break the stream."""
+        if self.stream is not None:
+            self.stream.cut()
+
+    async def _converse(self, stream: CollectorStream, pool: CollectorPool) -> None:
+        hello = pb.Hello(version=__version__, host="", served=run_term_message(self._served))
+        stream.send(pb.CollectorMessage(hello=hello))
+        welcome = (await stream.receive()).welcome
+        self._served = RunTerm(welcome.run, welcome.term)
+        stream.send(pb.CollectorMessage(ready=self.ready))
+        publication, missing = Publication(version=0, sections={}), list[Assembler]()
+        while True:
+            order = await stream.receive()
+            kind = order.WhichOneof("message")
+            if kind == "publication":
+                version, sections = order.publication.version, order.publication.sections
+                values = {each: np.empty(self.sizes[each], np.float32) for each in sections}
+                publication = Publication(version=version, sections=values)
+                missing = [Assembler(array, array_id=each) for each, array in values.items()]
+            for chunk in order.chunks:
+                missing[0].add(chunk)
+                if missing[0].complete:
+                    del missing[0]
+            if kind == "play":
+                play = Play(publication=publication, env_steps=order.play.env_steps)
+                await self._play(stream, pool, order.play, play)
+
+    async def _play(
+        self, stream: CollectorStream, pool: CollectorPool, order: pb.Play, play: Play
+    ) -> None:
+        conduct, key = self.conduct(), BlockKey(order.iteration, order.block)
+        slow = conduct in (Conduct.SLOW, Conduct.LIE)
+        await asyncio.sleep(self.draws.exponential(OVERDUE_S if slow else 0.05))
+        if conduct is Conduct.HANG:
+            return
+        if conduct is Conduct.RAISE:
+            failed = pb.Failed(iteration=key.iteration, block=key.block, reason="it raised")
+            stream.send(pb.CollectorMessage(failed=failed))
+            return
+        played = self.player.play(key, play)
+        digest = played.digest
+        if conduct is Conduct.DAMAGE:
+            played.rows.view(np.uint8).reshape(-1)[
+                int(self.draws.integers(played.rows.nbytes))
+            ] ^= 1
+        if conduct is Conduct.LIE and key not in pool.dealing.waiting:
+            played = played._replace(earned=played.earned + 1.0)
+            digest = played.digest
+        messages = _messages(key, played, digest)
+        for message in messages * 2 if conduct is Conduct.REPEAT else messages:
+            stream.send(message)
+            if conduct is Conduct.DIE:
+                stream.cut()
+                return
+
+
+def _messages(key: BlockKey, played: PlayedBlock, digest: bytes) -> list[pb.CollectorMessage]:
+    """Header and chunks of a block, one message each."""
+    header = pb.Played(
+        iteration=key.iteration,
+        block=key.block,
+        rows=len(played.rows),
+        earned=played.earned.reshape(-1),
+        won=played.won,
+        lengths=played.lengths,
+        digest=digest,
+    )
+    chunks = encode_chunks(played.rows, array_id=key.block, field=PLAYED_CHUNKS)
+    encoded = b"".join(map(bytes, chunks))
+    return [pb.CollectorMessage(played=header), pb.CollectorMessage.FromString(encoded)]
