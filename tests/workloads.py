@@ -1,4 +1,4 @@
-"""The StatefulSets and Jobs of the rendered manifests, read as a cluster would read them."""
+"""The workloads of the rendered manifests, read as a cluster would read them."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.kustomize import DEPLOY, Manifest, manifests
 
-from fullrank.config import RunConfig, load
+from fullrank.config import Resolved, RunConfig, load
 
 HEALTH, TRAINING, REPLAY, MONITOR = 50050, 50051, 50052, 50053
 PROXY, CONTROL, PROXY_HEALTH = 50061, 50062, 50063
@@ -16,7 +16,7 @@ PROXY, CONTROL, PROXY_HEALTH = 50061, 50062, 50063
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A StatefulSet or a Job."""
+    """A StatefulSet, a Job or a Deployment."""
 
     kind: str
     name: str
@@ -52,7 +52,7 @@ def workloads_of(overlay: str) -> dict[str, Workload]:
         manifest["metadata"]["name"]: Workload(
             kind=manifest["kind"], name=manifest["metadata"]["name"], spec=manifest["spec"]
         )
-        for manifest in objects_of(overlay, "StatefulSet", "Job")
+        for manifest in objects_of(overlay, "StatefulSet", "Job", "Deployment")
     }
 
 
@@ -82,10 +82,21 @@ def option_of(container: Manifest, option: str) -> str:
     return str(command[command.index(option) + 1])
 
 
-def config_of(container: Manifest) -> RunConfig:
+def configuration(overlay: str, name: str) -> Path:
+    """The file of the repository that an overlay mounts under a name."""
+    own = DEPLOY / "config" / overlay / name
+    return own if own.exists() else DEPLOY / "config" / name
+
+
+def config_of(container: Manifest, overlay: str) -> RunConfig:
     """The resolved settings of a container: its TOML file under its variables."""
+    return resolved_of(container, overlay).config
+
+
+def resolved_of(container: Manifest, overlay: str) -> Resolved:
+    """The same with the numbers that follow from them."""
     file = Path(option_of(container, "--config"))
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     assert mounts[str(file.parent)]["name"] == "configuration"
     environ = {each["name"]: each.get("value", "") for each in container.get("env", [])}
-    return load(DEPLOY / "config" / file.name, environ=environ).check().config
+    return load(configuration(overlay, file.name), environ=environ).check()

@@ -1,8 +1,9 @@
 """Fault injection into real services: processes die and freeze, connections fail.
 
-Replay, controller and learners are processes on this machine that communicate through fault
-proxies and a straggler sidecar. Faults are injected one after the other during training, and ended
-processes are restarted; finally the committed bits and the event logs are checked.
+Replay, controller, learners and, for odd seeds, collectors are processes on this machine that
+communicate through fault proxies and a straggler sidecar. Faults are injected one after the other
+during training, and ended processes are restarted; finally the committed bits and the event logs
+are checked.
 """
 
 import signal
@@ -37,7 +38,7 @@ from fullrank_faultlab.fault_proxy import FaultProxy, NetworkFault, in_thread
 from fullrank_faultlab.invariants import violations
 from fullrank_faultlab.outcome import Outcome
 
-ITERATIONS, LEARNERS, FAULTS = 30, 4, 4
+ITERATIONS, LEARNERS, COLLECTORS, LAG, FAULTS = 30, 4, 3, 2, 4
 ANYWHERE = "127.0.0.1:0"
 SETTINGS = (
     f"learners={LEARNERS}",
@@ -58,6 +59,14 @@ SETTINGS = (
     f"controller.listen={ANYWHERE}",
     f"replay.listen={ANYWHERE}",
 )
+COLLECTED = (
+    f"collectors.count={COLLECTORS}",
+    "collect.mode=keyed",
+    "collect.block=1",
+    f"collect.lag={LAG}",
+    "controller.least_deadline_s=1.0",
+)
+"""Further settings of runs whose episodes are played by collectors."""
 SHORTEST_S, LONGEST_S = 0.2, 2.5
 """Range of a fault's duration: beyond a learner's heartbeat timeout, but below the time after which
 a waiting service gives up."""
@@ -118,8 +127,12 @@ def run_services(seed: int) -> Outcome:
                 outcome.violations += [str(event)] if event.kind == CRASHED else []
         except FullrankError as error:
             outcome.violations.append(str(error))
-        reference = fault_free_run(ITERATIONS)
-        outcome.violations += violations(read_history(run_dir), reference=reference.digests)
+        reference = fault_free_run(ITERATIONS, collected=_is_collected(seed))
+        outcome.violations += violations(
+            read_history(run_dir),
+            reference=reference.digests,
+            lag=LAG if _is_collected(seed) else None,
+        )
         outcome.violations += reference.differences(run_dir)
     return outcome
 
@@ -139,7 +152,7 @@ def train_under_faults(
         FullrankError: The run has stalled, or the controller failed at its end.
     """
     draws = stream(seed, "disturbances")
-    with _cluster(run_dir, iterations) as cluster:
+    with _cluster(run_dir, iterations, collected=_is_collected(seed)) as cluster:
         for iteration in sorted(draws.integers(1, iterations - 1, faults).tolist()):
             yield from cluster.train_until(iteration)
             yield cluster.inject(draws)
@@ -147,8 +160,13 @@ def train_under_faults(
         cluster.stop_controller()
 
 
+def _is_collected(seed: int) -> bool:
+    """Return whether collectors play in the run of a seed."""
+    return bool(seed % 2)
+
+
 @contextmanager
-def _cluster(run_dir: Path, iterations: int) -> Iterator["ServiceCluster"]:
+def _cluster(run_dir: Path, iterations: int, *, collected: bool) -> Iterator["ServiceCluster"]:
     """The started services of a run, stopped on exit."""
     with ExitStack() as stack:
         proxies = {
@@ -157,10 +175,10 @@ def _cluster(run_dir: Path, iterations: int) -> Iterator["ServiceCluster"]:
         }
         lines = {name: stack.enter_context(in_thread(proxy)) for name, proxy in proxies.items()}
         addresses = [f"{name}.address={proxy.address}" for name, proxy in proxies.items()]
-        config = _config(iterations, *addresses)
+        config = _config(iterations, *addresses, collected=collected)
         (run_dir / "config.toml").write_text(to_toml(config))
         (run_dir / "logs").mkdir()
-        cluster = ServiceCluster(run_dir, lines)
+        cluster = ServiceCluster(run_dir, lines, collectors=config.collectors.count)
         stack.callback(cluster.cleanup)
         yield cluster
 
@@ -171,9 +189,16 @@ class ServiceCluster:
     Args:
         run_dir: Directory of the run.
         lines: Applies a fault to the connections to a service, by its name.
+        collectors: Number of collectors.
     """
 
-    def __init__(self, run_dir: Path, lines: Mapping[str, Callable[[NetworkFault], None]]) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        lines: Mapping[str, Callable[[NetworkFault], None]],
+        *,
+        collectors: int = 0,
+    ) -> None:
         self._run_dir, self._lines = run_dir, lines
         self._records, self._committed = follow(run_dir / METRICS), 0
         self._started = 0
@@ -181,6 +206,9 @@ class ServiceCluster:
             name: self._start(name) for name in ("controller", "replay", "straggler")
         }
         self._learners = [self._start("learner", "--replicas", str(LEARNERS))]
+        self._collectors = (
+            [self._start("collector", "--replicas", str(collectors))] if collectors else []
+        )
 
     def _start(self, name: str, *extra: str) -> Service:
         self._started += 1
@@ -217,8 +245,9 @@ class ServiceCluster:
     def inject(self, draws: np.random.Generator) -> FaultEvent:
         """Inject one fault and wait for its end."""
         after, duration_s = self.committed(), float(draws.uniform(SHORTEST_S, LONGEST_S))
-        name = str(draws.choice(["controller", "replay", "learner"]))
-        others = NETWORK_FAULTS if name in self._lines else [CORRUPTED]
+        kinds = ["controller", "replay", "learner", *["collector"] * bool(self._collectors) * 3]
+        name = str(draws.choice(kinds))
+        others = [*NETWORK_FAULTS] if name in self._lines else [CORRUPTED] * (name == "learner")
         kind = str(draws.choice([*SIGNALS, *others]))
         if kind in NETWORK_FAULTS:
             self._lines[name](NETWORK_FAULTS[kind])
@@ -238,7 +267,10 @@ class ServiceCluster:
 
     def _signal(self, name: str, kind: str, duration_s: float, draws: np.random.Generator) -> None:
         service = self._singletons.get(name)
-        process = psutil.Process(service.process.pid) if service else self._some_learner(draws)
+        if name == "collector":
+            process = self._some_collector(draws)
+        else:
+            process = psutil.Process(service.process.pid) if service else self._some_learner(draws)
         process.send_signal(SIGNALS[kind])
         time.sleep(duration_s)
         if kind == "frozen":
@@ -246,14 +278,22 @@ class ServiceCluster:
         elif service:
             stop([service])
             self._singletons[name] = self._start(name)
-        else:
+        elif name == "learner":
             self._learners.append(self._start("learner"))
+        elif kind == "stopped":  # one that is killed is started again by its parent
+            self._collectors.append(self._start("collector"))
 
     def _some_learner(self, draws: np.random.Generator) -> psutil.Process:
         stop([service for service in self._learners if service.process.poll() is not None])
         self._learners = [item for item in self._learners if item.process.poll() is None]
         parents = [psutil.Process(service.process.pid) for service in self._learners]
         replicas = [child for parent in parents for child in parent.children() or [parent]]
+        alive = [process for process in replicas if process.status() != DEAD]
+        return alive[int(draws.integers(len(alive)))]
+
+    def _some_collector(self, draws: np.random.Generator) -> psutil.Process:
+        parents = [each.process for each in self._collectors if each.process.poll() is None]
+        replicas = [child for each in parents for child in psutil.Process(each.pid).children()]
         alive = [process for process in replicas if process.status() != DEAD]
         return alive[int(draws.integers(len(alive)))]
 
@@ -270,7 +310,7 @@ class ServiceCluster:
 
     def cleanup(self) -> None:
         """Stop all processes."""
-        stop([*self._singletons.values(), *self._learners])
+        stop([*self._singletons.values(), *self._learners, *self._collectors])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,10 +321,12 @@ class Reference:
     """Update digest of each iteration."""
     parameters: str
     """Digest of the final parameters."""
+    collected: bool
+    """Whether collectors play in the run that is compared."""
 
     def differences(self, run_dir: Path) -> list[str]:
         """Violations in the parameters of a run's last checkpoint."""
-        training = training_of(_config(len(self.digests)))
+        training = training_of(_config(len(self.digests), collected=self.collected))
         try:
             training.trainer.load(newest(run_dir / CHECKPOINTS).arrays)
         except FullrankError as error:
@@ -297,13 +339,14 @@ class Reference:
 
 
 @cache
-def fault_free_run(iterations: int) -> Reference:
-    """Run the reference without faults."""
-    run = LocalRun(_config(iterations), coded=False)
+def fault_free_run(iterations: int, *, collected: bool = False) -> Reference:
+    """Run the reference without faults, services or collectors."""
+    run = LocalRun(_config(iterations, collected=collected), coded=False)
     digests = [iteration.update_digest for iteration in run]
-    return Reference(digests=digests, parameters=run.parameter_digest())
+    return Reference(digests=digests, parameters=run.parameter_digest(), collected=collected)
 
 
-def _config(iterations: int, *settings: str) -> RunConfig:
-    overrides = [f"iterations={iterations}", *SETTINGS, *settings]
+def _config(iterations: int, *settings: str, collected: bool = False) -> RunConfig:
+    played = COLLECTED if collected else ()
+    overrides = [f"iterations={iterations}", *SETTINGS, *played, *settings]
     return load(None, environ={}, overrides=overrides).check().config

@@ -16,6 +16,7 @@ from tests.waiting import WAIT_S
 from fullrank.config import RunConfig, to_toml
 from fullrank.runs.evaluations import append
 from fullrank.runs.record import METRICS
+from fullrank_collector.server import attach as attach_collector
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
@@ -74,6 +75,33 @@ async def test_a_run_moves_on_the_page_which_asks_nobody_else(
             await expect(page.locator("#proof .lead")).to_contain_text("Exact")
             await expect(page.locator("#problem")).to_be_empty()
             assert all(url.startswith((address, "data:")) for url in asked)
+
+
+COLLECTED = (
+    "collectors.count=2",
+    "collect.mode=keyed",
+    "collect.block=1",
+    "collect.lag=1",
+    "environment.copies=4",
+)
+
+
+async def test_collectors_are_shown_with_their_blocks_and_who_waits_for_whom(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    async with Cluster(tmp_path / "run", resolved(ENDLESS, *COLLECTED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        for _ in range(2):
+            stop = asyncio.Event()
+            cluster.start(stop, attach_collector(cluster.launch, stop))
+        async with show(await _directory(cluster)) as address:
+            await page.goto(address)
+            await _until(page, f"{ROUND} > 2")
+            await expect(page.locator("#collectors tbody tr")).to_have_count(2)
+            await expect(page.locator("#collectors .lead")).to_contain_text("collectors")
+            await expect(page.locator("#collectors .note")).to_contain_text("0 lost")
 
 
 async def _directory(cluster: Cluster) -> str:

@@ -27,6 +27,6 @@ def docker_engine() -> Iterator[docker.DockerClient]:
 
 @pytest.fixture(scope="session")
 def images(docker_engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The tag of the five images, built from this checkout."""
+    """The tag of the six images, built from this checkout."""
     checkout(tmp_path_factory.mktemp("images")).build(tag="dev")
     return "dev"

@@ -39,7 +39,9 @@ def test_an_image_without_torch_adds_150_mb_at_most(
     assert _size(docker_engine, f"fullrank-{service}:{images}") - base < 150 * MB
 
 
-@pytest.mark.parametrize("service", ["controller", "learner", "replay", "straggler", "dashboard"])
+@pytest.mark.parametrize(
+    "service", ["controller", "collector", "learner", "replay", "straggler", "dashboard"]
+)
 def test_an_image_runs_as_nobody_in_particular_and_says_what_is_missing(
     images: str, docker_engine: docker.DockerClient, service: str
 ) -> None:

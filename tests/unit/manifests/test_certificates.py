@@ -13,7 +13,7 @@ def test_each_container_listens_and_dials_with_its_own_role_s_certificate_alone(
 ) -> None:
     for workload in workloads_of(overlay).values():
         for container in workload.containers:
-            service, tls = service_of(container), config_of(container).tls
+            service, tls = service_of(container), config_of(container, overlay).tls
             role = {"straggler": "learner"}.get(service, service)
             mounts = [
                 mount

@@ -3,7 +3,7 @@
 import kubernetes_validate
 import pytest
 from tests.kustomize import DEPLOY, manifests
-from tests.workloads import config_of, objects_of, selects, workloads_of
+from tests.workloads import configuration, objects_of, resolved_of, selects, workloads_of
 
 from fullrank.wiring import code_of
 
@@ -58,7 +58,7 @@ def test_selectors_hit_the_pods_of_their_workload_alone(overlay: str) -> None:
     for name in workloads:
         selector = budgets[name]["selector"]
         assert [each for each in workloads if selects(selector, workloads[each].labels)] == [name]
-        if workloads[name].kind == "StatefulSet":
+        if workloads[name].kind != "Job":
             assert workloads[name].spec["selector"] == selector
 
 
@@ -67,8 +67,9 @@ def test_no_more_learners_are_disrupted_at_a_time_than_the_code_tolerates(overla
     (budget,) = (
         b["spec"] for b in objects_of(overlay, BUDGET) if b["metadata"]["name"] == "learner"
     )
-    config = config_of(learner.pod["containers"][0])
-    tolerance = code_of(config, units=config.environment.agents).tolerance
+    resolved = resolved_of(learner.pod["containers"][0], overlay).size()
+    config, (units, target) = resolved.config, resolved.units()
+    tolerance = code_of(config, units=units, target=target).tolerance
     replicas = learner.spec.get("replicas") or learner.spec["completions"]
     assert replicas == learner.spec.get("parallelism", replicas) == config.learners
     if learner.kind == "StatefulSet":
@@ -91,6 +92,8 @@ def test_learners_are_spread_over_zones_and_machines(overlay: str) -> None:
 def test_the_configuration_is_the_very_files_that_compose_mounts(overlay: str) -> None:
     (mounted,) = objects_of(overlay, "ConfigMap")
     files = sorted((DEPLOY / "config").glob("*.toml"))
-    assert mounted["data"] == {file.name: file.read_text(encoding="utf-8") for file in files}
+    assert mounted["data"] == {
+        file.name: configuration(overlay, file.name).read_text(encoding="utf-8") for file in files
+    }
     for workload in workloads_of(overlay).values():
         assert workload.volumes["configuration"]["configMap"]["name"] == mounted["metadata"]["name"]

@@ -13,7 +13,7 @@ def test_each_learner_of_the_local_overlay_dials_its_own_sidecar() -> None:
     learner = workloads_of("local")["learner"]
     (sidecar,), (main,) = learner.pod["initContainers"], learner.pod["containers"]
     assert sidecar["restartPolicy"] == "Always"
-    proxy, dialled = config_of(sidecar), config_of(main).controller.address
+    proxy, dialled = config_of(sidecar, "local"), config_of(main, "local").controller.address
     straggler = tomllib.loads((DEPLOY / "config/straggler.toml").read_text(encoding="utf-8"))
     assert dialled == f"127.0.0.1:{PROXY}"
     assert straggler["sidecar"]["address"] == f"0.0.0.0:{PROXY}"
@@ -22,7 +22,7 @@ def test_each_learner_of_the_local_overlay_dials_its_own_sidecar() -> None:
 
 def test_without_the_component_learners_dial_the_controller() -> None:
     (main,) = workloads_of("eks")["learner"].containers
-    assert config_of(main).controller.address == f"controller:{TRAINING}"
+    assert config_of(main, "eks").controller.address == f"controller:{TRAINING}"
 
 
 def test_a_job_s_learners_are_the_pods_of_the_stateful_set_and_end_for_good() -> None:

@@ -43,7 +43,7 @@ def test_probes_ask_only_declared_health_ports_and_life_depends_on_no_peer(overl
         assert {probe["grpc"]["port"] for probe in probes.values()} == health
         assert probes["livenessProbe"]["grpc"]["service"] == "live"
         assert probes["startupProbe"]["grpc"]["service"] == "live"
-        assert config_of(container).health.address == f"0.0.0.0:{health.pop()}"
+        assert config_of(container, overlay).health.address == f"0.0.0.0:{health.pop()}"
 
 
 def test_pods_are_ready_when_their_service_is_at_work(overlay: str) -> None:

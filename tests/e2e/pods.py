@@ -1,0 +1,100 @@
+"""A rendered overlay that runs: pods of real containers, without a cluster.
+
+FULLRANK_KUBE_RUNNER names a program that reads manifests from standard input and runs them on a
+Docker engine: ``up --project NAME`` returns when every startup and readiness probe has passed, and
+``down --project NAME`` removes everything. A container is called ``NAME_POD_CONTAINER``.
+"""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import pytest
+import yaml
+from docker.models.containers import Container
+from tests.e2e.commands import fullrank
+from tests.e2e.images import CLIENT, contents
+from tests.kustomize import OVERLAYS, parse, render
+from tests.waiting import wait_until
+
+from fullrank.runs.record import IterationRecord, read_records
+
+RUNNER = os.environ.get("FULLRANK_KUBE_RUNNER", "")
+needs_runner = pytest.mark.skipif(
+    not RUNNER, reason="needs a cluster: FULLRANK_KUBE_RUNNER names no runner of manifests"
+)
+
+METRICS = "/var/lib/fullrank/run/metrics.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """The containers of a running overlay."""
+
+    project: str
+    engine: docker.DockerClient
+    scratch: Path
+
+    def container(self, pod: str) -> Container:
+        """Main container of the pod."""
+        return self.engine.containers.get(f"{self.project}_{pod}_fullrank")
+
+    def starts(self) -> dict[str, str]:
+        """Last start time of each container."""
+        found = self.engine.containers.list(filters={"name": f"^{self.project}_"})
+        return {str(each.name): each.attrs["State"]["StartedAt"] for each in found}
+
+    def records(self) -> list[IterationRecord]:
+        """Records of the committed iterations."""
+        copy = self.scratch / "metrics.jsonl"
+        copy.write_bytes(contents(self.container("controller-0"), METRICS))
+        return read_records(copy)
+
+    def commit(self, count: int) -> None:
+        """Wait for the given number of further committed iterations."""
+        target = len(self.records()) + count
+        wait_until(lambda: len(self.records()) >= target, what=f"{target} iterations committed")
+
+    def joins(self, host: str) -> int:
+        """Number of times that the learner or collector of this pod has joined the run."""
+        lines = self.container("controller-0").logs().decode().splitlines()
+        return sum("_joined" in line and line.endswith(f"host={host}") for line in lines)
+
+
+@contextmanager
+def running(
+    overlay: str, *, tag: str, engine: docker.DockerClient, scratch: Path
+) -> Iterator[Pods]:
+    """Run an overlay; at the end remove it."""
+    project = f"fullrank-{uuid.uuid4().hex[:8]}"
+    manifests, certificates = render(OVERLAYS / overlay), scratch / "certificates"
+    assert f":{tag}\n" in manifests
+    for words in (("init",), ("secrets",)):
+        outcome = fullrank("certs", *words, str(certificates))
+        assert (outcome.code, outcome.error) == (0, "")
+    try:
+        _run("up", project, _zoned(manifests) + outcome.output)
+        yield Pods(project=project, engine=engine, scratch=scratch)
+    finally:
+        _run("down", project, "")
+
+
+def _zoned(manifests: str) -> str:
+    """The manifests with the label that a cluster copies from a pod's node."""
+    objects = parse(manifests)
+    for each in objects:
+        if each["kind"] == "StatefulSet":
+            each["spec"]["template"]["metadata"]["labels"]["topology.kubernetes.io/zone"] = "here"
+    return yaml.safe_dump_all(objects)
+
+
+def _run(verb: str, project: str, manifests: str) -> None:
+    command = [sys.executable, RUNNER, verb, "--project", project, "--docker", CLIENT]
+    run = subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
