@@ -16,7 +16,9 @@ def test_a_killed_collector_costs_no_iteration_and_disturbs_no_other_pod(
     with running("awl", tag=images, engine=docker_engine, scratch=tmp_path) as pods:
         pods.commit(2)
         before = pods.starts()
-        collectors = sorted(name for name in before if "_collector-" in name)
+        collectors = sorted(
+            name for name in before if "_collector-" in name and name.endswith("_fullrank")
+        )
         assert len(collectors) == 4
         host = collectors[0].removeprefix(f"{pods.project}_").removesuffix("_fullrank")
         victim = pods.container(host)

@@ -1,6 +1,7 @@
 """Composition root of the collector: replicas that share an import of torch and keep redialling."""
 
 import logging
+import time
 import uuid
 from asyncio import Event
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from fullrank.rpc.attachment import attach_as
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch, tune_process
-from fullrank.rpc.replicas import run_replica, run_replicas
+from fullrank.rpc.replicas import Restarts, run_replica, run_replicas
 from fullrank.rpc.security import Security
 from fullrank_collector.run_context import RunContext
 from fullrank_collector.session import Session
@@ -26,7 +27,8 @@ def main(launch: Launch) -> int:
         raise ConfigError("health.address is one collector's; leave it empty with --replicas")
     torch.set_num_threads(launch.config.compute.threads)
     tune_process(launch)
-    return run_replicas(launch, _replica, restart=True)
+    restarts = Restarts(say=log.warning, clock=time.monotonic)
+    return run_replicas(launch, _replica, restarts=restarts)
 
 
 def _replica(launch: Launch, _: int) -> int:

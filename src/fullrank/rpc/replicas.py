@@ -1,21 +1,17 @@
 """Replicas of a service: processes that share one import of torch, supervised by their parent."""
 
 import asyncio
-import logging
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 
 from fullrank.common.errors import FullrankError, Stuck
 from fullrank.rpc.process import STOPPING, Launch, ignore_signals, print_error, signals_held
-
-log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Pauses before a replica that was killed is started again: the first, and the longest."""
@@ -37,8 +33,21 @@ class Pauses:
         return pause_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarts:
+    """What starting replicas again needs."""
+
+    say: Callable[..., None]
+    """Logs a line, as ``Logger.warning``."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+
 def run_replicas(
-    launch: Launch, replica: Callable[[Launch, int], int], *, restart: bool = False
+    launch: Launch,
+    replica: Callable[[Launch, int], int],
+    *,
+    restarts: Restarts | None = None,
 ) -> int:
     """Fork ``launch.replicas`` processes and wait for their end; returns the exit code.
 
@@ -49,17 +58,18 @@ def run_replicas(
     Args:
         launch: Arguments of the service.
         replica: Runs the replica of a number; returns its exit code.
-        restart: Start a replica again that a signal has killed or that was stuck; one that ends
-            with another exit code would end again.
+        restarts: Start a replica again that a signal has killed or that was stuck; one that ends
+            with another exit code would end again. None: start none again.
     """
     pipe, held = os.pipe()
     supervised, stopping = replace(launch, supervisor=pipe), Event()
     children: dict[int, tuple[int, float]] = {}  # number and birth by process
     pauses = [Pauses() for _ in range(launch.replicas)]
+    clock = restarts.clock if restarts is not None else float
 
     def begin(number: int) -> None:
         child = _fork(partial(replica, supervised, number), close=held)
-        children[child] = number, time.monotonic()
+        children[child] = number, clock()
 
     def stop(*_: object) -> None:
         stopping.set()
@@ -76,9 +86,10 @@ def run_replicas(
         number, born_at = children.pop(child)
         ended = os.waitstatus_to_exitcode(status)
         dies = ended < 0 or ended == Stuck.exit_code
-        if restart and dies and not stopping.is_set():
-            pause_s = pauses[number].after(time.monotonic() - born_at)
-            log.warning("replica_died replica=%d code=%d again_in_s=%.1f", number, ended, pause_s)
+        if restarts is not None and dies and not stopping.is_set():
+            pause_s = pauses[number].after(clock() - born_at)
+            line = "replica_died replica=%d code=%d again_in_s=%.1f"
+            restarts.say(line, number, ended, pause_s)
             stopping.wait(pause_s)
             with signals_held():
                 if not stopping.is_set():

@@ -14,13 +14,14 @@ from fullrank.common.errors import Stuck
 from fullrank.rpc.replicas import FIRST_PAUSE_S, LASTING_S, LONGEST_PAUSE_S, Pauses
 
 SUPERVISED = """
-import os, signal, sys, time
+import logging, os, signal, sys, time
 from pathlib import Path
 from fullrank.config import load
 from fullrank.rpc import replicas
 from fullrank.rpc.process import Launch
 
 replicas.FIRST_PAUSE_S = 0.01
+restarts = replicas.Restarts(say=logging.warning, clock=time.monotonic)
 deaths, restart, kind = Path(sys.argv[1]), sys.argv[2] == "restart", sys.argv[3]
 
 def replica(launch, number):
@@ -34,7 +35,7 @@ def replica(launch, number):
     return int(kind)
 
 sys.exit(replicas.run_replicas(Launch(resolved=load(environ={{}}), replicas=2), replica, {words}))
-""".replace("{words}", "restart=restart")
+""".replace("{words}", "restarts=restarts if restart else None")
 
 
 def lives(tmp_path: Path, *, restart: bool, kind: str) -> tuple[list[str], int, str]:
