@@ -8,6 +8,7 @@ from pathlib import Path
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
 from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.imports import collecting_later
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.health import Health
@@ -34,7 +35,8 @@ def main(launch: Launch) -> int:
     """
     if launch.run_dir is None:
         raise ConfigError("the controller keeps its run on disk; give --run-dir")
-    import torch
+    with collecting_later():
+        import torch
 
     tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)

@@ -13,6 +13,7 @@ from fullrank import __version__
 from fullrank.cli.say import say
 from fullrank.cli.verb import Verb
 from fullrank.common.errors import FullrankError
+from fullrank.common.imports import collecting_later
 
 GROUP = "fullrank.verbs"
 """Entry-point group of further verbs, each a ``Verb``; their modules must import quickly."""
@@ -105,7 +106,8 @@ def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer
             app.command(name, help=verb.help, rich_help_panel=panel)(_unmounted)
             continue
         module, _, attribute = verb.place.partition(":")
-        target = getattr(import_module(module), attribute)
+        with collecting_later():
+            target = getattr(import_module(module), attribute)
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, help=verb.help, rich_help_panel=panel)
         else:

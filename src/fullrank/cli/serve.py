@@ -11,6 +11,7 @@ import typer
 
 from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.common.errors import ConfigError
+from fullrank.common.imports import collecting_later
 from fullrank.common.registry import nearest
 from fullrank.common.text import plain
 from fullrank.config.layers import load
@@ -90,7 +91,8 @@ def find(name: str) -> Main:
     if name not in services:
         raise ConfigError(f"unknown service {name!r}{nearest(name, list(services))}")
     try:
-        return cast(Main, services[name].load())
+        with collecting_later():
+            return cast(Main, services[name].load())
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the {name} needs the package {error.name!r}: pip install 'fullrank[{name}]'"

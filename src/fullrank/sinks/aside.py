@@ -19,6 +19,8 @@ CLOSE_S = 10.0
 class Aside(Generic[T]):
     """Queue records for a sink that is opened, written and closed on another thread.
 
+    It is opened with the first record: its packages may take long to import.
+
     Args:
         name: Name of the sink in the log.
         open_sink: Opens the sink.
@@ -57,10 +59,14 @@ class Aside(Generic[T]):
 
     def _run(self) -> None:
         try:
+            record = self._waiting.get()
+            if record is None:
+                return
             sink = self._open()
             try:
-                while (record := self._waiting.get()) is not None:
+                while record is not None:
                     sink.write(record)
+                    record = self._waiting.get()
             finally:
                 sink.close()
         except Exception as error:

@@ -80,11 +80,11 @@ def test_tensorboard_hides_what_a_resumed_run_writes_again(tmp_path: Path) -> No
     assert found == [(0, 1.0), (1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
 
 
-def test_opening_sinks_does_not_import_torch(tmp_path: Path) -> None:
+def test_opening_a_sink_does_not_import_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from fullrank.sinks import open_sinks\n"
+        "import sys; from pathlib import Path; from fullrank.sinks.base import sinks\n"
         f"run = Path({str(tmp_path)!r})\n"
-        "open_sinks(run, ['tensorboard'], first_iteration=0, config={}).close()\n"
+        "sinks.build('tensorboard').open(run, first_iteration=0, config={}).close()\n"
         "print('torch' in sys.modules, 'tensorboard' in sys.modules)"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -97,6 +97,11 @@ def test_a_run_writes_lines_and_events(tmp_path: Path) -> None:
     opened.close()
     assert read_records(tmp_path / METRICS) == [record()]
     assert events(tmp_path / "tensorboard").Scalars("return/mean")[0].value == -1.5
+
+
+def test_a_sink_is_opened_with_the_first_record(tmp_path: Path) -> None:
+    open_sinks(tmp_path, ["tensorboard"], first_iteration=0, config={}).close()
+    assert not (tmp_path / "tensorboard").exists()
 
 
 def test_a_run_without_sinks_writes_lines_alone(tmp_path: Path) -> None:
