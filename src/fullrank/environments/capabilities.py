@@ -55,6 +55,14 @@ class Shared(Protocol):
 
 
 @runtime_checkable
+class Paused(Protocol):
+    """An environment in which copies whose episode is over may wait for others."""
+
+    pauses: bool
+    """True if a step leaves ended copies as they are, which costs less than playing on in them."""
+
+
+@runtime_checkable
 class Timed(Protocol):
     """An environment whose episodes all have the same number of steps."""
 
@@ -67,6 +75,11 @@ def state_size(environment: Environment) -> int:
     if isinstance(environment, Stated):
         return environment.state_size
     return sum(agent.observation_size for agent in environment.agents)
+
+
+def pauses(environment: Environment) -> bool:
+    """Return whether copies whose episode is over may wait for others; by default False."""
+    return isinstance(environment, Paused) and environment.pauses
 
 
 def horizon_of(environment: Environment) -> int:

@@ -91,9 +91,9 @@ class _GymnasiumInstance:
                 )
                 for i, (observation, action) in pairs
             )
-        sizes = [agent.action.size for agent in self.agents]
-        self._cuts = np.cumsum(sizes)[:-1]
-        self._all = np.ones(sum(sizes), dtype=bool)
+        stops = np.cumsum([agent.action.size for agent in self.agents]).tolist()
+        self._places = [slice(*ends) for ends in zip([0, *stops], stops, strict=False)]
+        self._all = np.ones(stops[-1], dtype=bool)
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
         """See ``Instance.reset``; every action is available."""
@@ -106,10 +106,10 @@ class _GymnasiumInstance:
         """See ``Instance.step``."""
         self._steps += 1
         with naming(self._name, f"failed in step {self._steps} of copy {self._copy}"):
-            pairs = zip(self._actions, np.split(action, self._cuts), strict=True)
-            actions = tuple(unpack_action(space, vector) for space, vector in pairs)
+            pairs = zip(self._actions, self._places, strict=True)
+            actions = tuple(unpack_action(space, action[part]) for space, part in pairs)
             observations, reward, *ends, _ = self._environment.step(actions)
-            terminated, truncated = (np.broadcast_to(end, alive.shape) & alive for end in ends)
+            terminated, truncated = (np.logical_and(alive, end, out=alive.copy()) for end in ends)
             vectors = self._vectors(observations)
             for agent in np.flatnonzero(terminated | ~alive):
                 vectors[agent] = np.zeros_like(vectors[agent])

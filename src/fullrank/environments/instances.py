@@ -53,12 +53,14 @@ class Instance(Protocol):
 
 
 class Instances:
-    """An ``Environment`` that is ``Stated``, ``Masked`` and ``Shared``.
+    """An ``Environment`` that is ``Stated``, ``Masked``, ``Shared`` and ``Paused``.
 
     Args:
         instances: One instance per copy, all alike.
         masked: True if some actions may be unavailable to a living agent.
     """
+
+    pauses = True
 
     def __init__(self, instances: Sequence[Instance], *, masked: bool = False) -> None:
         self._instances, first = instances, instances[0]

@@ -69,11 +69,15 @@ def pack_observation(space: Space, observation: Any) -> FloatArray:
     Raises:
         ValueError: The shape differs from the space, or a value is not finite.
     """
-    if isinstance(space, Box) and np.shape(observation) != space.shape:
-        raise ValueError(f"an observation has shape {np.shape(observation)}, not {space.shape}")
-    vector = np.asarray(utils.flatten(space, observation), dtype=np.float32)
-    if vector.shape != (utils.flatdim(space),):
-        raise ValueError(f"an observation does not have the shape of {space}")
+    vector: FloatArray
+    if isinstance(space, Box):  # in a tenth of the time of ``flatten``
+        if np.shape(observation) != space.shape:
+            raise ValueError(f"an observation has shape {np.shape(observation)}, not {space.shape}")
+        vector = np.asarray(observation, dtype=space.dtype).astype(np.float32).ravel()
+    else:
+        vector = np.asarray(utils.flatten(space, observation), dtype=np.float32)
+        if vector.shape != (utils.flatdim(space),):
+            raise ValueError(f"an observation does not have the shape of {space}")
     if not np.isfinite(vector).all():
         raise ValueError("an observation is not finite")
     return vector

@@ -22,6 +22,7 @@ from fullrank.environments.capabilities import (
     Stated,
     chosen_actions,
     horizon_of,
+    pauses,
     shares_reward,
 )
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
@@ -71,7 +72,8 @@ class EpisodeRollout:
     """Collect one whole episode from every copy.
 
     Episode k of copy c starts from the seed derived from (seed, "episode", c, k). A copy whose
-    episode is over idles in an episode of its own until the last copy is done.
+    episode is over waits until the last copy is done, in an environment that is ``Paused``;
+    elsewhere it idles in an episode of its own.
 
     Args:
         environment: Environment with any number of copies.
@@ -184,9 +186,11 @@ class WholeEpisodes(ABC):
     def play(self, seeds: Sequence[int], *, iteration: int, first_step: int) -> int:
         """Play from the given seeds; returns the number of the next exploration step."""
         episodes, copies = self._episodes, self._environment.copies
-        memory = self._player.memory(copies)
+        memory, wait = self._player.memory(copies), pauses(self._environment)
         while not self.lengths.all():
             waiting = episodes.waiting()
+            if wait:
+                waiting = waiting[self.lengths[waiting] == 0]
             if waiting.size:
                 episodes.begin(waiting, [seeds[copy] for copy in waiting])
                 for array in memory:

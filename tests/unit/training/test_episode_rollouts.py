@@ -73,6 +73,24 @@ class MaskedCountdown(Countdown):
         return np.concatenate([free, second], axis=1)
 
 
+class Waiting(MaskedCountdown):
+    """Copies that ended stay as they are; counts the episodes that they begin."""
+
+    pauses = True
+
+    def __init__(self, copies: int) -> None:
+        super().__init__(copies)
+        self.begun = np.zeros(copies, int)
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        self.begun[list(copies)] += 1
+        return super().reset(seeds, copies)
+
+    def step(self, action: FloatArray) -> Step:
+        self.steps -= self.steps == 2 + self.seeds % 4
+        return super().step(action)
+
+
 class Timed(Countdown):
     """Every episode has four steps."""
 
@@ -117,6 +135,17 @@ def test_each_copy_plays_one_whole_episode() -> None:
         )
         assert rows[:, LAYOUT.reward].sum() == total
         assert rows[:, LAYOUT.terminated].tolist() == [0.0] * (steps - 1) + [seed % 2 == 0, 0.0]
+
+
+def test_copies_that_can_wait_play_no_more_than_the_episode_that_counts() -> None:
+    waiting, idling = rollout(5, kind=Waiting), rollout(5)
+    for iteration in range(3):
+        played, expected = (own.collect(0, iteration=iteration) for own in (waiting, idling))
+        np.testing.assert_array_equal(played.rows, expected.rows)
+        assert played.statistics == expected.statistics
+    environment = waiting._environment
+    assert isinstance(environment, Waiting)
+    assert environment.begun.tolist() == [3] * 5
 
 
 def test_actions_are_available_and_dead_agents_take_their_only_one() -> None:
