@@ -176,8 +176,7 @@ class SimulatedRun:
             0.2 * self._faults.intensity,
             EventLog(run_dir, "replay"),
         )
-        self._learners: list[SimulatedLearner] = []
-        self._collectors: list[SimulatedCollector] = []
+        self._peers: list[SimulatedLearner | SimulatedCollector] = []  # learners come first
         self._controller: SimulatedController | None = None
         self._serving: asyncio.Task[None] | None = None
         self._superseded = asyncio.Event()
@@ -224,7 +223,7 @@ class SimulatedRun:
                 ready=forged if sybil else honest,
                 event_log=EventLog(self._run_dir, f"learner-{number}"),
             )
-            self._learners.append(learner)
+            self._peers.append(learner)
             self._permanent.add(asyncio.create_task(learner.run()))
 
     def _start_collectors(self) -> None:
@@ -239,7 +238,7 @@ class SimulatedRun:
                 draws=stream(self._outcome.seed, "collector", number),
                 ready=numerics_of(self._config, agents),
             )
-            self._collectors.append(collector)
+            self._peers.append(collector)
             self._permanent.add(asyncio.create_task(collector.run()))
 
     def _connect(self, learner: int) -> LearnerStream | None:
@@ -304,10 +303,6 @@ class SimulatedRun:
         for peer in self._peers:
             peer.disconnect()
 
-    @property
-    def _peers(self) -> list[SimulatedLearner | SimulatedCollector]:
-        return [*self._learners, *self._collectors]
-
     def _kill(self) -> None:
         if self._serving is not None:
             self._serving.cancel()
@@ -320,7 +315,7 @@ class SimulatedRun:
     def _cut(self) -> None:
         peers = self._peers
         number = int(self._faults.draws.integers(len(peers)))
-        collector = number - len(self._learners)
+        collector = number - self._config.learners - self._faults.sybils
         name = f"learner {number}" if collector < 0 else f"collector {collector}"
         self._faults.record(f"{name} disconnected")
         peers[number].disconnect()

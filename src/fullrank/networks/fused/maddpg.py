@@ -13,6 +13,7 @@ from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused.buffers import Passes
 from fullrank.networks.fused.critic_input import CriticInput
 from fullrank.networks.fused.gradients import FusedGradients, LossWeights, snapped
+from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
@@ -53,10 +54,6 @@ class FusedMADDPG(FusedGradients):
         """Compute the policies' gradients on another thread; see ``Concurrent``."""
         self._executor = executor
 
-    def _asked(self, units: Collection[UnitIndex]) -> Collection[UnitIndex]:
-        """Return the agents whose target actions the updates read: all, or the own one in DDPG."""
-        return units if self._local.issuperset(units) else range(self._layout.agents)
-
     def compute(
         self,
         batch: FloatArray,
@@ -83,7 +80,8 @@ class FusedMADDPG(FusedGradients):
         """Compute the agents' gradients with draws keyed by ``key`` and agent; see ``compute``."""
         with self.kernel.active():
             data = self._load(batch)
-            self._target_actions(self._asked(agents), data, key, check_cancelled)
+            read = agents if self._local.issuperset(agents) else range(self._layout.agents)
+            self._target_actions(read, data, key, check_cancelled)
         for group, batches in zip(self._groups, self._batches, strict=True):
             row_of = {agent: row for row, agent in enumerate(group.agents)}
             wanted = [row_of[agent] for agent in agents if agent in row_of]
@@ -195,7 +193,7 @@ class FusedMADDPG(FusedGradients):
         for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
             if passes is not unit_batch.buffers.passes:
                 affine = unit_batch.critic.affine
-                self._first_layer(unit_batch, affine, block.joint_rows, out=passes.first)
+                _first_layer(self.kernel, unit_batch, affine, block.joint_rows, out=passes.first)
             self._policy_gradient(
                 unit_batch,
                 passes,
@@ -211,7 +209,7 @@ class FusedMADDPG(FusedGradients):
         """Compute r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
         critic, buffers = unit_batch.target_critic, unit_batch.buffers
         activations = buffers.passes.critic
-        self._first_layer(unit_batch, critic.affine, block.next_rows, out=activations.h1)
+        _first_layer(self.kernel, unit_batch, critic.affine, block.next_rows, out=activations.h1)
         value = upper(critic, activations.h1, activations, buffers.value)
         reward, continues = (
             unit_batch.agent_rows.of(part) for part in (block.reward, block.continues)
@@ -223,7 +221,9 @@ class FusedMADDPG(FusedGradients):
     ) -> None:
         """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
         buffers, (first, activations, _) = unit_batch.buffers, unit_batch.buffers.passes
-        seen = self._first_layer(unit_batch, unit_batch.critic.affine, block.joint_rows, out=first)
+        seen = _first_layer(
+            self.kernel, unit_batch, unit_batch.critic.affine, block.joint_rows, out=first
+        )
         value = upper(unit_batch.critic, first, activations, buffers.value)
         weight = unit_batch.agent_rows.of(block.weight)
         error = value.sub_(expected).mul_(weight).mul_(2.0)
@@ -235,17 +235,18 @@ class FusedMADDPG(FusedGradients):
             self.kernel.shared_product(below, block.joint_rows, affine, beta=beta)
         activations.upper_gradients(error, *buffers.critic_gradient, beta=beta)
 
-    def _first_layer(
-        self, unit_batch: UnitBatch, weights: Tensor, joint_rows: Tensor, *, out: Tensor
-    ) -> Tensor:
-        """Compute the pre-activation of the critics' first layer; return the critics' input."""
-        if unit_batch.local:
-            seen = unit_batch.seen(joint_rows)
-            torch.bmm(weights, seen, out=out)
-            return seen
-        joint = joint_rows.t()
-        self.kernel.shared_product(weights, joint, out)
-        return joint
+
+def _first_layer(
+    kernel: Kernel, unit_batch: UnitBatch, weights: Tensor, joint_rows: Tensor, *, out: Tensor
+) -> Tensor:
+    """Compute the pre-activation of the critics' first layer; return the critics' input."""
+    if unit_batch.local:
+        seen = unit_batch.seen(joint_rows)
+        torch.bmm(weights, seen, out=out)
+        return seen
+    joint = joint_rows.t()
+    kernel.shared_product(weights, joint, out)
+    return joint
 
 
 def exhaust(steps: Iterator[None]) -> None:
