@@ -1,4 +1,4 @@
-"""``fullrank checkpoint``: list, verify and compare the state from which a run resumes."""
+"""``fullrank checkpoint``: list, verify, compare and move the state from which a run resumes."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.table import Table
 
+from fullrank.cli.archive import export_run, import_run
 from fullrank.cli.options import JsonOption, RunArgument
 from fullrank.cli.runs import find_run
 from fullrank.cli.say import say, say_json
@@ -23,11 +24,13 @@ SideArgument: TypeAlias = Annotated[
 ]
 
 app = typer.Typer(no_args_is_help=True)
+app.command("export")(export_run)
+app.command("import")(import_run)
 
 
 @app.callback()
 def _checkpoint() -> None:
-    """List, verify and compare checkpoints."""
+    """List, verify and compare checkpoints; move a whole run as one file."""
 
 
 @app.command()

@@ -35,7 +35,7 @@ VERBS = {
     "plot": Verb(TRAIN, "fullrank.cli.plot:plot", "Plot a run's returns and round times."),
     "render": Verb(TRAIN, "fullrank.cli.render:render", "Render an episode as a GIF or MP4."),
     "export": Verb(TRAIN, "fullrank.cli.export:export", "Export policies as standalone files."),
-    "checkpoint": Verb(TRAIN, "fullrank.cli.checkpoint:app", "List, verify, compare checkpoints."),
+    "checkpoint": Verb(TRAIN, "fullrank.cli.checkpoint:app", "List, verify and move checkpoints."),
     "verify": Verb(TRAIN, "fullrank.cli.verify:verify", "Recompute a run's committed iterations."),
     "codes": Verb(CODES, "fullrank.cli.codes:app", "List, check and plan codes."),
     "simulate": Verb(CODES, "fullrank.cli.simulate:simulate", "Compare codes in virtual time."),

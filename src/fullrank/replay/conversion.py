@@ -6,6 +6,7 @@ import numpy as np
 
 from fullrank.common.types import IntArray
 from fullrank.replay.layout import Layout
+from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.ring_file import RingFile
 
 AT_ONCE = 4096
@@ -53,3 +54,27 @@ def convert(path: Path, columns: IntArray, *, capacity: int) -> None:
         new.write(first, np.ascontiguousarray(old.rows[positions % slots][:, columns]))
         new.publish(tail, int(positions[-1]) + 1)
     fresh.replace(path)
+
+
+def copy_table(source: TableFile, path: Path) -> None:
+    """Copy a table that a service may be writing; rows that are evicted meanwhile are left out.
+
+    Args:
+        source: The table.
+        path: The new file, with the same positions and capacity.
+
+    Raises:
+        Corrupted: A row is not what was stored.
+        OutOfRange: The service has opened the file anew meanwhile.
+    """
+    copy = RingFile.create(path, row_size=source.row_size, capacity=source.capacity, sync=False)
+    first = tail = source.tail
+    head, longest = source.head, min(AT_ONCE, len(copy.rows) - copy.capacity)
+    while first < head:
+        last = min(first + longest, head)
+        first, rows = source.rows(first, last)
+        tail = max(tail, source.tail)
+        if len(rows):
+            copy.write(first, rows)
+            copy.publish(min(tail, last), last)
+        first = max(last, tail)

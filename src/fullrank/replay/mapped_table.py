@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
-from fullrank.common.types import IntArray
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.samplers import Sample
@@ -51,6 +51,11 @@ class TableFile:
         return self._reader.row_size
 
     @property
+    def capacity(self) -> int:
+        """Return the most readable rows."""
+        return self._reader.capacity
+
+    @property
     def tail(self) -> int:
         """Return the oldest readable position."""
         return self._slots.tail
@@ -82,6 +87,23 @@ class TableFile:
             return Gathered(rows, rows.nbytes)
         return spread(rows, runs.lengths, items, length_column=sample.length_column)
 
+    def rows(self, first: int, last: int) -> tuple[int, FloatArray]:
+        """Return the rows of [first, last) that are readable still, and the first of them.
+
+        Raises:
+            OutOfRange: The service has opened the file anew meanwhile.
+            Corrupted: A row is not what was stored.
+        """
+        positions = np.arange(first, last)
+        rows = self._reader.gather(positions)
+        sound = self._checks_at(positions) == checksums(positions, rows)
+        self._confirm()
+        held = positions >= self.tail
+        if len(lost := positions[~sound & held]):
+            raise self._unsound(lost)
+        kept = rows[held]
+        return last - len(kept), kept
+
     def check(self) -> None:
         """Check every readable row; rows that are evicted meanwhile do not count.
 
@@ -91,14 +113,7 @@ class TableFile:
         """
         head = self.head
         for first in range(self.tail, head, _AT_ONCE):
-            positions = np.arange(first, min(head, first + _AT_ONCE))
-            sound = self._checks_at(positions) == checksums(
-                positions, self._reader.gather(positions)
-            )
-            self._confirm()
-            lost = positions[~sound & (positions >= self.tail)]
-            if len(lost):
-                raise self._unsound(lost)
+            self.rows(first, min(head, first + _AT_ONCE))
 
     def _checks_at(self, positions: IntArray) -> NDArray[np.uint32]:
         return self._checks[positions % len(self._checks)]

@@ -32,7 +32,7 @@ class EventLog:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / f"{service}{SUFFIX}"
             self._file = FileIO(path, "a")
-            self._file.truncate(_whole_bytes(path))
+            self._file.truncate(whole_bytes(path))
 
     def append(self, event: Event) -> None:
         """Append an event; with fifteen rows this takes about 7 us."""
@@ -53,8 +53,8 @@ class EventLog:
         self._file = None
 
 
-def _whole_bytes(path: Path) -> int:
-    """Number of bytes up to the last whole line; a full disk may have truncated the next."""
+def whole_bytes(path: Path) -> int:
+    """Number of bytes up to the last whole line; the next may be truncated, or being written."""
     if not path.stat().st_size:
         return 0
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:

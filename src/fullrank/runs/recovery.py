@@ -15,6 +15,8 @@ from fullrank.runs.checkpoint import Arrays, Checkpoint
 
 CHECKPOINTS, JOURNAL = "checkpoints", "journal"
 """Subdirectories of a run's directory."""
+CONFIGURATION, IDENTITY = "config.toml", "run.json"
+"""Files of a run's directory: its settings; its id, term and place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

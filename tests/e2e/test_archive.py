@@ -1,0 +1,72 @@
+"""``fullrank checkpoint export`` and ``import``: a whole run moves while it goes on."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.e2e.commands import (
+    centralised,
+    committed,
+    digests,
+    end,
+    fullrank,
+    interrupt,
+    kill_all,
+    settings,
+    start,
+    tracebacks,
+)
+from tests.waiting import wait_until
+
+from fullrank.runs.event_history import read_history
+from fullrank.runs.record import published
+from fullrank_faultlab.invariants import violations
+
+pytestmark = pytest.mark.e2e
+
+ENDLESS = 10**6
+RUN = settings(
+    f"iterations={ENDLESS}",  # it goes on while it is exported, however long that takes
+    "collect.steps=9",  # episodes of 25 steps cross iterations
+    "checkpoint.every=4",
+    "checkpoint.keep=2",
+    "replay.capacity=160",  # the oldest rows are evicted
+    "compute.emulate_unit_s=0.05",
+)
+
+
+@pytest.mark.parametrize("mode", [("--local",), ()], ids=["local", "services"])
+def test_a_run_exported_while_it_goes_on_ends_with_the_same_bytes(
+    run_dir: Path, tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    archive, moved, copied = tmp_path / "archive", tmp_path / "moved", tmp_path / "copied"
+    process = start("train", *mode, "--run-dir", str(run_dir), *RUN)
+    try:
+        wait_until(lambda: committed(run_dir) > 5, what="more than a checkpoint is committed")
+        outcome = fullrank("checkpoint", "export", str(run_dir), str(archive))
+        assert (outcome.code, outcome.error) == (0, "")
+        interrupt(process)
+        assert end(process).code == 130
+    finally:
+        kill_all(run_dir)
+    original = json.loads((run_dir / "run.json").read_text())
+    shutil.rmtree(run_dir)  # the machine is lost
+
+    outcome = fullrank("checkpoint", "import", str(archive), str(moved), "--same-run")
+    assert (outcome.code, outcome.error) == (0, "")
+    outcome = fullrank("checkpoint", "import", str(archive), str(copied))
+    assert (outcome.code, outcome.error) == (0, "")
+    last = published(moved) + 3
+    expected = centralised(moved, iterations=last)
+    for path in (moved, copied):
+        config = (path / "config.toml").read_text()
+        (path / "config.toml").write_text(config.replace(f"{ENDLESS}", f"{last}", 1))
+        outcome = fullrank("resume", "--local", str(path))
+        assert (outcome.code, outcome.error) == (0, "")
+        assert digests(path) == expected
+        assert violations(read_history(path), reference=expected) == []
+        assert tracebacks(path) == []
+    identities = [json.loads((path / "run.json").read_text()) for path in (moved, copied)]
+    assert [each["run"] == original["run"] for each in identities] == [True, False]
+    assert all(each["term"] > original["term"] for each in identities)
