@@ -23,6 +23,7 @@ from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.serving import drive, held, open_term, term_raised
+from fullrank_controller.standby import stand_by
 from fullrank_controller.term import make_network_driver
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
     config = launch.resolved.check().config
     barred: dict[bytes, str] = {}
     async with Health(config.health.address) as health:
+        if launch.standby and not await stand_by(config, run_dir, stop):
+            return
         while True:
             try:
                 await _hold_and_serve(config, run_dir, barred, stop=stop, health=health)

@@ -46,6 +46,14 @@ def serve(
             "--until-finished", help="Exit when the run is finished (learner, collector, local)."
         ),
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Wait until no controller answers, then continue its run from checkpoint.mirror "
+            "(controller).",
+        ),
+    ] = False,
     stop_with_stdin: Annotated[
         bool,
         typer.Option("--stop-with-stdin", help="Stop when standard input closes."),
@@ -59,6 +67,7 @@ def serve(
         run_dir=run_dir,
         replicas=replicas,
         until_finished=until_finished,
+        standby=standby,
         stop_with_stdin=stop_with_stdin,
     )
     raise typer.Exit(main(launch))

@@ -305,6 +305,9 @@ class CheckpointSettings:
     keep: Count = 3
     """Number of checkpoints kept; the journal reaches back as far, and with it ``fullrank
     verify``."""
+    mirror: str = ""
+    """Directory on another volume, or ``s3://bucket/prefix``, in which the controller keeps its
+    committed state, too, so that another machine can take the run over; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -33,8 +33,8 @@ _HEADER = struct.Struct("<4sIQII")
 """Mark, bytes of facts, bytes of updates, units, CRC-32C of everything but itself."""
 _KIND, _VERSION = b"FRJ", b"1"
 _MARK = _KIND + _VERSION
-_SUFFIX = ".journal"
-_NAME = re.compile(rf"(?P<first>\d+)-(?P<term>\d+){re.escape(_SUFFIX)}", re.ASCII)
+SUFFIX = ".journal"
+_NAME = re.compile(rf"(?P<first>\d+)-(?P<term>\d+){re.escape(SUFFIX)}", re.ASCII)
 
 CUT_SHORT = "cut short"
 """Fault of a segment whose last record was being written when its controller was killed."""
@@ -50,6 +50,20 @@ class Entry:
     facts: JSON
     updates: FloatArray | None
     """Shape (M, P) float32; None if they were too large to store."""
+
+
+class Record(NamedTuple):
+    """A whole record of a segment."""
+
+    segment: str
+    """Name of the segment, without its suffix."""
+    iteration: int
+    pieces: tuple[bytes, ...]
+
+    @property
+    def content(self) -> bytes:
+        """The record as it is stored."""
+        return b"".join(self.pieces)
 
 
 class Journal:
@@ -74,8 +88,8 @@ class Journal:
 
     def append(
         self, iteration: int, *, facts: JSON, updates: FloatArray, reproducible: bool = True
-    ) -> None:
-        """Store an iteration durably.
+    ) -> Record:
+        """Store an iteration durably; returns its record.
 
         Args:
             iteration: Number of the iteration.
@@ -93,7 +107,9 @@ class Journal:
         file = self._file
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
         record = _encode(iteration, facts, updates, stored=stored)
-        _writing(Path(file.name), lambda: _append(file, record))
+        path = Path(file.name)
+        _writing(path, lambda: _append(file, record))
+        return Record(path.stem, iteration, record)
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
         """Start a new segment, and remove segments that end before ``keep_from``."""
@@ -225,8 +241,27 @@ class _Segment:
     path: Path
 
 
+def segments_in(directory: Path) -> list[str]:
+    """Names of the segments, without their suffix, in the order in which they were written."""
+    return [segment.path.stem for segment in _segments(directory)]
+
+
+def term_of(segment: str) -> int:
+    """The term of a segment of this name; 0 if there is no such name."""
+    named = _NAME.fullmatch(f"{segment}{SUFFIX}")
+    return int(named["term"]) if named else 0
+
+
+def records(directory: Path) -> Iterator[Record]:
+    """Every whole record of every segment, as it is stored."""
+    for segment in _segments(directory):
+        reading = _Reading(segment.path)
+        for entry in reading:
+            yield Record(segment.path.stem, entry.iteration, (reading.record,))
+
+
 def _segments(directory: Path) -> list[_Segment]:
-    named = ((_NAME.fullmatch(path.name), path) for path in directory.glob(f"*{_SUFFIX}"))
+    named = ((_NAME.fullmatch(path.name), path) for path in directory.glob(f"*{SUFFIX}"))
     return sorted(
         _Segment(int(name["term"]), int(name["first"]), path) for name, path in named if name
     )
@@ -253,16 +288,23 @@ class _Reading:
         self.fault = ""
         """Why the iteration ended before the end of the file; else empty."""
         self.path = path
+        self._content: mmap.mmap | bytes = b""
+        self._span = slice(0)
+
+    @property
+    def record(self) -> bytes:
+        """Return the bytes of the record that was read last."""
+        return self._content[self._span]
 
     def __iter__(self) -> Iterator[Entry]:
         if not self.path.stat().st_size:
             return
         with self.path.open("rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._content = content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         start = 0
         while start < len(content):
             try:
-                entry, start = _decode(content, start)
+                entry, end = _decode(content, start)
             except _NotWhole as error:
                 self.fault = str(error)
                 return
@@ -271,6 +313,7 @@ class _Reading:
                     f"{self.path} has records of format {error}, and this version of Fullrank "
                     f"reads {_MARK!r}: install the version that wrote it, or a later one"
                 ) from None
+            self._span, start = slice(start, end), end
             yield entry
 
 
@@ -312,7 +355,7 @@ def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
 
 
 def _opened(directory: Path, *, term: int, first: int) -> BinaryIO:
-    path = directory / f"{first:06d}-{term:06d}{_SUFFIX}"
+    path = directory / f"{first:06d}-{term:06d}{SUFFIX}"
     return _writing(path, lambda: _created(path))
 
 

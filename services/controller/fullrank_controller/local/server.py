@@ -59,6 +59,11 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
     """
     stop = stop or stop_event(launch)
     config = launch.resolved.check().config
+    if config.checkpoint.mirror:
+        raise ConfigError(
+            "checkpoint.mirror lets another controller go on with the same replay service, and a "
+            "run in one process has its transitions here: use `fullrank checkpoint export`"
+        )
     async with Health(config.health.address) as health:
         with (
             held(config, run_dir) as (directory, training),

@@ -18,12 +18,12 @@ from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
+from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
+from fullrank.runs.recovery import CHECKPOINTS, IDENTITY, JOURNAL
 
 log = logging.getLogger(__name__)
 
-IDENTITY = "run.json"
 SECRET = "audit.key"
 """File with the key under which audits are drawn, readable by its owner only."""
 DISPUTED = "disputed.txt"
@@ -38,6 +38,8 @@ class RunDirectory:
     run: str
     term: int
     lock: ExitStack
+    mirror: Mirror | None = None
+    """Keeps the committed state outside this machine."""
 
     @property
     def run_term(self) -> RunTerm:
@@ -113,6 +115,8 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
     Raises:
         RunDirectoryInUse: Another controller holds it, or it belongs to another run.
         VersionMismatch: A later version of Fullrank wrote it.
+        StaleTerm: By its mirror, the run went on elsewhere.
+        StorageFailed: The mirror cannot be reached.
     """
     path.mkdir(parents=True, exist_ok=True)
     with lock_run(path) as lock:
@@ -123,16 +127,20 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             stored = path / "config.toml"
             text = stored.read_text(encoding="utf-8") if stored.exists() else ""
             raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
-        run, term = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0)) + 1
+        run, last = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0))
         if (original := _original_of(path, facts)) is not None:
             run, copied = uuid.uuid4().hex, run
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
+        mirror = Mirror(place, path) if (place := config.checkpoint.mirror) else None
+        term = last + 1 if mirror is None else mirror.claim(run, last=last)
         replace_text(path / "config.toml", to_toml(config))
         identity = {"format": FORMAT, "run": run, "term": term, "config_digest": digest}
         identity |= place_of(path)
         replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
         reach("term.raised")
-        return RunDirectory(path=path, run=run, term=term, lock=lock.pop_all())
+        if mirror is not None:
+            mirror.equalise()
+        return RunDirectory(path=path, run=run, term=term, lock=lock.pop_all(), mirror=mirror)
 
 
 def _original_of(path: Path, facts: JSON) -> str | None:

@@ -41,15 +41,9 @@ class RunStore:
         self._publish, self._keep = publish, keep
 
     async def append(self, record: IterationRecord, decided: DecidedIteration) -> None:
-        """Write an iteration to the journal, then to the history."""
+        """Write an iteration to the journal and its mirror, then to the history."""
+        await asyncio.to_thread(self._append, record, decided)
         decision = decided.round.decision
-        await asyncio.to_thread(
-            self._journal.append,
-            record.iteration,
-            facts={"record": to_facts(record), **decided.round.evidence.to_facts()},
-            updates=decision.updates,
-            reproducible=record.exact,
-        )
         self._event_log.append(
             Committed(
                 term=record.term,
@@ -61,6 +55,17 @@ class RunStore:
                 culprit=decision.culprit,
             )
         )
+
+    def _append(self, record: IterationRecord, decided: DecidedIteration) -> None:
+        stored = self._journal.append(
+            record.iteration,
+            facts={"record": to_facts(record), **decided.round.evidence.to_facts()},
+            updates=decided.round.decision.updates,
+            reproducible=record.exact,
+        )
+        if self._directory.mirror is not None:
+            self._directory.mirror.store(stored)
+            reach("mirror.stored")
 
     def publish(self, record: IterationRecord) -> None:
         """Publish a stored iteration."""
@@ -87,7 +92,7 @@ class RunStore:
     def _checkpoint(self, committed: int, head: int) -> None:
         directory = self._directory
         directory.confirm()
-        save(
+        path = save(
             directory.checkpoints,
             iteration=committed - 1,
             arrays=self._training.state(resume_at=committed),
@@ -97,3 +102,6 @@ class RunStore:
         kept = saved(directory.checkpoints)
         keep_from = int(kept[-1].name) + 1 if len(kept) >= self._keep else 0
         self._journal.begin_segment(committed, keep_from=keep_from)
+        if directory.mirror is not None:
+            directory.mirror.checkpoint(path)
+            reach("mirror.checkpointed")

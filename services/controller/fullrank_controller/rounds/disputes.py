@@ -181,6 +181,8 @@ class Disputes:
         term, last = self._run.identity.term, self._run.progress.committed - 1
         self._run.event_log.append(TakenBack(term=term, first=first))
         supersede(self._directory.journal, term=term + 1, first=first)
+        if self._directory.mirror is not None:
+            self._directory.mirror.equalise()
         return RolledBack(f"{reason}: committed iterations {first} to {last} are taken back")
 
 

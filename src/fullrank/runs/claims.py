@@ -1,0 +1,103 @@
+"""Claims of the terms of a mirrored run: of all controllers, wherever they are, one continues it.
+
+``terms/000002`` is created, never overwritten; who creates it is the controller of that term.
+"""
+
+import json
+
+from fullrank.common.errors import CheckpointUnusable, NotFound, RunDirectoryInUse, StaleTerm
+from fullrank.runs.journal import term_of
+from fullrank.runs.objects import Objects
+from fullrank.runs.recovery import JOURNAL
+
+_TERMS = "terms/"
+
+
+class Claims:
+    """The claims in a mirror.
+
+    Args:
+        objects: The mirror's objects.
+        place: Where they are, for messages.
+
+    Attributes:
+        term: The term that this process has claimed; 0 before.
+    """
+
+    def __init__(self, objects: Objects, place: str) -> None:
+        self._objects, self._place = objects, place
+        self.term = 0
+
+    def newest(self) -> tuple[int, str]:
+        """The highest claimed term, and its run; 0 if there is none.
+
+        Raises:
+            CheckpointUnusable: It is damaged.
+        """
+        names = self._objects.names(_TERMS)
+        if not names:
+            return 0, ""
+        try:
+            claim = json.loads(self._objects.get(names[-1]))
+            return int(names[-1].removeprefix(_TERMS)), str(claim["run"])
+        except (ValueError, KeyError, TypeError, NotFound) as error:
+            raise CheckpointUnusable(f"{self._place}: {names[-1]} is damaged: {error}") from None
+
+    def claim(self, run: str, *, last: int) -> int:
+        """Claim the next term of a run; from then on no earlier controller publishes anything.
+
+        Args:
+            run: Id of the run.
+            last: The last term that the claiming directory knows; 0 if it is new.
+
+        Returns:
+            The term, above every one that was claimed.
+
+        Raises:
+            StaleTerm: The run went on elsewhere since, or another controller claims it now.
+            RunDirectoryInUse: The mirror is another run's.
+        """
+        claimed, owner = self.newest()
+        if self.stored() and owner != run:
+            raise RunDirectoryInUse(
+                f"{self._place} mirrors another run, {owner}; choose another checkpoint.mirror, or "
+                "continue that run with `fullrank serve controller --standby`"
+            )
+        self._check(last)
+        self.term = max(claimed, last) + 1
+        content = json.dumps({"run": run}).encode()
+        if not self._objects.create(f"{_TERMS}{self.term:06d}", content):
+            raise self._superseded(self.term)
+        self._check(last)  # again: what was stored before the claim was published, perhaps
+        names = self._objects.names(_TERMS)
+        self._objects.remove(name for name in names if name < f"{_TERMS}{claimed:06d}")
+        return self.term
+
+    def confirm(self) -> None:
+        """Return if no later controller has claimed the run.
+
+        Raises:
+            StaleTerm: Another one has; nothing more may be published here.
+        """
+        names = self._objects.names(_TERMS)
+        if names and names[-1] > f"{_TERMS}{self.term:06d}":
+            raise self._superseded(int(names[-1].removeprefix(_TERMS)))
+
+    def stored(self) -> int:
+        """The highest term with a stored iteration; 0 if none is stored."""
+        segments = {name.split("/")[1] for name in self._objects.names(f"{JOURNAL}/")}
+        return max(map(term_of, segments), default=0)
+
+    def _check(self, last: int) -> None:
+        if (stored := self.stored()) > last:
+            raise StaleTerm(
+                f"{self._place} has iterations of term {stored}, and this run directory ends with "
+                f"term {last}: the run went on elsewhere; to continue it here, use `fullrank serve "
+                "controller --standby` with a new directory"
+            )
+
+    def _superseded(self, claimed: int) -> StaleTerm:
+        return StaleTerm(
+            f"{self._place}: another controller has claimed term {claimed} of the run; nothing "
+            "more is published here"
+        )

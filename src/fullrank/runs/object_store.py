@@ -1,0 +1,96 @@
+"""Objects in an object store that speaks S3, by the library obstore.
+
+Credentials, region and endpoint come from the usual variables of the environment (``AWS_...``), so
+that no run directory holds them.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import from_url
+
+from fullrank.common.errors import ConfigError, NotFound, StorageFailed
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
+
+TIMEOUT, RETRIES = "30 seconds", 4
+"""Limits on a call, and on its repetitions, which wait longer each time."""
+
+
+class StoredObjects:
+    """Objects below a URL such as ``s3://bucket/prefix``.
+
+    Args:
+        url: The URL.
+
+    Raises:
+        ConfigError: It names no store, or its settings are impossible.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        options: ClientConfig = {"timeout": TIMEOUT}
+        if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+            options["allow_http"] = True
+        try:
+            self._store = from_url(
+                url,
+                client_options=options,
+                retry_config={"max_retries": RETRIES},
+            )
+        except (BaseError, ValueError) as error:
+            raise ConfigError(f"{url} is no object store: {_line(error)}") from None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object."""
+        with self._reported(name):
+            obstore.put(self._store, name, content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless there is one of that name."""
+        with self._reported(name):
+            try:
+                obstore.put(self._store, name, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def get(self, name: str) -> bytes:
+        """Content of an object."""
+        with self._reported(name):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except (NotFoundError, FileNotFoundError):
+                raise NotFound(f"{self._url} holds no {name}") from None
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names that begin with a prefix."""
+        with self._reported(prefix):
+            pages = obstore.list(self._store, prefix=prefix or None)
+            return sorted(item["path"] for page in pages for item in page)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects."""
+        for name in names:
+            with self._reported(name):
+                try:
+                    obstore.delete(self._store, name)
+                except (NotFoundError, FileNotFoundError):
+                    continue
+
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise StorageFailed(f"{self._url}: {name}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """The first line of an error of the library, which appends its debugging output."""
+    return str(error).partition("\n")[0]

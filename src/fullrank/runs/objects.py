@@ -1,0 +1,114 @@
+"""Objects: named bytes outside the run directory, on another volume or in an object store."""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from fullrank.common.durable import replace_bytes, sync_directory
+from fullrank.common.errors import ConfigError, NotFound, StorageFailed
+
+
+class Objects(Protocol):
+    """Named bytes; a name has parts between slashes.
+
+    Every method raises ``StorageFailed`` if the store cannot be reached or does not take it. What
+    one process has written every other one sees from then on.
+    """
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object; durable when this returns."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless there is one of that name; returns whether it was written."""
+
+    def get(self, name: str) -> bytes:
+        """Content of an object; raises ``NotFound`` if there is none."""
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names that begin with a prefix, which ends with a slash, in order."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects; missing ones do not matter."""
+
+
+def open_objects(place: str) -> Objects:
+    """Objects at a directory, or at a URL such as ``s3://bucket/prefix``.
+
+    Raises:
+        ConfigError: There is no such kind of store, or its package is not installed.
+    """
+    if "://" not in place:
+        return DirectoryObjects(Path(place))
+    try:
+        from fullrank.runs.object_store import StoredObjects
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{place} needs the package {error.name!r}: pip install 'fullrank[s3]'"
+        ) from None
+    return StoredObjects(place)
+
+
+class DirectoryObjects:
+    """Objects as files below a directory, as on another volume."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object."""
+        try:
+            replace_bytes(self._directory / name, content)
+        except OSError as error:
+            raise self._failed(name, error) from error
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless there is one of that name."""
+        path = self._directory / name
+        scratch = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            replace_bytes(scratch, content)
+            try:
+                os.link(scratch, path)
+            except FileExistsError:
+                return False
+            finally:
+                scratch.unlink()
+            sync_directory(path.parent)
+        except OSError as error:
+            raise self._failed(name, error) from error
+        return True
+
+    def get(self, name: str) -> bytes:
+        """Content of an object."""
+        try:
+            return (self._directory / name).read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"{self._directory} holds no {name}") from None
+        except OSError as error:
+            raise self._failed(name, error) from error
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names that begin with a prefix."""
+        files = (
+            Path(folder, name).relative_to(self._directory).as_posix()
+            for folder, _, names in os.walk(self._directory / prefix)
+            for name in names
+            if not name.startswith(".")
+        )
+        return sorted(files)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects, and directories that become empty."""
+        for name in names:
+            path = self._directory / name
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise self._failed(name, error) from error
+            with suppress(OSError):
+                path.parent.rmdir()
+
+    def _failed(self, name: str, error: OSError) -> StorageFailed:
+        return StorageFailed(f"{self._directory}: {name}: {error.strerror or error}")

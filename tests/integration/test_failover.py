@@ -1,0 +1,115 @@
+"""A standby takes over from the mirror, and the controller that it followed publishes no more."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.addresses import free_address
+from tests.buckets import bucket
+from tests.fakes import Fault
+from tests.integration.cluster import Cluster, Service, reference_digests, resolved
+from tests.waiting import WAIT_S
+
+from fullrank.common.errors import ConfigError, StaleTerm
+from fullrank.config import Resolved
+from fullrank_controller.server import serve
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(params=["directory", "s3"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """Where the mirror is."""
+    if request.param == "directory":
+        yield str(tmp_path / "volume")
+        return
+    with bucket(tmp_path, monkeypatch) as url:
+        yield f"{url}/one"
+
+
+def mirrored(tmp_path: Path, *overrides: str) -> Resolved:
+    return resolved(
+        "code.name=uncoded",
+        "learners=3",
+        "iterations=8",
+        "checkpoint.every=3",
+        "checkpoint.keep=1",
+        f"checkpoint.mirror={tmp_path / 'mirror'}",
+        *overrides,
+    )
+
+
+def standby(cluster: Cluster) -> Service:
+    stop = asyncio.Event()
+    launch = replace(cluster.launch, standby=True)
+    return cluster.start(stop, serve(launch, cluster.run_dir, stop))
+
+
+async def test_a_standby_goes_on_from_the_mirror_of_a_controller_whose_directory_is_lost(
+    tmp_path: Path, place: str
+) -> None:
+    addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
+    watching = ("controller.heartbeat_s=0.1", "controller.lost_after_s=2.0")
+    settings = mirrored(tmp_path, *addresses, *watching, f"checkpoint.mirror={place}")
+    one, other = Cluster(tmp_path / "one", settings), Cluster(tmp_path / "other", settings)
+    async with one, other:
+        one.replay()
+        first = one.controller()
+        one.learners(3)
+        await one.status_when(lambda status: status.iterations_committed > 3, what="four committed")
+        first.stop.set()
+        first.task.cancel()
+        await asyncio.wait({first.task})
+        published = one.digests()
+        for folder in ("journal", "checkpoints", "history"):
+            shutil.rmtree(one.run_dir / folder)
+        waiting = standby(other)
+        await other.finished()
+        await waiting.end()
+    expected = reference_digests(settings.config)
+    assert other.digests() == expected
+    assert published == expected[: len(published)]
+    terms = [record.term for record in other.records()]
+    assert terms[: len(published)] == [1] * len(published)
+    assert set(terms[len(published) :]) <= {3}  # the standby claimed 2, and its controller 3
+
+
+async def test_a_controller_whose_term_is_claimed_elsewhere_ends_before_it_publishes(
+    tmp_path: Path,
+) -> None:
+    """Both live: the standby watches an address that nobody answers at."""
+    replays = [f"replay.address={free_address()}" for _ in range(2)]
+    one = Cluster(tmp_path / "one", mirrored(tmp_path, replays[0]))
+    watching = ("controller.heartbeat_s=0.1", "controller.lost_after_s=0.2")
+    elsewhere = mirrored(tmp_path, replays[1], f"controller.address={free_address()}", *watching)
+    other = Cluster(tmp_path / "other", elsewhere)
+    async with one, other:
+        one.replay()
+        other.replay()  # of its own, so that the mirror alone decides
+        first = one.controller()
+        slow, _ = await one.fake(Fault.STALL, at=2)  # keeps its third round open
+        one.learners(2)
+        await asyncio.wait_for(slow.assigned.wait(), WAIT_S)
+        await one.committed(2)
+        standby(other)
+        await other.status_when(lambda status: status.term == 3, what="the standby took over")
+        slow.release.set()
+        with pytest.raises(StaleTerm, match="another controller has claimed term 3"):
+            await asyncio.wait_for(first.task, WAIT_S)
+        first.stop.set()
+    assert len(one.records()) == 2
+
+
+async def test_a_standby_that_could_never_take_over_is_refused(tmp_path: Path) -> None:
+    for settings, message in (
+        (resolved(f"controller.address={free_address()}"), "checkpoint.mirror, which is empty"),
+        (mirrored(tmp_path), "whose port must not be 0"),
+    ):
+        cluster = Cluster(tmp_path / "run", settings)
+        with pytest.raises(ConfigError, match=message):
+            await standby(cluster).task

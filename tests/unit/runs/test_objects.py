@@ -1,0 +1,72 @@
+"""A directory and an object store keep the same promises."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.addresses import free_address
+from tests.buckets import bucket
+
+from fullrank.common.errors import ConfigError, NotFound, StorageFailed
+from fullrank.runs import object_store
+from fullrank.runs.objects import Objects, open_objects
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("s3")
+    with pytest.MonkeyPatch.context() as patch, bucket(folder, patch) as url:
+        yield url
+
+
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.integration)])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    if request.param == "directory":
+        return open_objects(str(tmp_path / "objects"))
+    return open_objects(f"{request.getfixturevalue('store')}/{tmp_path.name}")
+
+
+def test_what_was_put_is_listed_read_and_replaced(objects: Objects) -> None:
+    assert objects.names() == objects.names("journal/") == []
+    for name in ("journal/b/000002", "journal/a/000001", "terms/1", "other"):
+        objects.put(name, name.encode())
+    assert objects.names() == ["journal/a/000001", "journal/b/000002", "other", "terms/1"]
+    assert objects.names("journal/") == ["journal/a/000001", "journal/b/000002"]
+    objects.put("other", b"")
+    assert objects.get("other") == b""
+    assert objects.get("terms/1") == b"terms/1"
+
+
+def test_of_two_that_create_an_object_one_does(objects: Objects) -> None:
+    assert objects.create("terms/1", b"one")
+    assert not objects.create("terms/1", b"other")
+    assert objects.get("terms/1") == b"one"
+    assert objects.names() == ["terms/1"]
+
+
+def test_what_was_removed_is_gone_and_what_never_was_does_not_matter(objects: Objects) -> None:
+    objects.put("a/one", b"1")
+    objects.remove(["a/one", "a/never"])
+    assert objects.names() == []
+    with pytest.raises(NotFound, match="holds no a/one"):
+        objects.get("a/one")
+
+
+def test_a_store_that_cannot_be_reached_is_said_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(object_store, "RETRIES", 0)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{free_address()}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for place in (str(tmp_path / "file"), "s3://runs/one"):
+        with pytest.raises(StorageFailed) as raised:
+            open_objects(place).put("name", b"")
+        assert str(raised.value).startswith(f"{place}: name: ")
+        assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_kind_of_store_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere://x is no object store"):
+        open_objects("nowhere://x")
