@@ -19,10 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulated_game import EmulatedGame
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.config import load, to_toml
 from fullrank.runs.record import METRICS, follow
 
+assert EmulatedGame  # importing it registers it in this process
 HERE = Path(__file__).resolve().parent
 STEP_S, HORIZON, SETTLING = 0.01, 50, 4
 PARTS_CLAIM, PAIR_CLAIM = 10.0, 1.9
@@ -68,12 +70,10 @@ def registered(folder: Path) -> Iterator[None]:
     )
     before = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), str(folder), before]))
-    sys.path.insert(0, str(folder))
     try:
         yield
     finally:
         os.environ["PYTHONPATH"] = before
-        sys.path.remove(str(folder))
 
 
 def steps_per_s(fleet: Fleet, *, seconds: float) -> float:

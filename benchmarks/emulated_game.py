@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullrank.environments import make_environment
-from fullrank.environments.base import Environment
+from fullrank.environments.base import Environment, register
 
 
+@register("emulated")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedGame:
     """All copies of one process step at the same time, as that many game processes would."""
