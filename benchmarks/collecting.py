@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulated_game import EmulatedGame
+import emulated_game
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.config import load, to_toml
 from fullrank.runs.record import METRICS, follow
 
-assert EmulatedGame  # importing it registers it in this process
+assert emulated_game  # importing it registers it in this process
 HERE = Path(__file__).resolve().parent
 STEP_S, HORIZON, SETTLING = 0.01, 50, 4
 PARTS_CLAIM, PAIR_CLAIM = 10.0, 1.9
