@@ -76,8 +76,8 @@ def coded_maddpg_(
 ) -> None:
     """[Wang21]: learning curves, time against stragglers, probabilities of decoding.
 
-    Parts: fig3 (learning curves), fig4 (times of Figs. 4 and 5, virtual), processes (the same on
-    real services), codes.
+    Parts: fig3 (learning curves), payload (learning through coded parameters), fig4 (times of
+    Figs. 4 and 5, virtual), processes (the same on real services), codes.
     """
     directory = _directory("coded-maddpg", scale, output)
     chosen, parts = SCALES[scale], _parts(only)

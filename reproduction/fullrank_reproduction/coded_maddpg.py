@@ -11,6 +11,7 @@ from fullrank_reproduction import (
     fig3,
     learning,
     page,
+    payload,
     report,
     timing,
     wang21,
@@ -51,8 +52,10 @@ def cells(scale: Wang21Scale, parts: Collection[Part], train: Train, clock: Cloc
             timing.real(setting, rounds=scale.real_rounds, train=train) for setting in scale.real
         ],
         Part.FIG3: learning.cells(scale.budget),
+        Part.PAYLOAD: payload.cells(scale.budget),
     }
-    return [cell for part, computed in by_part.items() if part in parts for cell in computed]
+    chosen = [cell for part, computed in by_part.items() if part in parts for cell in computed]
+    return list({cell.name: cell for cell in chosen}.values())
 
 
 ROWS = [(task, agents) for task in wang21.TASKS for agents in wang21.AGENTS]
@@ -145,6 +148,11 @@ def _judged(
                 *fig3.judge_published(results, panel, seeds=budget.seeds),
             )
         ]
+    if Part.PAYLOAD in parts:
+        judged["payload"] = [
+            payload.judge_payload(results, panel, scale.budget)
+            for panel in payload.panels(scale.budget)
+        ]
     if Part.CODES in parts:
         judged["decoding"] = [decoding_cost.judge_decoding(results[decoding_cost.CELL])]
     return judged
@@ -180,3 +188,5 @@ def _draw(
     if Part.FIG3 in parts:
         budget, path = scale.budget, directory / "learning.png"
         fig3.draw(results, budget.panels, seeds=budget.seeds, path=path)
+    if Part.PAYLOAD in parts:
+        payload.draw(results, scale.budget, path=directory / "payload.png")

@@ -53,6 +53,8 @@ class Wang21Budget:
     """Iterations of the run with ``cyclic``, for every seed."""
     compared: int
     """Iterations of the runs with other codes, for the first seed."""
+    payload: int
+    """Iterations of the runs whose parameters are coded, for every seed."""
     seeds: int
     batch: int
     warmup: int
@@ -62,7 +64,7 @@ class Wang21Budget:
 def cells(budget: Wang21Budget) -> list[Cell]:
     """The runs of all panels, the centralised ones first and seed by seed."""
     runs = [
-        _cell(panel, budget, CENTRALISED, seed=seed, iterations=budget.iterations)
+        centralised(panel, budget, seed=seed)
         for seed in range(budget.seeds)
         for panel in budget.panels
     ]
@@ -72,7 +74,7 @@ def cells(budget: Wang21Budget) -> list[Cell]:
             for seed in range(budget.seeds if cyclic else 1):
                 length = budget.cyclic if cyclic else budget.compared
                 runs.append(_cell(panel, budget, code, seed=seed, iterations=length))
-        config = _config(panel, budget, code=INEXACT, seed=0, iterations=budget.compared)
+        config = configured(panel, budget, code=INEXACT, seed=0, iterations=budget.compared)
         runs.append(
             Cell(
                 name=f"{panel.name}-{INEXACT}-distance",
@@ -83,8 +85,13 @@ def cells(budget: Wang21Budget) -> list[Cell]:
     return runs
 
 
+def centralised(panel: Panel, budget: Wang21Budget, *, seed: int) -> Cell:
+    """The centralised run of a panel."""
+    return _cell(panel, budget, CENTRALISED, seed=seed, iterations=budget.iterations)
+
+
 def _cell(panel: Panel, budget: Wang21Budget, code: str, *, seed: int, iterations: int) -> Cell:
-    config = _config(panel, budget, code=code, seed=seed, iterations=iterations)
+    config = configured(panel, budget, code=code, seed=seed, iterations=iterations)
     coded, digests = code != CENTRALISED, max(budget.cyclic, budget.compared)
     return Cell(
         name=f"{panel.name}-{code}-seed{seed}",
@@ -94,9 +101,10 @@ def _cell(panel: Panel, budget: Wang21Budget, code: str, *, seed: int, iteration
     )
 
 
-def _config(
+def configured(
     panel: Panel, budget: Wang21Budget, *, code: str, seed: int, iterations: int
 ) -> RunConfig:
+    """Configuration of a run of a panel, trained with a code or centralised."""
     task, adversaries = panel.task, panel.adversaries
     competitive = [f"environment.adversaries={adversaries}"] if task.competitive else []
     overrides = [

@@ -10,6 +10,7 @@ from fullrank_reproduction import (
     fig3,
     learning,
     page,
+    payload,
     timing,
     wang21,
 )
@@ -17,6 +18,7 @@ from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.learning import Wang21Budget
 from fullrank_reproduction.scales import Part, Wang21Scale
+from fullrank_reproduction.wang21 import EVERY
 
 PUBLISHED, PAPERS, HERE, REAL = "published", "paper's machines", "this machine", "processes"
 """Sources of times."""
@@ -53,6 +55,8 @@ def text(
     written = _introduction(scale, parts, judged)
     if Part.FIG3 in parts:
         written += _learning(scale.budget, results)
+    if Part.PAYLOAD in parts:
+        written += _payload(scale.budget, results)
     if tables:
         written += _times(scale, results, tables)
     if Part.CODES in parts:
@@ -99,6 +103,23 @@ probable action), softly (the probabilities as a mixture of forces), or explorin
 Errors of a code that cannot be exact, decoding in the state of the centralised run:
 
 {page.distances(results, budget.panels)}
+
+"""
+
+
+def _payload(budget: Wang21Budget, results: Mapping[str, JSON]) -> str:
+    return f"""## The paper's payload: coded parameters
+
+Learners of the paper return combinations of updated parameters in float32 with rows of a
+Vandermonde matrix (`vandermonde`, the authors' nodes), and the controller solves the first M that
+arrive. Here the parameters of a centralised run pass through that code after each of
+{budget.payload} iterations; errors are relative to the largest parameter, returns are means of the
+last {EVERY} iterations.
+Fullrank codes gradients on a grid instead, decodes them exactly, and keeps Adam at the controller.
+
+![Learning through coded parameters](payload.png)
+
+{payload.table(results, budget)}
 
 """
 

@@ -17,6 +17,8 @@ class Part(StrEnum):
     """Figs. 4 and 5 in virtual time."""
     PROCESSES = "processes"
     """Figs. 4 and 5 on real processes."""
+    PAYLOAD = "payload"
+    """Learning through coded parameters."""
     CODES = "codes"
     """Probabilities of decoding, and its cost."""
 
@@ -40,6 +42,7 @@ SMOKE = Wang21Scale(
         iterations=60,
         cyclic=60,
         compared=15,
+        payload=15,
         seeds=2,
         batch=128,
         warmup=2560,
@@ -63,6 +66,7 @@ STANDARD = Wang21Scale(
         iterations=4000,
         cyclic=100,
         compared=100,
+        payload=1000,
         seeds=2,
         batch=1024,
         warmup=25_600,
@@ -80,6 +84,7 @@ PAPER = Wang21Scale(
         iterations=4000,
         cyclic=4000,
         compared=400,
+        payload=4000,
         seeds=5,
         batch=1024,
         warmup=25_600,

@@ -18,6 +18,7 @@ SLICE = Wang21Scale(
         iterations=4,
         cyclic=4,
         compared=2,
+        payload=2,
         seeds=2,
         batch=32,
         warmup=128,
@@ -43,7 +44,7 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(tmp_path: Pat
     assert {origin for _, origin in seen[:half]} == {Origin.COMPUTED}
     assert {origin for _, origin in seen[half:]} == {Origin.KEPT}
     text = " ".join(page.read_text().split())
-    for picture in ("learning", "times-paper", "times-here", "times-processes"):
+    for picture in ("learning", "payload", "times-paper", "times-here", "times-processes"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
         assert f"({picture}.png)" in text
     for task in wang21.TASKS:

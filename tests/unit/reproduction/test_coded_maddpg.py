@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -9,10 +10,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fullrank.codes import make_code
+from fullrank.common.seeding import stream
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig
 from fullrank.runs.record import IterationRecord
-from fullrank_reproduction import claims, coded_maddpg, decoding_cost, fig3, page, timing, wang21
+from fullrank_reproduction import (
+    claims,
+    coded_maddpg,
+    decoding_cost,
+    fig3,
+    page,
+    payload,
+    timing,
+    wang21,
+)
 from fullrank_reproduction.cells import Cell, Origin, run
 from fullrank_reproduction.claim_results import (
     EXACT,
@@ -250,6 +262,29 @@ def test_a_curve_is_an_authors_within_three_percent_from_500_iterations_on(
     [verdict] = fig3.judge_published(learnt(panel, transient, seeds=seeds), panel, seeds=seeds)
     assert verdict.held is expected
     assert fig3.judge_published(learnt(panel, curve[:2], seeds=seeds), panel, seeds=seeds) == []
+
+
+@pytest.mark.parametrize(("off", "expected"), [(1.02, Held.HELD), (1.04, Held.NOT_HELD)])
+def test_coded_parameters_learn_alike_within_three_percent_in_every_seed(
+    off: float, expected: Held
+) -> None:
+    panel, budget = wang21.PANELS[0], replace(STANDARD.budget, seeds=3)
+    runs = learnt(panel, [-9.0, -8.0, -7.0, -100.0, *[-6.0] * 12], seeds=3)
+    for seed in range(3):
+        last = -100.0 * (off if seed == 1 else 1.0)
+        runs[f"{panel.name}-parameters-seed{seed}"] = {"returns": [last] * budget.payload}
+    assert payload.judge_payload(runs, panel, budget).held is expected
+
+
+@pytest.mark.filterwarnings("ignore:vandermonde")
+def test_float32_parameters_lose_digits_by_the_condition_of_the_code() -> None:
+    vectors = stream(0, "parameters").normal(size=(8, 1000)).astype(np.float32)
+    errors = {}
+    for name in ("vandermonde", "mds"):
+        rows = make_code(name, rows=wang21.LEARNERS, units=8, seed=0).matrix[:8]
+        errors[name] = np.abs(payload.decoded(rows, vectors) - vectors).max()
+    assert errors["mds"] < 1e-3
+    assert errors["vandermonde"] > 1.0
 
 
 def test_every_published_point_stands_beside_its_counterpart() -> None:
