@@ -30,7 +30,7 @@ TURNS, WARM = 3, 20
 """Repetitions, and iterations before the measured ones."""
 FORMER = (
     *("environment.copies=4", "collect.steps=25"),
-    *("algorithm.batch_size=1024", "algorithm.hidden=64", "algorithm.target_rate=0.01"),
+    *("algorithm.batch_size=1024", "algorithm.hidden=64", "algorithm.learning_rate=0.01"),
 )
 RUNS = {
     "default": ((), 1 / 3),

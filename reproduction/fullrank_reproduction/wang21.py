@@ -24,6 +24,7 @@ SETTINGS: Mapping[str, int | float] = MappingProxyType(
         "collect.steps": 25,
         "algorithm.batch_size": 1024,
         "algorithm.hidden": 64,
+        "algorithm.learning_rate": 0.01,
         "algorithm.target_rate": 0.01,
     }
 )

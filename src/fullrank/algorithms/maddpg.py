@@ -57,15 +57,15 @@ class MADDPG(ActorCritic):
     """Coded MADDPG; all agents share one minibatch.
 
     The defaults learn the particle tasks soonest (ADR 40); [Wang21] has a batch of 1,024, networks
-    of width 64 and a target rate of 0.01.
+    of width 64 and a learning rate of 0.01.
     """
 
     batch_size: int = 256
     """B, number of transitions over which an update averages."""
     hidden: int = 128
     """Width of the hidden layers of policies and critics."""
-    target_rate: float = 0.02
-    """Weight of the new parameters in the targets (1 - tau in the notation of [Wang21])."""
+    learning_rate: float = 0.003
+    """Learning rate of Adam, for policies and critics."""
     hidden_layers: int = FUSED_LAYERS
     """Number of hidden layers of policies and critics; 2 uses the faster hand-written updates,
     unless the environment offers masks of actions."""

@@ -62,7 +62,7 @@ class EnvironmentSettings:
     """Registered name, or ``package.module:factory`` of a PettingZoo environment."""
     agents: NonNegative = 3
     """Number of agents M; 0, the default with any other environment: the environment's own."""
-    copies: Count = 100
+    copies: Count = 200
     """Number of copies E that are stepped together; by default 4 of PettingZoo's and gymnasium's
     environments, whose copies are separate objects, and 8 for algorithms that learn from whole
     episodes."""

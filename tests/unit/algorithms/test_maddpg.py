@@ -85,13 +85,13 @@ def test_an_unknown_device_is_refused() -> None:
         MADDPG().make(EnvironmentSpec(agents=team()), seed=0, device="tpu")
 
 
-def test_defaults_are_the_papers_but_for_sizes_and_the_target_rate() -> None:
+def test_defaults_are_the_papers_but_for_sizes_and_the_learning_rate() -> None:
     config = MADDPG()
-    assert (config.batch_size, config.hidden, config.target_rate) == (256, 128, 0.02)
-    assert (config.learning_rate, config.discount, config.clip_norm) == (0.01, 0.95, 0.5)
+    assert (config.batch_size, config.hidden, config.learning_rate) == (256, 128, 0.003)
+    assert (config.target_rate, config.discount, config.clip_norm) == (0.01, 0.95, 0.5)
     assert config.logit_penalty == 1e-3
     paper = Hyperparameters()
-    assert (paper.batch_size, paper.hidden, paper.target_rate) == (1024, 64, 0.01)
+    assert (paper.batch_size, paper.hidden, paper.learning_rate) == (1024, 64, 0.01)
 
 
 def test_targets_start_equal_and_agents_start_different() -> None:
@@ -157,7 +157,7 @@ def bandit(actions: FloatArray, generator: np.random.Generator) -> FloatArray:
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("kind", [MADDPG, MFAC])
 def test_training_learns_which_action_pays(kind: type[MADDPG], layers: int) -> None:
-    config = kind(batch_size=64, hidden=16, hidden_layers=layers)
+    config = kind(batch_size=64, hidden=16, hidden_layers=layers, learning_rate=0.01)
     algorithm = config.make(EnvironmentSpec(agents=team()), seed=0, device="cpu")
     generator = np.random.default_rng(0)
     observation = generator.standard_normal((64, 8), dtype=np.float32)

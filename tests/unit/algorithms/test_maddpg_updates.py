@@ -227,7 +227,7 @@ def test_transitions_in_which_the_agent_did_not_act_do_not_count() -> None:
 
 @pytest.mark.parametrize("specs", [DISCRETE, MIXED], ids=["equal", "mixed"])
 def test_one_iteration_equals_torch_adam_and_polyak_averaging(specs: tuple[AgentSpec, ...]) -> None:
-    config = MADDPG(batch_size=64, hidden=16, target_rate=0.01)
+    config = MADDPG(batch_size=64, hidden=16, learning_rate=0.01)
     algorithm = config.make(EnvironmentSpec(agents=tuple(specs)), seed=3, device="cpu")
     parameters, targets, optimisers = {}, {}, {}
     for unit in range(len(algorithm.problem.units)):

@@ -36,7 +36,7 @@ def test_the_promised_defaults() -> None:
     config = RunConfig()
     assert (config.environment.name, config.environment.agents) == ("cooperative_navigation", 3)
     assert (config.code.name, config.algorithm.name) == ("cyclic", "maddpg")
-    assert (config.environment.copies, config.collect.steps, config.collect.lag) == (100, 1, 0)
+    assert (config.environment.copies, config.collect.steps, config.collect.lag) == (200, 1, 0)
     assert (config.collect.warmup, config.iterations) == (25_600, 12_000)
 
 
