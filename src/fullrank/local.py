@@ -27,7 +27,14 @@ from fullrank.training.centralised import Centralised
 from fullrank.training.loop import CollectAhead, IterationLoop, complete
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import SharedGradients, Worker, assigned_rows
-from fullrank.wiring import Training, capacity_of, code_of, delays_of, training_of
+from fullrank.wiring import (
+    Training,
+    capacity_of,
+    code_of,
+    delays_of,
+    refuse_free,
+    training_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +141,7 @@ class LocalRun:
         independent_learners: bool = False,
         frozen: Collection[UnitIndex] = (),
     ) -> None:
+        refuse_free(config)
         torch.set_num_threads(config.compute.threads)
         self._config, self._coded = config, coded
         self._delays = delays_of(config)

@@ -1,7 +1,7 @@
 """Construction of the objects that every driver needs, from the configuration tree."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,12 +28,16 @@ from fullrank.config.plugins import learners_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
+from fullrank.replay.authorship import ENTRIES, MOST
+from fullrank.replay.intake import Arrival
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
+from fullrank.replay.pace import Pace
 from fullrank.replay.samplers import Priority
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.training.block_player import BlockPlayer
-from fullrank.training.blocks import BlockPlan
+from fullrank.training.blocks import BlockPlan, WriterPlan
 from fullrank.training.collector import Collector
+from fullrank.training.free import FreeRollout
 from fullrank.training.keyed import KeyedRollout
 from fullrank.training.trainer import Trainer
 
@@ -106,9 +110,10 @@ def training_of(config: RunConfig) -> Training:
         algorithm.problem,
         seed=config.seed,
         steps=config.collect.steps,
-        warmup=config.collect.warmup,
+        warmup=0 if config.collect.mode == "free" else config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
         keyed=_keyed_of(config, environment, algorithm),
+        free=_free_of(config, environment, algorithm),
     )
     return Training(
         collector=collector,
@@ -132,13 +137,9 @@ def _keyed_of(
     Raises:
         ConfigError: Learners collect.
     """
-    if config.collect.mode == "inline":
+    if config.collect.mode != "keyed":
         return None
-    if not algorithm.problem.data.batch_size:
-        raise ConfigError(
-            f"{config.algorithm.name} collects its transitions in learners; use collect.mode = "
-            "'inline'"
-        )
+    _require_replay(config, algorithm)
     return KeyedRollout(
         environment,
         algorithm,
@@ -153,9 +154,66 @@ def _keyed_of(
     )
 
 
+def _free_of(
+    config: RunConfig, environment: Environment, algorithm: Algorithm
+) -> FreeRollout | None:
+    """Build the controller's side of free collection, if it is configured.
+
+    Raises:
+        ConfigError: Learners collect.
+    """
+    if config.collect.mode != "free":
+        return None
+    _require_replay(config, algorithm)
+    return FreeRollout(environment, algorithm)
+
+
+def _require_replay(config: RunConfig, algorithm: Algorithm) -> None:
+    if not algorithm.problem.data.batch_size:
+        raise ConfigError(
+            f"{config.algorithm.name} collects its transitions in learners; use collect.mode = "
+            "'inline'"
+        )
+
+
+def refuse_free(config: RunConfig) -> None:
+    """Refuse free collection where there is no replay service that collectors could write to.
+
+    Raises:
+        ConfigError: It is configured.
+    """
+    if config.collect.mode == "free":
+        raise ConfigError(
+            "collect.mode = 'free' needs services: collectors write to replay; train without "
+            "--local, or use 'keyed'"
+        )
+
+
 def plan_of(config: RunConfig) -> BlockPlan:
-    """Return the blocks of an iteration in keyed mode."""
+    """Return the blocks of an iteration in keyed mode, of a writer in free mode."""
+    if config.collect.mode == "free":
+        return WriterPlan(MOST, config.collect.block)
     return BlockPlan(config.environment.copies, config.collect.block)
+
+
+def arrival_rules(config: RunConfig, problem: Problem, *, first: int) -> Arrival:
+    """Return the rules of a table that collectors fill.
+
+    Args:
+        config: The configuration.
+        problem: Layout of its rows.
+        first: Iteration that is to begin.
+    """
+    collect = config.collect
+    pace = Pace(
+        updates_per_episode=1 / config.environment.copies,
+        slack=0,
+        window=collect.window,
+        warmup=collect.warmup_episodes,
+        max_lag=collect.max_lag,
+        first=first,
+    )
+    return Arrival(episodes=problem.episodes, pace=pace)
 
 
 def block_player_of(
@@ -219,12 +277,15 @@ def algorithm_of(
     Raises:
         ConfigError: The configuration names something unknown or is inconsistent.
     """
-    built = algorithm_config_of(config)
-    return built.make(
+    algorithm = algorithm_config_of(config).make(
         _environment_spec(config, agents, state_size, masked),
         seed=config.seed,
         device=config.compute.device,
     )
+    if config.collect.mode != "free":
+        return algorithm
+    problem = algorithm.problem  # rows end with the authorship of their episode
+    return replace(algorithm, problem=replace(problem, row_size=problem.row_size + ENTRIES))
 
 
 def initial_algorithm(config: RunConfig, training: Training) -> Algorithm:
@@ -314,10 +375,11 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     from one audit to the next and for which a report may be late.
     """
     every, steps = audit_period(config, training.problem.data), config.collect.steps
-    if config.collect.mode == "keyed":
+    if config.collect.mode != "inline":
         steps = max(steps, 1 + training.collector.horizon)
     withdrawn = 1 + (every + WINDOW if every else 0)
-    return withdrawn * config.environment.copies * steps
+    ahead = config.collect.window if config.collect.mode == "free" else 0
+    return (withdrawn * config.environment.copies + ahead) * steps
 
 
 def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> Code:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from fullrank.algorithms.base import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import RunTerm
@@ -13,10 +11,10 @@ from fullrank.config.tree import EnvironmentSettings, RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.environments.base import is_adapted
 from fullrank.rpc.codec import decode_agent
-from fullrank.training.block_player import Publication
 from fullrank.training.worker import Probe, probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of
+from fullrank_collector.free_play import Writing
 
 
 class RunContext:
@@ -45,6 +43,8 @@ class RunContext:
         self.probe: Probe = probe(self.problem, gradients, batch)
         self.fingerprint = gradients.fingerprint()
         self.player = block_player_of(self.config, agents, state_size=state_size, masked=masked)
+        self.writing: Writing | None = None
+        """The writer of this process; None before free collection begins."""
 
     def serves(self, welcome: pb.Welcome) -> bool:
         """Return whether this is the context of the run that ``welcome`` names."""
@@ -53,17 +53,11 @@ class RunContext:
             for name in ("configuration", "agents", "state_size", "masked")
         )
 
-    def blank(self, announced: pb.Publication) -> Publication:
-        """Return a publication without values, whose sections are to be filled.
-
-        Raises:
-            IndexError: There is no such section.
-        """
-        sections = self.problem.sections
-        return Publication(
-            version=announced.version,
-            sections={id_: np.empty(sections[id_].size, np.float32) for id_ in announced.sections},
-        )
+    async def end_writing(self) -> None:
+        """Give up what replay has not settled."""
+        if self.writing is not None:
+            await self.writing.writer.close()
+            self.writing = None
 
     def close(self) -> None:
         """Close the environments."""

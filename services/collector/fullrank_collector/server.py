@@ -6,11 +6,11 @@ import uuid
 from asyncio import Event
 from concurrent.futures import ThreadPoolExecutor
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, Stuck
 from fullrank.rpc.attachment import attach_as
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, tune_process
+from fullrank.rpc.process import Launch, end_process, tune_process
 from fullrank.rpc.replicas import Restarts, run_replica, run_replicas
 from fullrank.rpc.security import Security
 from fullrank_collector.run_context import RunContext
@@ -66,6 +66,9 @@ async def attach(launch: Launch, stop: Event | None = None) -> None:
 
         try:
             await attach_as(Role.COLLECTOR, launch, dial, say=log.info, stop=stop)
+        except Stuck as error:
+            end_process(error)  # the playing thread cannot be ended
         finally:
             if context is not None:
+                await context.end_writing()
                 pool.submit(context.close).result()

@@ -15,7 +15,7 @@ from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.attachment import WELCOME_S, keep_lease
-from fullrank.rpc.codec import PLAYED_CHUNKS, Assembler, bundle, encode_chunks
+from fullrank.rpc.codec import PLAYED_CHUNKS, bundle, encode_chunks
 from fullrank.rpc.controller_client import CollectCall, ControllerClient
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
@@ -24,9 +24,11 @@ from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.process import end_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.training.block_player import Play, PlayedBlock, Publication
+from fullrank.training.block_player import Play, PlayedBlock
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.free_play import FreePlay, Writing
+from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import RunContext
 
 log = logging.getLogger(__name__)
@@ -67,9 +69,7 @@ class Session:
         self.context = context
         self._client = ControllerClient(address, security=security)
         self._settings, self._pool, self._process = settings, pool, process
-        self._health = health
-        self._publication: Publication | None = None
-        self._missing: list[Assembler] = []
+        self._health, self._security = health, security
         self._idle_since = time.monotonic()
         self._played_s: deque[float] = deque(maxlen=200)
 
@@ -107,7 +107,7 @@ class Session:
         )
 
     async def _serve(self, call: CollectCall, welcome: pb.Welcome) -> None:
-        """Report readiness, then play what the controller asks for."""
+        """Report readiness, then play what the controller asks for, or all the time."""
         context = await self._context_of(welcome)
         ready = pb.Ready(
             fingerprint=context.fingerprint,
@@ -117,33 +117,59 @@ class Session:
         await call.write(pb.CollectorMessage(ready=ready).SerializeToString())
         await self._health.at_work(True)
         log.info("collector_ready collector=%d run=%s", welcome.learner, welcome.run)
+        publications = Publications(context.problem.sections, peer=self._client.peer)
+        if context.config.collect.mode == "free":
+            await self._play_freely(call, welcome, context, publications)
+            return
         self._idle_since = time.monotonic()
         while True:
             order = await _read(call)
-            kind = order.WhichOneof("message")
-            if kind == "publication":
-                self._announce(order.publication, context)
-            elif kind == "play":
-                await self._play(call, order.play, context)
-            for chunk in order.chunks:
-                if not self._missing:
-                    raise InvalidContribution(f"{self._client.peer}: an unannounced section")
-                self._missing[0].add(chunk)
-                if self._missing[0].complete:
-                    del self._missing[0]
+            publications.take(order)
+            if order.WhichOneof("message") == "play":
+                await self._play(call, order.play, context, publications.newest)
 
-    def _announce(self, announced: pb.Publication, context: RunContext) -> None:
-        """Prepare for the sections of a publication."""
-        if any(section >= len(context.problem.sections) for section in announced.sections):
-            raise InvalidContribution(f"{self._client.peer}: there is no such section")
-        self._publication = context.blank(announced)
-        self._missing = [
-            Assembler(values, array_id=section)
-            for section, values in self._publication.sections.items()
-        ]
+    async def _play_freely(
+        self,
+        call: CollectCall,
+        welcome: pb.Welcome,
+        context: RunContext,
+        publications: Publications,
+    ) -> None:
+        """Play while newer parameters come in."""
+
+        async def read() -> None:
+            while True:
+                publications.take(await _read(call))
+
+        async def send(message: pb.CollectorMessage) -> None:
+            await call.write(message.SerializeToString())
+
+        free = FreePlay(
+            await self._writing_of(welcome, context),
+            context.player,
+            publications,
+            pool=self._pool,
+            settings=context.config.controller,
+        )
+        await first(read(), free.run(context.run_term, send))
+
+    async def _writing_of(self, welcome: pb.Welcome, context: RunContext) -> Writing:
+        """Return the writer of this process, anew if replay has another address."""
+        address = welcome.replay_address
+        if context.writing is not None and context.writing.address != address:
+            await context.end_writing()
+        if context.writing is None:
+            context.writing = Writing(
+                address,
+                run_term=context.run_term,
+                block=context.config.collect.block,
+                security=self._security,
+            )
+        return context.writing
 
     async def _context_of(self, welcome: pb.Welcome) -> RunContext:
         if self.context is not None and not self.context.serves(welcome):
+            await self.context.end_writing()
             self.context.close()
             self.context = None
         if self.context is None:
@@ -154,16 +180,17 @@ class Session:
         self.context.run_term = RunTerm(welcome.run, welcome.term)
         return self.context
 
-    async def _play(self, call: CollectCall, order: pb.Play, context: RunContext) -> None:
+    async def _play(
+        self, call: CollectCall, order: pb.Play, context: RunContext, newest: Play | None
+    ) -> None:
         """Play a block and send what was played, or why it failed."""
-        publication = self._publication
-        if publication is None or self._missing or publication.version != order.version:
+        if newest is None or newest.publication.version != order.version:
             raise InvalidContribution(
                 f"{self._client.peer}: version {order.version} was not published"
             )
         idle_s, began_at = time.monotonic() - self._idle_since, time.monotonic()
         key = BlockKey(order.iteration, order.block)
-        play = Play(publication=publication, env_steps=order.env_steps)
+        play = Play(publication=newest.publication, env_steps=order.env_steps)
         try:
             played = await self._played(context, key, play)
         except (EnvironmentFailed, Stuck) as error:

@@ -17,8 +17,7 @@ from fullrank.wiring import Training
 from fullrank_controller.persistence.records import DecidedIteration
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import RunStore
-from fullrank_controller.rounds.port import DecidedRound, Rounds
-from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
+from fullrank_controller.rounds.port import DecidedRound, Pipeline, Rounds
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 
@@ -83,7 +82,7 @@ class Driver:
         run: Run,
         training: Training,
         *,
-        pipeline: ReplayPipeline,
+        pipeline: Pipeline,
         rounds: Rounds,
         store: RunStore,
         watchdog: Watchdog,
@@ -135,7 +134,7 @@ class Driver:
 
     async def _restore(self, head: int, journalled: Sequence[StoredIteration]) -> None:
         """Fill replay, then repeat the iterations committed after the checkpoint."""
-        await self.pipeline.open(head)
+        await self.pipeline.open(head, resumes_at=self._run.progress.committed + len(journalled))
         self._resume_head = self.pipeline.head
         for stored in journalled:
             with self._watchdog.phase("repeating"):
@@ -148,7 +147,12 @@ class Driver:
     async def _repeat(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""
         iteration, apply = stored.record.iteration, self._training.trainer.apply
-        await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply, stored.updates))
+        free = self._training.collector.free
+        if free is not None:  # its episodes are in the table
+            await asyncio.to_thread(apply, stored.updates)
+            free.repeated(iteration, stored.record.statistics)
+        else:
+            await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply, stored.updates))
         self._resume_head = self.pipeline.head
         self._run.progress.applied = self._run.progress.committed = iteration + 1
         self._store.publish_again(stored.record)
@@ -221,6 +225,7 @@ class Driver:
             self._record_inexact(record, decision)
         self._resume_head = head
         self._run.progress.committed = record.iteration + 1
+        self.pipeline.committed(record.iteration + 1)
         self._store.publish(record)
 
     def _record_inexact(self, record: IterationRecord, decision: Decoded) -> None:

@@ -7,7 +7,7 @@ from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.report import collector_metrics
+from fullrank_controller.collectors.report import collector_metrics, player_metrics
 from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.run import Run
 
@@ -105,6 +105,8 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
     yield gauge("term", "Starts and rollbacks of the controller.", identity.term)
     yield gauge("learners_attached", "Learners that are attached.", len(roster.members))
     yield gauge("learners_eligible", "Learners that may hold a row.", len(roster.eligible))
+    if run.free is not None:
+        yield from player_metrics(run.free, version=progress.applied)
     if run.pool is not None:
         yield from collector_metrics(run.pool, version=progress.applied)
     yield gauge("replay_acknowledged_position", "One past the last row stored.", acknowledged)

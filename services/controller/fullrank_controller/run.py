@@ -12,10 +12,12 @@ from fullrank.rpc.shared_memory import WrittenBlock
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import plan_of
+from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.collectors.report import (
     blocks_status,
     collector_status,
+    player_statuses,
     who_waits,
 )
 from fullrank_controller.identity import RunIdentity, TermGuard
@@ -44,12 +46,19 @@ class Run:
     reception: Reception
     late_reports: LateReports
     pool: CollectorPool | None
-    """Attached collectors; None if the controller plays itself."""
+    """Attached collectors that play by blocks; None if there are none."""
+    free: FreePool | None
+    """Attached collectors that play freely; None if there are none."""
+
+    @property
+    def collectors(self) -> CollectorPool | FreePool | None:
+        """Attached collectors; None if the controller plays itself."""
+        return self.pool or self.free
 
     @property
     def rosters(self) -> list[Roster]:
         """All attached processes."""
-        return [self.roster] if self.pool is None else [self.roster, self.pool.roster]
+        return [self.roster] if self.collectors is None else [self.roster, self.collectors.roster]
 
     @classmethod
     def of(
@@ -74,8 +83,15 @@ class Run:
             fix_numerics=fix_numerics,
         )
         late_reports = LateReports(identity, membership)
-        pool = None
-        if config.collectors.count:
+        pool = free = None
+        if config.collect.mode == "free":
+            free = FreePool(
+                config.controller,
+                roster=Roster(settings=config.controller),
+                progress=progress,
+                agents=len(welcome.agents),
+            )
+        elif config.collectors.count:
             pool = CollectorPool(
                 plan_of(config),
                 config.controller,
@@ -97,6 +113,7 @@ class Run:
             reception=Reception(identity, membership, late_reports),
             late_reports=late_reports,
             pool=pool,
+            free=free,
         )
 
     def served_at(self, address: str) -> None:
@@ -127,12 +144,20 @@ class Run:
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],
             collectors=self._collectors(now),
-            playing=who_waits(self.pool, self.progress) if self.pool else "",
+            playing=self._waits_for(),
             blocks=blocks_status(self.pool) if self.pool else None,
         )
 
+    def _waits_for(self) -> str:
+        if self.free is not None:
+            return self.free.waits_for()
+        return who_waits(self.pool, self.progress) if self.pool is not None else ""
+
     def _collectors(self, now: float) -> list[pb.CollectorStatus]:
-        pool, version = self.pool, self.progress.applied
+        version = self.progress.applied
+        if self.free is not None:
+            return list(player_statuses(self.free, version=version, now=now))
+        pool = self.pool
         members = pool.roster.members if pool is not None else []
         return [collector_status(pool, each, version=version, now=now) for each in members if pool]
 

@@ -28,8 +28,9 @@ from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.auditor import Auditor
+from fullrank_controller.rounds.free_pipeline import FreePipeline
 from fullrank_controller.rounds.network import NetworkRounds
-from fullrank_controller.rounds.port import Rounds
+from fullrank_controller.rounds.port import Pipeline, Rounds
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline, TransitionTable
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
@@ -161,7 +162,7 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
 def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
     """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
     config, run, training = term.config, term.run, term.training
-    pipeline = make_pipeline(term, replay, pool=run.pool)
+    pipeline = _free_pipeline(term, replay) or make_pipeline(term, replay, pool=run.pool)
     rounds = NetworkRounds(
         config,
         run,
@@ -190,7 +191,24 @@ def make_pipeline(
     )
 
 
-def make_driver(term: Term, pipeline: ReplayPipeline, rounds: Rounds) -> Driver:
+def _free_pipeline(term: Term, replay: ReplayClient) -> FreePipeline | None:
+    """Make the pipeline of a run whose collectors play freely; None for any other."""
+    run, rollout = term.run, term.training.collector.free
+    if rollout is None or run.free is None:
+        return None
+    return FreePipeline(
+        term.config,
+        run.identity,
+        term.training,
+        rollout,
+        replay,
+        event_log=run.event_log,
+        progress=run.progress,
+        pool=run.free,
+    )
+
+
+def make_driver(term: Term, pipeline: Pipeline, rounds: Rounds) -> Driver:
     """Make the driver of a run over its rounds, and the durable side of the run."""
     store = RunStore(
         term.directory,

@@ -78,6 +78,8 @@ class ReplayServicer:
             self._event_log.append(Truncated(table=request.table, head=table.head))
             return None
         arrival = arrival_of(request.arrival, row_size=request.row_size)
+        if table.head > table.tail:
+            arrival = arrival.following(self._fence.arrival(request.table))
         intake = Intake(table, arrival)
         self._fence.raise_to(request.table, run_term, arrival=arrival.to_json())
         return intake

@@ -171,7 +171,15 @@ class Writes:
                 episodes=intake.draws.episodes, missing=max(1, due - intake.draws.episodes)
             )
         reached = await self._pacing.locked(partial(intake.draws.draw, newest=request.newest))
-        return pb.AwaitDrawResponse(tail=reached.tail, head=reached.head, episodes=reached.episodes)
+        return pb.AwaitDrawResponse(
+            tail=reached.tail,
+            head=reached.head,
+            episodes=reached.newest.number,
+            writer=reached.newest.writer,
+            sequence=reached.newest.sequence,
+            version=reached.newest.version,
+            lag=reached.lag,
+        )
 
 
 def _parser(intake: Intake, writer: int) -> EpisodeParser:

@@ -15,8 +15,8 @@ class Trajectories:
     that are not available.
 
     Args:
-        episodes: Packed steps of each episode, shapes (steps + 1, row_size) float32; no row: an
-            episode of padding.
+        episodes: Packed steps of each episode, shapes (steps + 1, row_size or more) float32; no
+            row: an episode of padding.
         layout: Layout of a row.
         device: Device of the tensors.
 
@@ -37,7 +37,7 @@ class Trajectories:
         rows = np.zeros((longest, len(episodes), layout.row_size), np.float32)
         valid = np.zeros((longest - 1, len(episodes)), np.float32)
         for number, episode in enumerate(episodes):
-            rows[: len(episode), number] = episode
+            rows[: len(episode), number] = episode[:, : layout.row_size]
             valid[: max(len(episode) - 1, 0), number] = 1.0
 
         def tensor(array: FloatArray | IntArray) -> Tensor:

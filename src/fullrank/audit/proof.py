@@ -18,6 +18,9 @@ from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
 from fullrank.replay.table import TABLE
 from fullrank.runs.journal import Entry
 
+NEWEST = "newest"
+"""Fact in the journal: authorship of the newest episode of a draw, where collectors write."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:

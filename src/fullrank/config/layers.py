@@ -253,7 +253,16 @@ def _check_together(config: RunConfig) -> None:
         )
     if config.collect.mode == "inline" and config.collectors.count:
         raise ConfigError(
-            f"collectors.count = {config.collectors.count} needs collect.mode = 'keyed'"
+            f"collectors.count = {config.collectors.count} needs collect.mode = 'keyed' or 'free'"
+        )
+    if config.collect.mode == "free" and not config.collectors.count:
+        raise ConfigError(
+            "collect.mode = 'free' needs collectors, which write to replay: set collectors.count"
+        )
+    if config.collect.mode == "free" and config.collect.lag:
+        raise ConfigError(
+            f"collect.lag = {config.collect.lag} needs collect.mode = 'keyed'; in free collection "
+            "collect.max_lag bounds it"
         )
     if config.collect.mode == "inline" and config.collect.lag > 1:
         raise ConfigError(

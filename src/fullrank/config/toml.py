@@ -11,7 +11,7 @@ from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
 from fullrank.config.layers import resolve
 from fullrank.config.leaves import flatten, read_layer
-from fullrank.config.tree import RunConfig, as_tables
+from fullrank.config.tree import PACING, RunConfig, as_tables
 
 DECISIVE = ("seed", "environment", "algorithm", "collect")
 """Tables whose settings determine the bits of a run, beside those that determine samples."""
@@ -62,8 +62,9 @@ def config_digest(config: RunConfig) -> str:
         "sampler": config.sampling.method,
         "priority_gain": config.sampling.priority_gain,
     }
-    if config.collect.mode == "inline":  # as before there were modes
-        del whole["collect"]["mode"], whole["collect"]["block"]
+    ignored = (*PACING, *(("mode", "block") if config.collect.mode == "inline" else ()))
+    for key in ignored:  # as before there were modes; and what is in the table is given
+        del whole["collect"][key]
     decisive = {key: whole[key] for key in DECISIVE} | drawn
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 

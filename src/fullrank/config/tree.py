@@ -87,21 +87,34 @@ class CollectSettings:
     lag: Annotated[int, Field(ge=0, le=64)] = 0
     """Number of iterations that are collected ahead, while updates run: iteration i is collected
     with the policies of iteration i - lag. More than 1 needs ``mode = "keyed"``."""
-    mode: Literal["inline", "keyed"] = "inline"
+    mode: Literal["inline", "keyed", "free"] = "inline"
     """``inline``: the controller steps all copies together. ``keyed``: every copy plays one whole
     episode in each iteration, in blocks that follow from (seed, iteration, block) and the policies
-    alone, so that collectors on any machines play them without a change of a bit."""
+    alone, so that collectors on any machines play them without a change of a bit. ``free``:
+    collectors play whole episodes all the time, with the newest policies that they have, and write
+    them to replay; an iteration begins once ``environment.copies`` more episodes are stored."""
     block: Count = 8
-    """``keyed``: number of copies that are stepped together in one block."""
+    """``keyed`` and ``free``: number of copies that are stepped together in one block."""
+    warmup_episodes: Count = 64
+    """``free``: number of episodes before the first iteration, in place of ``warmup``."""
+    window: Count = 64
+    """``free``: number of episodes by which playing may run ahead of the updates; then it waits."""
+    max_lag: NonNegative = 50
+    """``free``: largest age, in iterations, of the policies with which an episode began when it can
+    first be drawn; older episodes are refused and counted."""
+
+
+PACING = ("warmup_episodes", "window", "max_lag")
+"""Settings of [collect] that decide when episodes and updates of free collection wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorsSettings:
-    """Collectors: processes that play blocks of episodes for the controller."""
+    """Collectors: processes that play episodes in place of the controller."""
 
     count: NonNegative = 0
     """Number of collectors that ``fullrank train`` starts; with any, ``collect.mode`` is ``keyed``
-    by default, and the controller plays no block itself."""
+    by default, and the controller plays nothing itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ that an intake over a reopened table knows it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ import numpy as np
 from fullrank.common.errors import ConfigError, InvalidContribution
 from fullrank.common.types import JSON, FloatArray
 from fullrank.replay.authorship import ENTRIES, Authorship, authorships, joined
+from fullrank.replay.draws import DrawWindow
 from fullrank.replay.episode_checks import are_sound, check_episode, check_finite
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.limits import rows_per_append
 from fullrank.replay.pace import Pace
-from fullrank.replay.rate_limiter import RateLimiter
 from fullrank.replay.table import Table
 from fullrank.replay.writer_sequences import WriterSequences
 
@@ -84,76 +84,11 @@ class Arrival:
             pace=Pace(**content["pace"]),
         )
 
-
-class Reach(NamedTuple):
-    """How far a table reaches when an iteration is drawn."""
-
-    tail: int
-    head: int
-    episodes: int
-    """Number of the newest episode."""
-
-
-class DrawWindow:
-    """Episodes and the iterations that draw from them: which of the two has to wait.
-
-    Args:
-        table: Holds the episodes.
-        pace: How far they may run ahead of each other.
-
-    Attributes:
-        iteration: The newest iteration that asked for its range, 0 before.
-        episodes: Number of the newest episode.
-    """
-
-    def __init__(self, table: Table, pace: Pace) -> None:
-        self._table, self._pace = table, pace
-        self._limiter = RateLimiter(window=table.capacity)
-        self._drawn_tail: int | None = None
-        self.iteration = self.episodes = 0
-
-    def asked(self, iteration: int) -> None:
-        """Note the iteration that is to begin: older parameters become stale, room may appear."""
-        self.iteration = max(self.iteration, iteration)
-
-    def may_draw(self, iteration: int) -> bool:
-        """True if the pace lets an iteration begin."""
-        return self._pace.may_update(iteration, episodes=self.episodes)
-
-    def draw(self, *, newest: int) -> Reach:
-        """Return what an iteration may draw from, which is kept until it was ``gathered``.
-
-        Args:
-            newest: Most rows to draw from.
-        """
-        table = self._table
-        tail = max(table.tail, table.head - newest)
-        self._drawn_tail = tail
-        self._limiter.sampled(table.head)
-        return Reach(tail, table.head, self.episodes)
-
-    def gathered(self, iteration: int) -> None:
-        """Note that an iteration's minibatch was gathered: its range may be evicted."""
-        if iteration >= self.iteration:
-            self._drawn_tail = None
-
-    def admits(self, before: int, rows: int) -> bool:
-        """True if one more episode may be stored now.
-
-        Args:
-            before: Episodes that are to be stored before it.
-            rows: Rows of all of them.
-        """
-        pace, head = self._pace, self._table.head + rows
-        if self._drawn_tail is not None and head - self._table.capacity > self._drawn_tail:
-            return False
-        if not pace.updates_per_episode and not self._limiter.admits(head):
-            return False
-        return pace.may_store(self.episodes + before, iteration=self.iteration)
-
-    def is_stale(self, version: int) -> bool:
-        """True if an episode began with parameters too old for the newest iteration."""
-        return self._pace.is_stale(version, iteration=self.iteration)
+    def following(self, earlier: JSON | None) -> "Arrival":
+        """Return the rules for a table that was filled under earlier ones."""
+        if earlier is None:
+            return self
+        return replace(self, pace=replace(self.pace, first=earlier["pace"].get("first", 0)))
 
 
 class Intake:
@@ -202,7 +137,7 @@ class Intake:
             positions[signed].tolist(), every[signed].tolist(), strict=True
         ):
             self._note(writer, sequence, position)
-            self.draws.episodes = number
+            self.draws.reopened(number)
 
     def _note(self, writer: int, sequence: int, position: int) -> None:
         """Note that an episode was stored whose last row has this position."""
@@ -248,7 +183,7 @@ class Intake:
         for episode in episodes:
             position += len(episode.rows)
             self._note(episode.writer, episode.sequence, position)
-        self.draws.episodes += len(episodes)
+        self.draws.stored([episode.version for episode in episodes])
 
     def _are_sound(self, episodes: Sequence[WrittenEpisode]) -> bool:
         """True if every episode of a group is known to be valid."""
@@ -272,7 +207,7 @@ class Intake:
             reason = f"sequence {sequence} is not in the table, and {last} of its writer is"
             return Outcome(Fate.PASSED_OVER, reason)
         if self.draws.is_stale(version):
-            reason = f"version {version} is too old in iteration {self.draws.iteration}"
+            reason = f"version {version} is too old in iteration {self.draws.following}"
             return Outcome(Fate.STALE, reason)
         try:
             if not sound:

@@ -27,6 +27,8 @@ class Pace:
     """Episodes before the first iteration."""
     max_lag: int
     """Committed iterations by which the parameters of an episode may be older than the newest."""
+    first: int = 0
+    """Iteration that was to begin when the table was empty: earlier ones need no episodes of it."""
 
     def __post_init__(self) -> None:
         ratio = self.updates_per_episode
@@ -43,6 +45,7 @@ class Pace:
         least = max(1, self.warmup)
         if not self.updates_per_episode:
             return least
+        iteration = max(0, iteration - self.first)
         after = int(iteration / self.updates_per_episode) - 1  # the quotient may be rounded
         while self.updates_per_episode * after < iteration:
             after += 1
@@ -57,7 +60,7 @@ class Pace:
         if not self.updates_per_episode:
             return True
         ahead = episodes + 1 - self.warmup - self.window
-        return self.updates_per_episode * ahead <= iteration
+        return self.updates_per_episode * ahead <= max(0, iteration - self.first)
 
     def is_stale(self, version: int, *, iteration: int) -> bool:
         """True if an episode began with parameters too old for the newest iteration."""

@@ -64,6 +64,7 @@ def arrival_message(arrival: Arrival) -> replay_pb2.Arrival:
         window=pace.window,
         warmup=pace.warmup,
         max_lag=pace.max_lag,
+        first=pace.first,
         episodes=None
         if layout is None
         else replay_pb2.EpisodeSizes(
@@ -108,6 +109,7 @@ def arrival_of(message: replay_pb2.Arrival, *, row_size: int) -> Arrival:
         window=message.window,
         warmup=message.warmup,
         max_lag=message.max_lag,
+        first=message.first,
     )
     return Arrival(episodes=layout, pace=pace)
 

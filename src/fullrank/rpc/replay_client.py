@@ -13,7 +13,9 @@ import numpy as np
 from fullrank import __version__
 from fullrank.common.errors import InvalidContribution, NotFound, Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.replay.intake import Arrival, Reach
+from fullrank.replay.authorship import Authorship
+from fullrank.replay.draws import Reach
+from fullrank.replay.intake import Arrival
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.mapped_table import MappedTable
@@ -233,7 +235,8 @@ class ReplayClient:
         )
         if response.missing:
             return response.missing
-        return Reach(response.tail, response.head, response.episodes)
+        last = Authorship(response.writer, response.sequence, response.version, response.episodes)
+        return Reach(response.tail, response.head, last, response.lag)
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows of any size; returns the acknowledged head.

@@ -34,6 +34,8 @@ class Refusal(NamedTuple):
     """An episode that replay did not store."""
 
     sequence: int
+    version: int
+    """Committed iterations behind the parameters with which it began."""
     field: str
     """The field that is wrong; ``version`` if the parameters were too old."""
     reason: str
@@ -87,19 +89,21 @@ class EpisodeWriter:
         self._failure: FullrankError | None = None
         self._dialling: asyncio.Task[None] | None = None
 
-    async def write(self, rows: FloatArray, *, version: int) -> int:
+    async def write(self, rows: FloatArray, *, version: int, sequence: int | None = None) -> int:
         """Send an episode as soon as the window has room; returns its sequence.
 
         Args:
             rows: Packed steps without authorship, shape (n, entries); not changed until settled.
             version: Committed iterations behind the parameters with which it began.
+            sequence: Number of the episode, later than all before; by default the next one.
 
         Raises:
             StaleTerm: Another controller has opened the table; ``renew`` with its term.
             FullrankError: The service refuses this writer.
         """
         await self._until(lambda: len(self._unsettled) < self._window)
-        self._last += 1
+        assert sequence is None or sequence > self._last
+        self._last = self._last + 1 if sequence is None else sequence
         self._unsettled.append(_Unsettled(self._last, version, rows))
         self._dial()
         self._added.set()
@@ -202,7 +206,9 @@ class EpisodeWriter:
                 if refusal is not None or episode.sequence <= response.settled:
                     self._unsettled.remove(episode)
                 if refusal is not None:
-                    self._refused(Refusal(episode.sequence, refusal.field, refusal.reason))
+                    self._refused(
+                        Refusal(episode.sequence, episode.version, refusal.field, refusal.reason)
+                    )
             self._moved.notify_all()
 
 

@@ -68,6 +68,13 @@ class PlayedBlock(NamedTuple):
     """Steps of each episode, shape (copies,)."""
 
     @property
+    def episodes(self) -> list[FloatArray]:
+        """Return the rows of each copy's episode."""
+        copies = len(self.lengths)
+        last = (len(self.rows) - int(self.lengths.sum())) // copies  # rows without a step
+        return np.split(self.rows, np.cumsum(self.lengths + last)[:-1])
+
+    @property
     def digest(self) -> bytes:
         """Hash the bits of all arrays."""
         hasher = blake3()
@@ -80,6 +87,13 @@ class PlayedBlock(NamedTuple):
 def acting_sections(algorithm: Algorithm) -> list[int]:
     """Return the ids of the sections whose networks select actions."""
     return [section.id for section in algorithm.problem.sections if section.role in ACTING]
+
+
+def published(algorithm: Algorithm, version: int) -> Publication:
+    """Return a copy of the current parameters, as far as they act, which are of ``version``."""
+    parameters = algorithm.parameters
+    sections = {each: parameters.view(each).copy() for each in acting_sections(algorithm)}
+    return Publication(version=version, sections=sections)
 
 
 def reward_scale(
@@ -128,11 +142,7 @@ class BlockPlayer:
 
     def name(self, key: BlockKey) -> str:
         """Name a block for messages, by what reproduces it."""
-        copies = self._plan.copies_of(key.block)
-        return (
-            f"iteration {key.iteration}, copies {copies.start} to {copies.stop - 1} of seed "
-            f"{self._seed}"
-        )
+        return f"{self._plan.named(key)} of seed {self._seed}"
 
     def play(self, key: BlockKey, play: Play) -> PlayedBlock:
         """Play one whole episode in each copy of a block.

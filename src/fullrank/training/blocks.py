@@ -46,6 +46,23 @@ class BlockPlan:
         """Return the keys of an iteration's blocks, ascending."""
         return [BlockKey(iteration, block) for block in range(self.blocks)]
 
+    def named(self, key: BlockKey) -> str:
+        """Name a block by its iteration and its copies."""
+        copies = self.copies_of(key.block)
+        return f"iteration {key.iteration}, copies {copies.start} to {copies.stop - 1}"
+
+
+class WriterPlan(BlockPlan):
+    """Blocks of the writers of free collection.
+
+    In keys a writer takes the place of the iteration; its episode of sequence s is copy s - 1.
+    """
+
+    def named(self, key: BlockKey) -> str:
+        """Name a block by its writer and its episodes."""
+        copies = self.copies_of(key.block)
+        return f"writer {key.iteration:012x}, episodes {copies.start + 1} to {copies.stop}"
+
 
 class Answer(Protocol):
     """What a collector hands in for a block."""

@@ -20,6 +20,7 @@ from fullrank.environments.capabilities import horizon_of, offers_masks, own_sta
 from fullrank.training.block_player import reward_scale
 from fullrank.training.episode_rollouts import EpisodeRollout, RewardScale
 from fullrank.training.evaluation import Evaluations
+from fullrank.training.free import FreeRollout
 from fullrank.training.keyed import KeyedRollout
 from fullrank.training.rollouts import Collected, Rollout
 from fullrank.training.trainer import part
@@ -42,6 +43,7 @@ class Collector:
         warmup: Rows collected before the first iteration; whole episodes may have more.
         warmup_copies: Number of environments that collect the warm-up.
         keyed: Collects the iterations, if they are played by blocks.
+        free: Joins what collectors write to replay; no iteration is then collected here.
 
     Attributes:
         agents: Specifications of the environment's agents, in order.
@@ -51,6 +53,7 @@ class Collector:
         masked: True if some actions may be unavailable to a living agent.
         horizon: Steps of every episode; 0 if their lengths differ or are unknown.
         keyed: As given.
+        free: As given.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Collector:
         warmup: int,
         warmup_copies: int,
         keyed: KeyedRollout | None = None,
+        free: FreeRollout | None = None,
     ) -> None:
         self._make_environment, self._environment = make_environment, environment
         self._actor, self._seed, self._steps = actor, seed, steps
@@ -74,12 +78,16 @@ class Collector:
         self._transitions = layout_of(environment.agents, masked=problem.masked)
         self.layout = problem.episodes or self._transitions
         self.warmup, self._warmup_copies = warmup if data.batch_size else 0, warmup_copies
-        self.horizon, self.keyed = horizon_of(environment), keyed
-        horizon = self.horizon
-        stagger = horizon if horizon and steps % horizon else 0
-        self._rollout = keyed or self._rollout_of(environment, seed=seed, stagger=stagger)
+        self.horizon, self.keyed, self.free = horizon_of(environment), keyed, free
         self._collected: dict[int, Collected] = {}  # the last ones, by iteration
         self._kept = 1 if keyed is None else max(1, keyed.lag)
+
+    @cached_property
+    def _rollout(self) -> Rollout | EpisodeRollout | Evaluations | KeyedRollout:
+        """Return the collection of the iterations, which free collection does not need."""
+        horizon = self.horizon
+        stagger = horizon if horizon and self._steps % horizon else 0
+        return self.keyed or self._rollout_of(self._environment, seed=self._seed, stagger=stagger)
 
     def _rollout_of(
         self, environment: Environment, *, seed: int, stagger: int = 0
@@ -134,6 +142,9 @@ class Collector:
 
         Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
         """
+        if self.free is not None:
+            free = self.free.state(resume_at=resume_at)
+            return {f"free.{name}": array for name, array in free.items()}
         if isinstance(self._rollout, KeyedRollout):
             state = self._rollout.state(resume_at=resume_at)
             return {f"keyed.{name}": array for name, array in state.items()}
@@ -162,6 +173,9 @@ class Collector:
             CheckpointUnusable: The state belongs to another environment or number of copies.
             EnvironmentFailed: The environments are not reproducible.
         """
+        if self.free is not None:
+            self.free.load(part(state, "free"), resume_at=resume_at)
+            return
         if isinstance(self._rollout, KeyedRollout):
             self._rollout.load(part(state, "keyed"), resume_at=resume_at)
             return

@@ -23,6 +23,7 @@ from fullrank.training.block_player import (
     PlayedBlock,
     Publication,
     acting_sections,
+    published,
 )
 from fullrank.training.blocks import BlockPlan
 from fullrank.training.episodes import episode_statistics, team_returns
@@ -70,9 +71,7 @@ class KeyedRollout:
     def publish(self, version: int) -> None:
         """Keep the current parameters, which are those of ``version``, unless that was done."""
         if version not in self._publications:
-            parameters = self._algorithm.parameters
-            sections = {section: parameters.view(section).copy() for section in self._acting}
-            self._publications[version] = Publication(version=version, sections=sections)
+            self._publications[version] = published(self._algorithm, version)
 
     def begin(self, iteration: int) -> Play:
         """Return what an iteration is played with.

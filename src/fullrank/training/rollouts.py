@@ -17,6 +17,7 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment
 from fullrank.environments.capabilities import Contested, permitted_actions
+from fullrank.replay.authorship import Authorship
 from fullrank.replay.layout import Layout
 from fullrank.training.episodes import Episodes, team_returns
 
@@ -37,6 +38,8 @@ class Collected(NamedTuple):
     """True for those of the same episodes that were won; None if the environment has no wins."""
     statistics: Mapping[str, float] = MappingProxyType({})
     """Statistics of whole episodes, by PyMARL's names."""
+    newest: Authorship | None = None
+    """The newest episode that may be drawn, where collectors write to replay themselves."""
 
     @property
     def win_rate(self) -> float | None:

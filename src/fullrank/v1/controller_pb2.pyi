@@ -656,6 +656,7 @@ class CollectorMessage(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     PLAYED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    WROTE_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
@@ -665,6 +666,8 @@ class CollectorMessage(_message.Message):
     def played(self) -> Global___Played: ...
     @_builtins.property
     def failed(self) -> Global___Failed: ...
+    @_builtins.property
+    def wrote(self) -> Global___Wrote: ...
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
         """Pieces of the rows of the block announced last, `array` = block, float32."""
@@ -676,13 +679,14 @@ class CollectorMessage(_message.Message):
         ready: Global___Ready | None = ...,
         played: Global___Played | None = ...,
         failed: Global___Failed | None = ...,
+        wrote: Global___Wrote | None = ...,
         chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed", "wrote"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -734,8 +738,11 @@ class Publication(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     SECTIONS_FIELD_NUMBER: _builtins.int
+    ENV_STEPS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Number of updates that the parameters have taken."""
+    env_steps: _builtins.int
+    """Environment steps that count for the exploration schedule, where collection is free."""
     @_builtins.property
     def sections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids of the sections whose chunks follow, in this order."""
@@ -745,10 +752,11 @@ class Publication(_message.Message):
         *,
         version: _builtins.int = ...,
         sections: _abc.Iterable[_builtins.int] | None = ...,
+        env_steps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sections", b"sections", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["env_steps", b"env_steps", "sections", b"sections", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -875,6 +883,62 @@ class Failed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Failed: _TypeAlias = Failed  # noqa: Y015
+
+@_typing.final
+class Wrote(_message.Message):
+    """Tells of a block whose episodes the collector writes to replay, copy by copy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    EARNED_FIELD_NUMBER: _builtins.int
+    WON_FIELD_NUMBER: _builtins.int
+    LENGTHS_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    INVALID_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the parameters with which it was played."""
+    writer: _builtins.int
+    """Name of the writer in replay, 48 bits."""
+    settled: _builtins.int
+    """Episodes of this writer that replay has settled, and those of them that it refused because their
+    parameters were too old, or as invalid.
+    """
+    stale: _builtins.int
+    invalid: _builtins.int
+    @_builtins.property
+    def earned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Returns of all agents, (copies, agents), row-major."""
+
+    @_builtins.property
+    def won(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Whether each copy won."""
+
+    @_builtins.property
+    def lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Steps of each copy's episode."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        earned: _abc.Iterable[_builtins.float] | None = ...,
+        won: _abc.Iterable[_builtins.bool] | None = ...,
+        lengths: _abc.Iterable[_builtins.int] | None = ...,
+        writer: _builtins.int = ...,
+        settled: _builtins.int = ...,
+        stale: _builtins.int = ...,
+        invalid: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earned", b"earned", "invalid", b"invalid", "lengths", b"lengths", "settled", b"settled", "stale", b"stale", "version", b"version", "won", b"won", "writer", b"writer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wrote: _TypeAlias = Wrote  # noqa: Y015
 
 @_typing.final
 class HeartbeatRequest(_message.Message):
@@ -1071,6 +1135,9 @@ class CollectorStatus(_message.Message):
     BLOCK_S_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
     DEALT_AGAIN_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    INVALID_FIELD_NUMBER: _builtins.int
     collector: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -1096,6 +1163,12 @@ class CollectorStatus(_message.Message):
     """Share of its time in which it had no block, in [0, 1]."""
     dealt_again: _builtins.int
     """Blocks dealt to it that another collector played, too."""
+    settled: _builtins.int
+    """Where collection is free: episodes that replay has settled, and those of them that it refused
+    because their parameters were too old, or as invalid.
+    """
+    stale: _builtins.int
+    invalid: _builtins.int
     def __init__(
         self,
         *,
@@ -1114,10 +1187,13 @@ class CollectorStatus(_message.Message):
         block_s: _builtins.float = ...,
         idle: _builtins.float = ...,
         dealt_again: _builtins.int = ...,
+        settled: _builtins.int = ...,
+        stale: _builtins.int = ...,
+        invalid: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "dealt_again", b"dealt_again", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "silent_s", b"silent_s", "spare", b"spare"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "dealt_again", b"dealt_again", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "invalid", b"invalid", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "settled", b"settled", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

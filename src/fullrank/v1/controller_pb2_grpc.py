@@ -107,6 +107,11 @@ class ControllerServiceServicer(object):
         another collector, too: the first answer counts, and one that differs from it is named in the
         status. A collector of another numeric fingerprint than the run's is dealt no block.
 
+        Where collection is free, the controller asks for no block. Instead:
+        controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.
+        collector:  Wrote                   A block's episodes are being written to replay; or
+        collector:  Failed                  The environment raised, or an episode was refused.
+
         The stream ends as Work does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -75,6 +75,11 @@ class ControllerServiceStub:
     another collector, too: the first answer counts, and one that differs from it is named in the
     status. A collector of another numeric fingerprint than the run's is dealt no block.
 
+    Where collection is free, the controller asks for no block. Instead:
+      controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.
+      collector:  Wrote                   A block's episodes are being written to replay; or
+      collector:  Failed                  The environment raised, or an episode was refused.
+
     The stream ends as Work does.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]
@@ -130,6 +135,11 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     A block follows from its key and the parameters alone. A block that is overdue is dealt to
     another collector, too: the first answer counts, and one that differs from it is named in the
     status. A collector of another numeric fingerprint than the run's is dealt no block.
+
+    Where collection is free, the controller asks for no block. Instead:
+      controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.
+      collector:  Wrote                   A block's episodes are being written to replay; or
+      collector:  Failed                  The environment raised, or an episode was refused.
 
     The stream ends as Work does.
     """
@@ -195,6 +205,11 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         A block follows from its key and the parameters alone. A block that is overdue is dealt to
         another collector, too: the first answer counts, and one that differs from it is named in the
         status. A collector of another numeric fingerprint than the run's is dealt no block.
+
+        Where collection is free, the controller asks for no block. Instead:
+          controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.
+          collector:  Wrote                   A block's episodes are being written to replay; or
+          collector:  Failed                  The environment raised, or an episode was refused.
 
         The stream ends as Work does.
         """

@@ -81,6 +81,7 @@ class Arrival(_message.Message):
     WINDOW_FIELD_NUMBER: _builtins.int
     WARMUP_FIELD_NUMBER: _builtins.int
     MAX_LAG_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
     updates_per_episode: _builtins.float
     """Iterations for each episode; 0: neither waits for the other."""
     slack: _builtins.int
@@ -90,7 +91,11 @@ class Arrival(_message.Message):
     warmup: _builtins.int
     """Episodes before the first iteration."""
     max_lag: _builtins.int
-    """Iterations by which the parameters of an episode may be older than the newest ones."""
+    """Iterations by which the parameters of an episode may be older than the first iteration that can
+    draw it.
+    """
+    first: _builtins.int
+    """Iteration that is to begin: if the table is empty, earlier ones need no episodes of it."""
     @_builtins.property
     def episodes(self) -> Global___EpisodeSizes:
         """Unset where rows are transitions, of which only the values are checked."""
@@ -104,10 +109,11 @@ class Arrival(_message.Message):
         window: _builtins.int = ...,
         warmup: _builtins.int = ...,
         max_lag: _builtins.int = ...,
+        first: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "max_lag", b"max_lag", "slack", b"slack", "updates_per_episode", b"updates_per_episode", "warmup", b"warmup", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "first", b"first", "max_lag", b"max_lag", "slack", b"slack", "updates_per_episode", b"updates_per_episode", "warmup", b"warmup", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -420,12 +426,24 @@ class AwaitDrawResponse(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     EPISODES_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
     tail: _builtins.int
     head: _builtins.int
     episodes: _builtins.int
     """Episodes stored since the table was made."""
     missing: _builtins.int
     """Episodes that the iteration still waits for; 0: it may begin."""
+    writer: _builtins.int
+    """The newest episode: its writer, sequence and version."""
+    sequence: _builtins.int
+    version: _builtins.int
+    lag: _builtins.int
+    """Largest age, in iterations, of the parameters of the episodes that no earlier iteration could
+    draw.
+    """
     def __init__(
         self,
         *,
@@ -433,10 +451,14 @@ class AwaitDrawResponse(_message.Message):
         head: _builtins.int = ...,
         episodes: _builtins.int = ...,
         missing: _builtins.int = ...,
+        writer: _builtins.int = ...,
+        sequence: _builtins.int = ...,
+        version: _builtins.int = ...,
+        lag: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "head", b"head", "missing", b"missing", "tail", b"tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "head", b"head", "lag", b"lag", "missing", b"missing", "sequence", b"sequence", "tail", b"tail", "version", b"version", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

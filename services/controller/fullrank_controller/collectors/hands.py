@@ -48,6 +48,35 @@ class BlockTotals:
     """Seconds for which the run has waited for blocks."""
 
 
+class PublicationEncoder:
+    """Encodes the newest publication once for all collectors."""
+
+    def __init__(self) -> None:
+        self._encoded: tuple[Publication, list[bytes]] | None = None
+
+    def encode(self, publication: Publication, *, env_steps: int = 0) -> list[bytes]:
+        """Return the messages of a publication.
+
+        Args:
+            publication: The parameters.
+            env_steps: Environment steps of their exploration, unless each block has its own.
+        """
+        if self._encoded is None or self._encoded[0] is not publication:
+            head = pb.Publication(
+                version=publication.version,
+                sections=sorted(publication.sections),
+                env_steps=env_steps,
+            )
+            fields = (
+                field
+                for section, values in sorted(publication.sections.items())
+                for field in encode_chunks(values, array_id=section, field=COLLECTOR_CHUNKS)
+            )
+            announced = pb.CollectorOrder(publication=head).SerializeToString()
+            self._encoded = publication, [announced, *bundle(fields)]
+        return self._encoded[1]
+
+
 class OrderSender:
     """Sends blocks to collectors; the newest publication is encoded once for all of them.
 
@@ -56,8 +85,7 @@ class OrderSender:
     """
 
     def __init__(self, *, write_s: float) -> None:
-        self._write_s = write_s
-        self._encoded: tuple[Publication, list[bytes]] | None = None
+        self._write_s, self._encoder = write_s, PublicationEncoder()
 
     def send(
         self,
@@ -80,7 +108,7 @@ class OrderSender:
             deadline_s: Age at which the block is dealt to another collector, too.
         """
         publication = play.publication
-        messages = [] if hand.version == publication.version else self._encode(publication)
+        messages = [] if hand.version == publication.version else self._encoder.encode(publication)
         order = pb.Play(
             iteration=key.iteration,
             block=key.block,
@@ -94,21 +122,6 @@ class OrderSender:
             deadline_s=self._write_s,
         )
         hand.block, hand.dealt_at, hand.version = key, now, publication.version
-
-    def _encode(self, publication: Publication) -> list[bytes]:
-        """The messages of a publication."""
-        if self._encoded is None or self._encoded[0] is not publication:
-            head = pb.Publication(
-                version=publication.version, sections=sorted(publication.sections)
-            )
-            fields = (
-                field
-                for section, values in sorted(publication.sections.items())
-                for field in encode_chunks(values, array_id=section, field=COLLECTOR_CHUNKS)
-            )
-            announced = pb.CollectorOrder(publication=head).SerializeToString()
-            self._encoded = publication, [announced, *bundle(fields)]
-        return self._encoded[1]
 
 
 def unplayed(keys: Sequence[BlockKey]) -> str:

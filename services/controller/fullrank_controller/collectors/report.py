@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.free_pool import FreePool, Player
 from fullrank_controller.collectors.hands import Hand, unplayed
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
@@ -63,6 +64,58 @@ def blocks_status(pool: CollectorPool) -> pb.BlocksStatus:
         block_s=totals.playing_s / totals.played if totals.played else 0.0,
         awaited_s=totals.awaited_s,
     )
+
+
+def player_metrics(pool: FreePool, *, version: int) -> Iterator[Family]:
+    """The current state of collectors that play freely, and totals of their episodes.
+
+    Args:
+        pool: Attached collectors.
+        version: Version of the current parameters.
+    """
+    yield gauge("collectors_attached", "Collectors attached.", len(pool.roster.members))
+    yield gauge("collectors_eligible", "Collectors that play.", len(pool.players))
+    yield gauge(
+        "collector_lag",
+        "Lag of each collector, in updates.",
+        {
+            str(each.learner): float(max(0, version - player.version))
+            for each, player in pool.players.items()
+        },
+        label="collector",
+    )
+    for name, text in (
+        ("episodes", "Episodes that collectors have written."),
+        ("stale", "Episodes refused because their parameters were too old."),
+        ("invalid", "Episodes refused as invalid."),
+    ):
+        yield counter(f"collector_{name}", text, pool.totals[name])
+
+
+def player_statuses(pool: FreePool, *, version: int, now: float) -> Iterator[pb.CollectorStatus]:
+    """The status of each collector that plays freely.
+
+    Args:
+        pool: Attached collectors.
+        version: Version of the current parameters.
+        now: Loop time.
+    """
+    for member in pool.roster.members:
+        player = pool.players.get(member) or Player(now, version)
+        yield pb.CollectorStatus(
+            collector=member.learner,
+            host=member.host,
+            fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
+            blocks=player.blocks,
+            playing=member in pool.players,
+            playing_s=now - player.heard_at,
+            lag=max(0, version - player.version),
+            silent_s=now - member.heard_at,
+            failed=player.failed,
+            settled=player.settled,
+            stale=player.stale,
+            invalid=player.invalid,
+        )
 
 
 def collector_status(

@@ -13,6 +13,7 @@ from fullrank.rpc.version import check_version
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.blocks_in import BlockParser
+from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.run import Run
@@ -30,10 +31,11 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
         ConfigError: The run plays without collectors.
         FullrankError: The stream must end.
     """
-    pool = run.pool
+    pool = run.collectors
     if pool is None:
         raise ConfigError(
-            "this run plays without collectors; set collect.mode = 'keyed' and collectors.count"
+            "this run plays without collectors; set collect.mode = 'keyed' or 'free', and "
+            "collectors.count"
         )
     hello = (await next_of(requests, within_s=HELLO_S, kind="hello")).hello
     check_version(hello.version, peer="collector", own="controller")
@@ -56,7 +58,11 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
 
 
 async def _converse(
-    run: Run, pool: CollectorPool, member: Member, requests: CollectorMessages, context: Context
+    run: Run,
+    pool: CollectorPool | FreePool,
+    member: Member,
+    requests: CollectorMessages,
+    context: Context,
 ) -> None:
     welcome = pb.Welcome()
     welcome.CopyFrom(run.welcome)
@@ -66,11 +72,23 @@ async def _converse(
     ready = (await next_of(requests, within_s=READY_S, kind="ready")).ready
     numerics = Numerics.of(ready.fingerprint, ready.probe)
     pool.roster.ready(member, numerics=numerics, stable=ready.stable)
-    pool.deal()
+    if isinstance(pool, FreePool):
+        pool.admit(member)
+        reading = _read_reports(pool, member, requests)
+    else:
+        pool.deal()
+        reading = _read(run, pool, member, requests)
     if objection := member.objection(pool.roster.numerics):
         log.warning("collector_spare collector=%d reason=%s", member.learner, objection)
     log.info("collector_joined collector=%d host=%s", member.learner, member.host)
-    await first(member.outbox.drain(context.write), _read(run, pool, member, requests))
+    await first(member.outbox.drain(context.write), reading)
+
+
+async def _read_reports(pool: FreePool, member: Member, requests: CollectorMessages) -> None:
+    clock = asyncio.get_running_loop().time
+    async for message in requests:
+        member.heard_at = member.sent_at = clock()
+        pool.take(member, message)
 
 
 async def _read(run: Run, pool: CollectorPool, member: Member, requests: CollectorMessages) -> None:

@@ -25,8 +25,7 @@ from fullrank_controller.membership.placement import Placement
 from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.persistence.run_numerics import own_numerics
 from fullrank_controller.rounds.open_round import OpenRound
-from fullrank_controller.rounds.port import DecidedRound
-from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
+from fullrank_controller.rounds.port import DecidedRound, Pipeline
 from fullrank_controller.rounds.timeline import Timeline
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
@@ -51,7 +50,7 @@ class LocalRounds:
         training: Training,
         computation: Computation,
         *,
-        pipeline: ReplayPipeline,
+        pipeline: Pipeline,
         watchdog: Watchdog,
     ) -> None:
         self._config, self._run, self._training = config, run, training

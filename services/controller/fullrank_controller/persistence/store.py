@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from fullrank.audit.proof import NEWEST
 from fullrank.common.failpoints import reach
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.event_log import EventLog
@@ -57,11 +58,13 @@ class RunStore:
         )
 
     def _append(self, record: IterationRecord, decided: DecidedIteration) -> None:
+        newest = decided.collected.newest
+        drawn = {} if newest is None else {NEWEST: newest}
         stored = self._journal.append(
             record.iteration,
-            facts={"record": to_facts(record), **decided.round.evidence.to_facts()},
+            facts={"record": to_facts(record), **decided.round.evidence.to_facts(), **drawn},
             updates=decided.round.decision.updates,
-            reproducible=record.exact,
+            reproducible=record.exact and newest is None,  # the next draw reaches further
         )
         if self._directory.mirror is not None:
             self._directory.mirror.store(stored)

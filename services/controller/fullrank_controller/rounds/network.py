@@ -25,8 +25,7 @@ from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.endorsement import Endorsement
 from fullrank_controller.rounds.open_round import OpenRound, RoundResult
-from fullrank_controller.rounds.port import DecidedRound
-from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
+from fullrank_controller.rounds.port import DecidedRound, Pipeline
 from fullrank_controller.rounds.round_runner import RoundRunner
 from fullrank_controller.rounds.timeline import RoundTimes
 from fullrank_controller.run import Run
@@ -56,7 +55,7 @@ class NetworkRounds:
         training: Training,
         replay: ReplayClient,
         *,
-        pipeline: ReplayPipeline,
+        pipeline: Pipeline,
         auditor: Auditor,
         auto_code: AutoCode | None,
         watchdog: Watchdog,

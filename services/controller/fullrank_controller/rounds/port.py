@@ -1,5 +1,6 @@
 """The port through which the driver has the updates of an iteration computed."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,7 +12,8 @@ from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.record import IterationRecord
-from fullrank.training.loop import CollectAhead
+from fullrank.training.loop import CollectAhead, TransitionPort
+from fullrank.training.rollouts import Collected
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.rounds.timeline import Timeline
 
@@ -40,6 +42,32 @@ class DecidedRound:
     """Bytes to learners in this iteration, by kind."""
     bytes_received: Mapping[str, int] = field(default_factory=dict)
     """Bytes from learners in this iteration, by kind."""
+
+
+class Pipeline(TransitionPort, Protocol):
+    """Collection of a run's transitions into its table."""
+
+    @property
+    def head(self) -> int:
+        """One past the last transition that the table has acknowledged."""
+
+    @property
+    def ahead(self) -> "asyncio.Task[Collected] | None":
+        """The last collection that this process plays, or None."""
+
+    async def open(self, head: int, *, resumes_at: int) -> None:
+        """Open the table.
+
+        Args:
+            head: Position from which the run resumes.
+            resumes_at: The iteration that is committed next.
+        """
+
+    def committed(self, iterations: int) -> None:
+        """Note that so many iterations are durable."""
+
+    async def end(self) -> None:
+        """Play no more."""
 
 
 class Rounds(Protocol):

@@ -78,7 +78,7 @@ class ReplayPipeline:
         self._playing: dict[int, Playing] = {}
         self.head = self._tail = 0
 
-    async def open(self, head: int) -> None:
+    async def open(self, head: int, *, resumes_at: int) -> None:
         """Open the table at ``head``, and warm it up if it is empty."""
         self._tail, held = await self._table.open_table(
             row_size=self._training.collector.layout.row_size,
@@ -150,6 +150,9 @@ class ReplayPipeline:
     def _acknowledge(self, head: int) -> None:
         self.head = head
         self._event_log.append(Acknowledged(term=self._identity.term, head=head))
+
+    def committed(self, iterations: int) -> None:
+        """Do nothing: parameters are published with what is played with them."""
 
     async def finish_playing(self) -> None:
         """Return when this process plays no collection."""

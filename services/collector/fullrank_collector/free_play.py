@@ -1,0 +1,188 @@
+"""Free collection: play block after block with the newest parameters, and write to replay.
+
+A block follows from (parameters, writer, number), so that an episode is a pure function of the
+version, the writer and the sequence that its rows hold.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from fullrank.common.deadlines import limit_s
+from fullrank.common.errors import EnvironmentFailed, Stuck
+from fullrank.common.types import RunTerm
+from fullrank.config.tree import ControllerSettings
+from fullrank.rpc.security import Security
+from fullrank.rpc.writer_client import EpisodeWriter, Refusal
+from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock
+from fullrank.training.blocks import FAILURES, BlockKey
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.publications import Publications
+
+log = logging.getLogger(__name__)
+
+FACTOR = 20.0
+"""Multiple of the durations of earlier blocks that a block may take."""
+
+Send = Callable[[pb.CollectorMessage], Awaitable[None]]
+
+
+class Writing:
+    """The writer of a process, which keeps its name and what is not settled between streams.
+
+    Args:
+        address: ``host:port`` of replay.
+        run_term: Term of the controller.
+        block: Episodes of a block.
+        security: Identity of this process.
+
+    Attributes:
+        address: As given.
+        block: As given.
+        writer: Sends the episodes.
+        stale: Episodes that were refused because their parameters were too old.
+        invalid: Episodes that were refused as invalid.
+        outdated: The newest version that was too old; -1 if none was.
+        objection: Why the last invalid episode was one.
+    """
+
+    def __init__(self, address: str, *, run_term: RunTerm, block: int, security: Security) -> None:
+        self.address, self.block = address, block
+        self.writer = EpisodeWriter(
+            address,
+            run_term=run_term,
+            window=2 * block,  # one is played while another is stored
+            security=security,
+            refused=self._refused,
+        )
+        self.stale = self.invalid = self._blocks = 0
+        self.outdated, self.objection = -1, ""
+
+    def next_key(self) -> BlockKey:
+        """Return the key of the next block."""
+        self._blocks += 1
+        return BlockKey(self.writer.writer, self._blocks - 1)
+
+    async def write(self, key: BlockKey, played: PlayedBlock, *, version: int) -> None:
+        """Write the episodes of a block, as soon as the window has room.
+
+        Raises:
+            FullrankError: As ``EpisodeWriter.write``.
+        """
+        first = key.block * self.block + 1
+        for sequence, rows in enumerate(played.episodes, start=first):
+            await self.writer.write(rows, version=version, sequence=sequence)
+
+    def _refused(self, refusal: Refusal) -> None:
+        log.warning("refused sequence=%d reason=%s", refusal.sequence, refusal.reason)
+        if refusal.field == "version":
+            self.stale += 1
+            self.outdated = max(self.outdated, refusal.version)
+        else:
+            self.invalid += 1
+            self.objection = f"an episode was refused: {refusal.reason}"
+
+
+class FreePlay:
+    """Plays for one stream.
+
+    Args:
+        writing: The writer.
+        player: Plays the blocks.
+        publications: Those of the stream.
+        pool: Executor with the one playing thread.
+        settings: Limits on the duration of a block.
+    """
+
+    def __init__(
+        self,
+        writing: Writing,
+        player: BlockPlayer,
+        publications: Publications,
+        *,
+        pool: ThreadPoolExecutor,
+        settings: ControllerSettings,
+    ) -> None:
+        self._writing, self._player, self._publications = writing, player, publications
+        self._pool, self._settings = pool, settings
+        self._durations_s: deque[float] = deque(maxlen=200)
+
+    async def run(self, run_term: RunTerm, send: Send) -> None:
+        """Play until cancelled.
+
+        Args:
+            run_term: Term of the controller.
+            send: Sends a message to the controller.
+
+        Raises:
+            EnvironmentFailed: It raised in ``FAILURES`` blocks on end.
+            Stuck: A block takes far longer than ever before.
+            StaleTerm: A later controller has opened the table.
+            FullrankError: Replay refuses this writer.
+        """
+        writing, failures, said = self._writing, 0, ""
+        writing.outdated = -1
+        await self._publications.after(-1)  # the table is open, under this term
+        writing.writer.renew(run_term)
+        while True:
+            play = await self._publications.after(writing.outdated)
+            key = writing.next_key()
+            try:
+                played = await self._played(key, play)
+            except (EnvironmentFailed, Stuck) as error:
+                log.warning("block_failed %s", error)
+                failures += 1
+                await send(_failed(key, str(error)))
+                if failures == FAILURES or isinstance(error, Stuck):
+                    raise
+                continue
+            failures, version = 0, play.publication.version
+            await writing.write(key, played, version=version)
+            await send(_wrote(writing, played, version=version))
+            if writing.objection != said:
+                said = writing.objection
+                await send(_failed(key, said))
+
+    async def _played(self, key: BlockKey, play: Play) -> PlayedBlock:
+        loop, began_at = asyncio.get_running_loop(), time.monotonic()
+        playing = loop.run_in_executor(self._pool, self._player.play, key, play)
+        settings = self._settings
+        most_s = min(
+            settings.stuck_after_s,
+            limit_s(
+                list(self._durations_s),
+                factor=FACTOR,
+                least_s=settings.deadline_s,
+                unmeasured_s=settings.stuck_after_s,
+            ),
+        )
+        done, _ = await asyncio.wait({playing}, timeout=most_s)
+        if not done:
+            raise Stuck(
+                f"{self._player.name(key)}: the environment has not returned for {most_s:.0f} s; "
+                "this collector ends, and others play on"
+            )
+        self._durations_s.append(time.monotonic() - began_at)
+        return playing.result()
+
+
+def _failed(key: BlockKey, reason: str) -> pb.CollectorMessage:
+    return pb.CollectorMessage(failed=pb.Failed(block=key.block, reason=reason))
+
+
+def _wrote(writing: Writing, played: PlayedBlock, *, version: int) -> pb.CollectorMessage:
+    return pb.CollectorMessage(
+        wrote=pb.Wrote(
+            version=version,
+            earned=played.earned.reshape(-1),
+            won=played.won,
+            lengths=played.lengths,
+            writer=writing.writer.writer,
+            settled=writing.writer.settled,
+            stale=writing.stale,
+            invalid=writing.invalid,
+        )
+    )

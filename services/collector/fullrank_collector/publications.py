@@ -1,0 +1,68 @@
+"""Publications as they arrive on a collector's stream: the newest whole one counts."""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+
+from fullrank.algorithms.problem import Section
+from fullrank.common.errors import InvalidContribution
+from fullrank.rpc.codec import Assembler
+from fullrank.training.block_player import Play, Publication
+from fullrank.v1 import controller_pb2 as pb
+
+
+class Publications:
+    """Assembles the publications of one stream.
+
+    Args:
+        sections: All sections of the run.
+        peer: The controller, for messages.
+
+    Attributes:
+        newest: The newest whole one, with its exploration; None before the first.
+    """
+
+    def __init__(self, sections: Sequence[Section], *, peer: str) -> None:
+        self._sections, self._peer = sections, peer
+        self.newest: Play | None = None
+        self._announced: Play | None = None
+        self._missing: list[Assembler] = []
+        self._arrived = asyncio.Event()
+
+    def take(self, order: pb.CollectorOrder) -> None:
+        """Take the publication, or the chunks of one, that a message holds.
+
+        Raises:
+            InvalidContribution: It names a section that the run has not, or did not announce.
+        """
+        if order.WhichOneof("message") == "publication":
+            self._announce(order.publication)
+        for chunk in order.chunks:
+            if not self._missing:
+                raise InvalidContribution(f"{self._peer}: an unannounced section")
+            self._missing[0].add(chunk)
+            if self._missing[0].complete:
+                del self._missing[0]
+        if self._announced is not None and not self._missing:
+            self.newest, self._announced = self._announced, None
+            self._arrived.set()
+
+    def _announce(self, announced: pb.Publication) -> None:
+        if any(section >= len(self._sections) for section in announced.sections):
+            raise InvalidContribution(f"{self._peer}: there is no such section")
+        sections = {
+            id_: np.empty(self._sections[id_].size, np.float32) for id_ in announced.sections
+        }
+        self._announced = Play(
+            publication=Publication(version=announced.version, sections=sections),
+            env_steps=announced.env_steps,
+        )
+        self._missing = [Assembler(values, array_id=id_) for id_, values in sections.items()]
+
+    async def after(self, version: int) -> Play:
+        """Return the newest one, once it is later than a version."""
+        while self.newest is None or self.newest.publication.version <= version:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self.newest

@@ -1,0 +1,158 @@
+"""Collectors that play freely: the newest parameters out, facts of written episodes in."""
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.common.errors import InvalidContribution
+from fullrank.config.tree import ControllerSettings
+from fullrank.training.block_player import Play
+from fullrank.training.free import Written
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.hands import PublicationEncoder
+from fullrank_controller.membership.member import Member
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.progress import RunProgress
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class Player:
+    """What is known of a collector that plays."""
+
+    heard_at: float
+    """Loop time of its last report."""
+    version: int
+    """Version of the parameters that it was sent last."""
+    blocks: int = 0
+    """Blocks that it has played."""
+    settled: int = 0
+    stale: int = 0
+    invalid: int = 0
+    failed: str = ""
+    """Why its last failure was one."""
+
+
+class FreePool:
+    """Sends every collector the newest parameters, and takes what they tell of their episodes.
+
+    Args:
+        settings: Deadlines.
+        roster: Attached collectors.
+        progress: Names those whose environments fail.
+        agents: Number of agents, M.
+
+    Attributes:
+        roster: As given.
+        players: The ready collectors.
+        totals: ``episodes`` that were written since this process began, and those refused as
+            ``stale`` and ``invalid``.
+    """
+
+    def __init__(
+        self, settings: ControllerSettings, *, roster: Roster, progress: RunProgress, agents: int
+    ) -> None:
+        self.roster, self._settings, self._progress = roster, settings, progress
+        self._agents = agents
+        self.players: dict[Member, Player] = {}
+        self.totals = Counter[str]()
+        self._newest: Play | None = None
+        self._written: list[Written] = []
+        self._encoder = PublicationEncoder()
+
+    def publish(self, play: Play) -> None:
+        """Send all collectors newer parameters, in place of older ones that are not sent yet."""
+        self._newest = play
+        for member in self.roster.members:
+            if member.ready:
+                self.admit(member)
+
+    def admit(self, member: Member) -> None:
+        """Send a collector that is ready the newest parameters, as soon as there are any."""
+        if self._newest is None:
+            return
+        publication = self._newest.publication
+        messages = self._encoder.encode(publication, env_steps=self._newest.env_steps)
+        member.outbox.assign(
+            [("publication", message) for message in messages],
+            deadline_s=self._settings.lost_after_s,
+        )
+        now = asyncio.get_running_loop().time()
+        player = self.players.setdefault(member, Player(now, publication.version))
+        player.version = publication.version
+
+    def leave(self, member: Member) -> None:
+        """Forget a collector whose stream ended."""
+        self.players.pop(member, None)
+        self.roster.leave(member)
+
+    def take(self, member: Member, message: pb.CollectorMessage) -> None:
+        """Take a report.
+
+        Raises:
+            InvalidContribution: A field is wrong; the stream must end.
+        """
+        kind = message.WhichOneof("message")
+        player = self.players.get(member)
+        if player is None or kind not in ("wrote", "failed") or message.chunks:
+            raise InvalidContribution(f"{kind} was not expected here")
+        player.heard_at = asyncio.get_running_loop().time()
+        if kind == "failed":
+            self._name(member, player, message.failed.reason)
+            return
+        wrote = message.wrote
+        self._written.append(_written(wrote, agents=self._agents))
+        player.blocks += 1
+        for name in ("stale", "invalid"):
+            self.totals[name] += max(0, getattr(wrote, name) - getattr(player, name))
+        self.totals["episodes"] += len(wrote.lengths)
+        player.settled, player.stale, player.invalid = wrote.settled, wrote.stale, wrote.invalid
+
+    def _name(self, member: Member, player: Player, reason: str) -> None:
+        player.failed = reason
+        said = f"collector {member.learner} on {member.host}: {reason}"
+        log.warning("collector_failed %s", said)
+        self._progress.record_caveat("collectors", said)
+
+    def take_written(self) -> list[Written]:
+        """Return what was written since the last call."""
+        written, self._written = self._written, []
+        return written
+
+    def waits_for(self) -> str:
+        """One line: who plays, of whom nothing is heard for the longest time first."""
+        if not self.players:
+            return "no collector plays"
+        now = asyncio.get_running_loop().time()
+        silent = sorted(
+            (player.heard_at, member.learner) for member, player in self.players.items()
+        )
+        heard_at, slowest = silent[0]
+        return (
+            f"{len(self.players)} collectors play; collector {slowest} has reported nothing for "
+            f"{now - heard_at:.0f} s"
+        )
+
+
+def _written(wrote: pb.Wrote, *, agents: int) -> Written:
+    """What a report tells.
+
+    Raises:
+        InvalidContribution: A field is wrong.
+    """
+    copies = len(wrote.lengths)
+    if not copies or not all(wrote.lengths) or max(wrote.lengths) >= 2**31:
+        raise InvalidContribution(f"wrote.lengths has {copies} entries, or one that is no length")
+    for name, expected in (("earned", copies * agents), ("won", copies)):
+        if len(getattr(wrote, name)) != expected:
+            raise InvalidContribution(
+                f"wrote.{name} has {len(getattr(wrote, name))} entries, expected {expected}"
+            )
+    earned = np.array(wrote.earned).reshape(copies, agents)
+    if not np.isfinite(earned).all():
+        raise InvalidContribution("wrote.earned has an entry that is not finite")
+    return Written(earned, np.array(wrote.won, bool), np.array(wrote.lengths, np.int64))
