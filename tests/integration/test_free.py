@@ -1,22 +1,39 @@
 """Free collection: collectors write to replay, and what is committed is a function of the table."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, Service
 from tests.integration.test_collectors import ACTORS, VALUES, settings
+from tests.waiting import WAIT_S, eventually
 
+from fullrank.cli.verify import verify
+from fullrank.common.errors import ConfigError, Corrupted, EnvironmentFailed, Stuck
+from fullrank.local import LocalRun
+from fullrank.replay.authorship import ENTRIES, authorships
+from fullrank.replay.mapped_table import TableFile
+from fullrank.replay.table import TABLE
+from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock
+from fullrank.training.blocks import BlockKey
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import block_player_of
 from fullrank_collector.server import attach as attach_collector
 
 pytestmark = pytest.mark.integration
 
+ITERATIONS, MAX_LAG = 8, 3
 FREE = (
     "collect.mode=free",
     "collect.warmup_episodes=12",
     "collect.window=10",
-    "collect.max_lag=3",
-    "iterations=8",
+    f"collect.max_lag={MAX_LAG}",
+    f"iterations={ITERATIONS}",
+    "checkpoint.every=3",
+    "checkpoint.keep=9",
 )
 TEAMS = {"qmix": (*VALUES, *FREE), "maddpg": (*ACTORS, *FREE)}
 
@@ -26,15 +43,245 @@ def collector(cluster: Cluster) -> Service:
     return cluster.start(stop, attach_collector(cluster.launch, stop))
 
 
+def services(cluster: Cluster, *, collectors: int = 2) -> Service:
+    """Start all; returns the controller."""
+    cluster.replay()
+    controller = cluster.controller()
+    cluster.learners(cluster.config.learners)
+    for _ in range(collectors):
+        collector(cluster)
+    return controller
+
+
+def table_of(run_dir: Path) -> Path:
+    return run_dir / "replay" / f"{TABLE}.table"
+
+
+def held(run_dir: Path) -> list[list[int]]:
+    """Authorship of every episode in the table's file, each (writer, sequence) once."""
+    table = TableFile(table_of(run_dir))
+    rows = table._reader.gather(np.arange(table.tail, table.head))
+    every = authorships(rows)
+    every = every[every[:, 3] > 0]
+    assert len({tuple(each) for each in every[:, :2].tolist()}) == len(every)
+    assert (np.diff(every[:, 3]) == 1).all()
+    return every.tolist()
+
+
+def verified(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    verify(run_dir)
+    return capsys.readouterr().out
+
+
+async def trained(cluster: Cluster) -> None:
+    await cluster.finished()
+    for service in cluster.services:
+        await service.end()
+
+
+def _assert_young(cluster: Cluster) -> None:
+    for record in cluster.records():
+        lag = record.statistics["lag_max"]
+        assert lag is not None
+        assert lag <= MAX_LAG
+
+
 @pytest.mark.parametrize("team", TEAMS)
-async def test_a_free_run_is_trained(team: str, tmp_path: Path) -> None:
+async def test_a_free_run_is_recomputed_and_its_episodes_are_held_once(
+    team: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with Cluster(tmp_path, settings(*TEAMS[team])) as cluster:
+        services(cluster)
+        await trained(cluster)
+        _assert_young(cluster)
+        assert len(held(tmp_path)) >= 12 + 5 * (ITERATIONS - 1)
+        records = cluster.records()
+        assert any(record.return_mean is not None for record in records)
+        said = verified(tmp_path, capsys)
+        assert f"{ITERATIONS} committed iterations recomputed, 0 to {ITERATIONS - 1}: " in said
+
+
+async def test_an_episode_follows_from_its_version_its_writer_and_its_sequence(
+    tmp_path: Path,
+) -> None:
+    """Those of version 0 are played again, from the configuration alone."""
+    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+        services(cluster)
+        await trained(cluster)
+        config = cluster.config
+    table = TableFile(table_of(tmp_path))
+    rows = table._reader.gather(np.arange(table.tail, table.head))
+    every = authorships(rows)
+    environment = LocalRun(settings(*VALUES, "collectors.count=0").config, coded=False).training
+    player = block_player_of(
+        config,
+        environment.collector.agents,
+        state_size=environment.state_size,
+        masked=environment.masked,
+    )
+    from fullrank.training.block_player import published
+    from fullrank.wiring import algorithm_of
+
+    initial = algorithm_of(
+        config,
+        environment.collector.agents,
+        state_size=environment.state_size,
+        masked=environment.masked,
+    )
+    layout, checked = initial.problem.episodes, 0
+    assert layout is not None
+    for end in np.flatnonzero(every[:, 3]).tolist():
+        writer, sequence, version, _ = every[end].tolist()
+        if version:
+            continue
+        block, copy = divmod(sequence - 1, config.collect.block)
+        play = Play(publication=published(initial, 0), env_steps=0)
+        again = player.play(BlockKey(writer, block), play).episodes[copy]
+        stored = rows[end - int(rows[end, layout.length]) : end + 1, :-ENTRIES]
+        assert again.tobytes() == stored.tobytes()
+        checked += 1
+    assert checked >= 12
+    player.close()
+    environment.collector.close()
+
+
+async def test_a_flipped_bit_in_a_row_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+        services(cluster)
+        await trained(cluster)
+    path = table_of(tmp_path)
+    content = bytearray(path.read_bytes())
+    rows = TableFile(path)
+    pattern = rows._reader.gather(np.array([3])).tobytes()
+    content[content.index(pattern) + 4] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Corrupted, match=r"row at position 3\b|position 3\b"):
+        verified(tmp_path, capsys)
+
+
+async def test_services_that_end_and_come_back_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+        controller = services(cluster)
+        await cluster.status_when(lambda status: status.iterations_committed >= 3, what="three")
+        before, digests = held(tmp_path), cluster.digests()[:3]
+        await controller.end()
+        cluster.controller()
+        await trained(cluster)
+        _assert_young(cluster)
+        assert held(tmp_path)[: len(before)] == before
+        assert cluster.digests()[:3] == digests
+        assert f"{ITERATIONS} committed iterations" in verified(tmp_path, capsys)
+
+
+class Failing:
+    """Replaces ``BlockPlayer.play``: what one process plays raises, hangs or is a lie."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, fault: Callable[[PlayedBlock], PlayedBlock]
+    ) -> None:
+        self.writers: list[int] = []
+        play = BlockPlayer.play
+
+        def failing(player: BlockPlayer, key: BlockKey, what: Play) -> PlayedBlock:
+            if key.iteration not in self.writers:
+                self.writers.append(key.iteration)
+            played = play(player, key, what)
+            return fault(played) if key.iteration == self.writers[0] else played
+
+        monkeypatch.setattr(BlockPlayer, "play", failing)
+
+
+def _raise(_: PlayedBlock) -> PlayedBlock:
+    raise EnvironmentFailed("the game is gone")
+
+
+def _lie(played: PlayedBlock) -> PlayedBlock:
+    rows = played.rows.copy()
+    rows[0, 0] = np.nan
+    return played._replace(rows=rows)
+
+
+FAULTS: dict[str, tuple[Callable[[PlayedBlock], PlayedBlock], str]] = {
+    "raises": (_raise, "the game is gone"),
+    "lies": (_lie, "an episode was refused: rows[0][0] is nan, which is not finite"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_an_environment_that_fails_costs_its_collector_alone_and_is_named(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, reason = FAULTS[fault]
+    failing = Failing(monkeypatch, act)
+    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
         cluster.replay()
         cluster.controller()
         cluster.learners(cluster.config.learners)
-        for _ in range(2):
-            collector(cluster)
+        bad = collector(cluster)
+        await eventually(lambda: bool(failing.writers), what="the bad one plays")
+        if fault == "raises":
+            with pytest.raises(EnvironmentFailed, match=reason):
+                await asyncio.wait_for(bad.task, WAIT_S)
+            cluster.services.remove(bad)
+        collector(cluster)
         status = await cluster.finished()
-        for record in cluster.records():
-            print(record.return_mean, record.statistics)
-        print(status)
+        assert any(reason in caveat for caveat in status.caveats)
+
+
+async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def hang(played: PlayedBlock) -> PlayedBlock:
+        release.wait(2 * WAIT_S)
+        return played
+
+    def end(error: Stuck) -> None:
+        release.set()
+        raise error
+
+    Failing(monkeypatch, hang)
+    monkeypatch.setattr("fullrank_collector.server.end_process", end)
+    stuck = (*TEAMS["qmix"], "controller.stuck_after_s=1.0")
+    monkeypatch.setattr("fullrank_controller.watchdog.FACTOR", 1e9)
+    async with Cluster(tmp_path, settings(*stuck)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(cluster.config.learners)
+        bad = collector(cluster)
+        with pytest.raises(Stuck, match="the environment has not returned for 1 s"):
+            await asyncio.wait_for(bad.task, WAIT_S)
+        cluster.services.remove(bad)
+        collector(cluster)
+        status = await cluster.finished()
+        assert any("has not returned" in caveat for caveat in status.caveats)
+
+
+async def test_a_run_whose_collectors_are_gone_says_so_and_goes_on_with_others(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+        services(cluster, collectors=0)
+        await cluster.status_when(
+            lambda status: status.state == pb.RUN_STATE_STALLED, what="a stall"
+        )
+        status = await cluster.status_when(lambda status: bool(status.message), what="a reason")
+        assert "waiting for 12 episodes: no collector plays" in status.message
+        collector(cluster)
+        await cluster.finished()
+
+
+def test_free_collection_needs_services_and_collectors() -> None:
+    with pytest.raises(ConfigError, match="needs services"):
+        LocalRun(settings(*TEAMS["qmix"]).config)
+    for wrong, message in (
+        ("collectors.count=0", "needs collectors"),
+        ("collect.lag=1", "collect.max_lag bounds it"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            settings(*TEAMS["qmix"], wrong)

@@ -118,6 +118,14 @@ async def open_table(address: str) -> None:
     await client.close()
 
 
+async def ask(address: str) -> None:
+    """Let an iteration ask, before which a service that was restarted knows nothing to be fresh."""
+    client = ReplayClient(address, deadline_s=WAIT_S)
+    client.under(RUN_TERM)
+    await client.await_draw(0, newest=CAPACITY)
+    await client.close()
+
+
 @pytest.mark.parametrize(
     "failpoint", ["rows.written:4", "rows.synced:9", "rows.stored:1", "rows.stored:9"]
 )
@@ -133,6 +141,7 @@ async def test_a_service_killed_between_storing_and_acknowledging_stores_each_ep
     await ended(service, code=-signal.SIGKILL)
     writers.assert_held(path)
     service = serve(tmp_path, address)
+    await ask(address)
     await writers.finish()
     assert writers.settled == WRITERS * EPISODES
     writers.assert_held(path)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.algorithms import Problem
-from fullrank.audit.proof import Evidence
+from fullrank.audit.proof import NEWEST, Evidence
 from fullrank.common.errors import Corrupted, InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import update_digest
+from fullrank.replay.authorship import Authorship
 from fullrank.replay.samplers import Sample
 from fullrank.runs.checkpoint import Arrays
 from fullrank.runs.journal import Entry
@@ -40,6 +41,7 @@ def recompute(
     growth: int,
     gather: Callable[[Sample], FloatArray],
     saved: Callable[[int], Arrays | None],
+    authored: Callable[[int], Authorship | None] = lambda position: None,
 ) -> Iterator[Recomputed]:
     """Compute committed iterations again and compare all that was stored of them.
 
@@ -53,6 +55,8 @@ def recompute(
         growth: Least number of rows that an iteration appends to the table.
         gather: Returns a sample's minibatch.
         saved: Returns the arrays of the checkpoint after an iteration; None if there is none.
+        authored: Returns who wrote the episode that ends at a position; None if the table does not
+            hold it.
 
     Yields:
         Every iteration, once it and the checkpoint after it were compared.
@@ -70,6 +74,7 @@ def recompute(
         if before is not None:
             trainer.load(before)
             known = True
+        intact = intact and _is_own(entry, stored.sample, authored)
         obstacle = _obstacle(stored, known=known, intact=intact)
         if not obstacle:
             try:
@@ -139,6 +144,14 @@ def _intact(evidence: Sequence[Evidence], growth: int) -> list[bool]:
         not each.sample.size or bool(head <= lowest)
         for each, head, lowest in zip(evidence, heads, lowest_since, strict=True)
     ]
+
+
+def _is_own(entry: Entry, sample: Sample, authored: Callable[[int], Authorship | None]) -> bool:
+    """True unless another episode lies where the journal saw the newest one of the draw."""
+    newest, held = entry.facts.get(NEWEST), None
+    if newest is not None:
+        held = authored(sample.head - 1)
+    return held is None or list(held) == newest
 
 
 def _obstacle(evidence: Evidence, *, known: bool, intact: bool) -> str:

@@ -52,6 +52,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         growth=_growth(config, trainer),
         gather=_gather_from(table, trainer.algorithm.problem.row_size),
         saved=_checkpoints_of(path),
+        authored=lambda position: None if table is None else table.authorship(position),
     )
     damage = _damage_of(table)
     try:
@@ -92,6 +93,8 @@ def _trainer_of(config: RunConfig) -> Trainer:
 
 def _growth(config: RunConfig, trainer: Trainer) -> int:
     """Least number of rows of an iteration; whole episodes have any number."""
+    if config.collect.mode == "free":
+        return 0
     whole = trainer.algorithm.problem.episodes is not None or config.collect.mode == "keyed"
     return 1 if whole else config.environment.copies * config.collect.steps
 

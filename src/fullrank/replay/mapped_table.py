@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
 from fullrank.common.types import FloatArray, IntArray
+from fullrank.replay.authorship import Authorship, authorships
 from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.samplers import Sample
@@ -103,6 +104,15 @@ class TableFile:
             raise self._unsound(lost)
         kept = rows[held]
         return last - len(kept), kept
+
+    def authorship(self, position: int) -> Authorship | None:
+        """Return who wrote the episode that ends at a position; None if the row is not readable."""
+        if not self.tail <= position < self.head:
+            return None
+        positions = np.array([position])
+        rows = self._reader.gather(positions)
+        sound = self._checks_at(positions) == checksums(positions, rows)
+        return Authorship(*authorships(rows)[0].tolist()) if sound.all() else None
 
     def check(self) -> None:
         """Check every readable row; rows that are evicted meanwhile do not count.

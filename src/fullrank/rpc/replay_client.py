@@ -195,7 +195,7 @@ class ReplayClient:
             StaleTerm: This term has opened the table already, or a later one has.
             VersionMismatch: The service runs another version.
         """
-        self._run_term = run_term_message(run_term)
+        self.under(run_term)
         request = pb.OpenTableRequest(
             table=TABLE,
             row_size=row_size,
@@ -211,6 +211,10 @@ class ReplayClient:
             )
         check_version(response.version, peer="replay service", own="controller")
         return response.tail, response.head
+
+    def under(self, run_term: RunTerm) -> None:
+        """Make later calls under a term, which has opened the table."""
+        self._run_term = run_term_message(run_term)
 
     async def await_draw(self, iteration: int, *, newest: int) -> Reach | int:
         """Wait a while until an iteration may begin; return how far a table of arrivals reaches.

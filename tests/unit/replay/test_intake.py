@@ -9,8 +9,9 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.replay import EpisodeLayout, MemoryStorage, RingFile, Table
 from fullrank.replay import intake as module
-from fullrank.replay.authorship import ENTRIES, authorships
-from fullrank.replay.intake import Arrival, Fate, Intake, Reach, WrittenEpisode
+from fullrank.replay.authorship import ENTRIES, Authorship, authorships
+from fullrank.replay.draws import Reach
+from fullrank.replay.intake import Arrival, Fate, Intake, WrittenEpisode
 from fullrank.replay.pace import Pace
 
 LAYOUT = EpisodeLayout(observation_sizes=(1,), action_sizes=(2,))
@@ -149,7 +150,7 @@ def test_the_range_of_a_draw_is_kept_until_its_minibatch_was_gathered() -> None:
     for sequence in range(1, 21):
         intake.store([episode(1, sequence)])
     intake.draws.asked(0)
-    assert intake.draws.draw(newest=30) == Reach(tail=30, head=60, episodes=20)
+    assert intake.draws.draw(newest=30) == Reach(30, 60, Authorship(1, 20, 0, 20), lag=0)
     late = [episode(1, sequence) for sequence in range(21, 41)]
     count = intake.admitted(late)
     assert count == 10

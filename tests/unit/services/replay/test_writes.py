@@ -17,7 +17,8 @@ from fullrank.common.errors import ConfigError, InvalidContribution, StaleTerm
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, EpisodeLayout
 from fullrank.replay.authorship import ENTRIES, authorships
-from fullrank.replay.intake import Arrival, Reach
+from fullrank.replay.draws import Reach
+from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.writer_client import EpisodeWriter, Refusal, episode_requests
@@ -234,6 +235,7 @@ async def test_another_controller_fences_the_writers_off_and_keeps_what_they_wro
             await writer.write(episode(2), version=0)
         with pytest.raises(StaleTerm):
             await writer.flush()
+        await replay.client.await_draw(0, newest=CAPACITY)  # before, none is known to be stale
         writer.renew(RunTerm("run", 3))
         await writer.flush()
         assert [sequence for _, sequence, _ in held(replay)] in ([1], [1, 2])
@@ -270,7 +272,7 @@ async def test_writers_wait_at_the_window_until_an_iteration_asks_and_nothing_is
                 drawn := await replay.client.await_draw(iteration, newest=CAPACITY), Reach
             ):
                 pass
-            assert iteration <= drawn.episodes - 4 <= iteration + 2
+            assert iteration <= drawn.newest.number - 4 <= iteration + 2
         await asyncio.gather(*playing)
         assert len(held(replay)) == 30
         for writer in writers:
@@ -287,8 +289,8 @@ async def test_stale_episodes_are_refused_and_named_to_their_writer() -> None:
         await writer.write(episode(1), version=0)
         await writer.flush()
         assert isinstance(await replay.client.await_draw(5, newest=CAPACITY), Reach)
-        await writer.write(episode(2), version=2)
-        await writer.write(episode(3), version=3)
+        await writer.write(episode(2), version=3)  # iteration 6 is the first that can draw it
+        await writer.write(episode(3), version=4)
         await writer.flush()
         assert [(each.sequence, each.field) for each in refused] == [(2, "version")]
         assert [sequence for _, sequence, _ in held(replay)] == [1, 3]
