@@ -65,7 +65,8 @@ def held(run_dir: Path) -> list[list[int]]:
     every = every[every[:, 3] > 0]
     assert len({tuple(each) for each in every[:, :2].tolist()}) == len(every)
     assert (np.diff(every[:, 3]) == 1).all()
-    return every.tolist()
+    content: list[list[int]] = every.tolist()
+    return content
 
 
 def verified(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> str:
