@@ -14,7 +14,7 @@ import numpy as np
 from fullrank.common.errors import ConfigError, InvalidContribution
 from fullrank.common.types import JSON, FloatArray
 from fullrank.replay.authorship import ENTRIES, Authorship, authorships, joined
-from fullrank.replay.draws import DrawWindow
+from fullrank.replay.draw_window import DrawWindow
 from fullrank.replay.episode_checks import are_sound, check_episode, check_finite
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.limits import rows_per_append

@@ -14,7 +14,7 @@ from fullrank import __version__
 from fullrank.common.errors import InvalidContribution, NotFound, Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.authorship import Authorship
-from fullrank.replay.draws import Reach
+from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Arrival
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.limits import rows_per_minibatch

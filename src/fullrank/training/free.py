@@ -18,7 +18,7 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import Array, BoolArray, IntArray
 from fullrank.environments import Environment
 from fullrank.environments.capabilities import Contested
-from fullrank.replay.draws import Reach
+from fullrank.replay.draw_window import Reach
 from fullrank.training.block_player import Play, published
 from fullrank.training.episodes import episode_statistics, team_returns
 from fullrank.training.rollouts import Collected

@@ -10,7 +10,7 @@ from fullrank.common.types import FloatArray
 from fullrank.replay import EpisodeLayout, MemoryStorage, RingFile, Table
 from fullrank.replay import intake as module
 from fullrank.replay.authorship import ENTRIES, Authorship, authorships
-from fullrank.replay.draws import Reach
+from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Arrival, Fate, Intake, WrittenEpisode
 from fullrank.replay.pace import Pace
 

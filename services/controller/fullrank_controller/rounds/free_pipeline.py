@@ -4,7 +4,7 @@ import logging
 
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
-from fullrank.replay.draws import Reach
+from fullrank.replay.draw_window import Reach
 from fullrank.replay.samplers import Sample
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.event_log import EventLog

@@ -17,7 +17,7 @@ from fullrank.common.errors import ConfigError, InvalidContribution, StaleTerm
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, EpisodeLayout
 from fullrank.replay.authorship import ENTRIES, authorships
-from fullrank.replay.draws import Reach
+from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
 from fullrank.rpc.messages import run_term_message
