@@ -27,8 +27,9 @@ import numpy as np
 from fullrank.common.types import RunTerm
 from fullrank.replay import TABLE, EpisodeDraw, Sample
 from fullrank.replay.authorship import ENTRIES
+from fullrank.replay.draw_window import Reach
 from fullrank.replay.fence import Fence
-from fullrank.replay.intake import Arrival, Reach
+from fullrank.replay.intake import Arrival
 from fullrank.replay.store import Store
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
