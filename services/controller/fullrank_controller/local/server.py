@@ -1,0 +1,156 @@
+"""Composition root of a run in one process: configuration and run directory to a driven run."""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from fullrank.algorithms.roles import Concurrent
+from fullrank.common.errors import ConfigError
+from fullrank.config import RunConfig
+from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
+from fullrank.rpc.process import Launch, run, stop_event, tune_process, usable_cores
+from fullrank.rpc.security import Security
+from fullrank.wiring import Training, refuse_free
+from fullrank_controller.driver import Driver
+from fullrank_controller.local.computation import Computation
+from fullrank_controller.local.ranks import Group, ranks_of
+from fullrank_controller.local.rounds import LocalRounds
+from fullrank_controller.local.table import LocalTable
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.persistence.restore import restore
+from fullrank_controller.persistence.run_directory import RunDirectory
+from fullrank_controller.ports import ControllerPorts
+from fullrank_controller.serving import drive, held, open_term, term_raised
+from fullrank_controller.term import Term, make_driver, make_pipeline
+from fullrank_controller.watchdog import Watchdog
+
+STOPPED = 130
+"""Exit code of a run that was told to stop, as of a command that Ctrl-C ended."""
+
+
+def main(launch: Launch) -> int:
+    """Start or resume the configured run in this process; returns the exit code.
+
+    Without ``launch.until_finished`` it serves the finished run until told to stop; with it, a run
+    that is told to stop before its end returns ``STOPPED``.
+    """
+    if launch.run_dir is None:
+        raise ConfigError("a run in one process is kept on disk; give --run-dir")
+    import torch
+
+    tune_process(launch)
+    torch.set_num_threads(launch.config.compute.threads)
+    finished = run(serve(launch, launch.run_dir))
+    return 0 if finished or not launch.until_finished else STOPPED
+
+
+async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None) -> bool:
+    """Run until ``stop`` is set, by default until the process is told to stop.
+
+    Returns:
+        True if the run is finished.
+
+    Raises:
+        FullrankError: The run cannot begin, or it failed.
+    """
+    stop = stop or stop_event(launch)
+    config = launch.resolved.check().config
+    refuse_free(config)
+    if config.checkpoint.mirror:
+        raise ConfigError(
+            "checkpoint.mirror lets another controller go on with the same replay service, and a "
+            "run in one process has its transitions here: use `fullrank checkpoint export`"
+        )
+    async with Health(config.health.address) as health:
+        with (
+            held(config, run_dir) as (directory, training),
+            ranks_of(config, training) as group,
+        ):
+            return await _serve(
+                launch, config, directory, training, group, stop=stop, health=health
+            )
+
+
+async def _serve(
+    launch: Launch,
+    config: RunConfig,
+    directory: RunDirectory,
+    training: Training,
+    group: Group | None,
+    *,
+    stop: asyncio.Event,
+    health: Health,
+) -> bool:
+    restored = restore(directory, training)
+    security = Security.of(config.tls, Role.CONTROLLER)
+    async with AsyncExitStack() as stack:
+        table = LocalTable(directory.path, sync=config.replay.acknowledge == "fsync")
+        stack.enter_context(closing(table))
+        term = stack.enter_context(
+            open_term(
+                config,
+                directory,
+                training,
+                restored,
+                replay_address="",
+                roster=Roster(),
+                observers=launch.observers,
+            )
+        )
+        if group is None and (beside := _second_thread(config, training)) is not None:
+            stack.enter_context(beside)
+        driver = _make_driver(term, table, group)
+        ports = ControllerPorts(term=term, driver=driver, security=security)
+        await stack.enter_async_context(ports.open_observation())
+        await health.at_work(True)
+        stack.push_async_callback(health.at_work, False)
+        heartbeat_s = config.controller.heartbeat_s
+        endings: list[Coroutine[Any, Any, object]] = [
+            stop.wait(),
+            term_raised(directory, every_s=heartbeat_s),
+        ]
+        await drive(
+            driver,
+            term.run,
+            restored,
+            endings,
+            liveness=_watch_loop(term.watchdog, every_s=heartbeat_s),
+            until_finished=launch.until_finished,
+        )
+        return term.run.progress.finished
+
+
+def _make_driver(term: Term, table: LocalTable, group: Group | None) -> Driver:
+    """Make the driver of a run over a table and units in this process, or a group of ranks."""
+    config, training = term.config, term.training
+    pipeline = make_pipeline(term, table)
+    rounds = LocalRounds(
+        config,
+        term.run,
+        training,
+        Computation(config, training, table, group),
+        pipeline=pipeline,
+        watchdog=term.watchdog,
+    )
+    return make_driver(term, pipeline, rounds)
+
+
+def _second_thread(config: RunConfig, training: Training) -> ThreadPoolExecutor | None:
+    """Let a second thread compute beside, where there is a core for it; its executor, or None."""
+    gradients = training.algorithm.gradients
+    if usable_cores() < 2 * config.compute.threads or not isinstance(gradients, Concurrent):
+        return None
+    executor = ThreadPoolExecutor(1)
+    gradients.run_beside(executor)
+    return executor
+
+
+async def _watch_loop(watchdog: Watchdog, *, every_s: float) -> None:
+    """Watch the event loop itself, until cancelled."""
+    while True:
+        with watchdog.phase("the event loop"):
+            await asyncio.sleep(every_s)
