@@ -19,13 +19,14 @@ class Checker:
     """Checks the event logs of a run piece by piece.
 
     Args:
-        reference: Update digest of every iteration, from a run in one process.
+        reference: Update digest of every iteration, from a run in one process; None of a
+            run that has no reference.
 
     Attributes:
         retained: Events that later ones may refer to.
     """
 
-    def __init__(self, reference: Sequence[str]) -> None:
+    def __init__(self, reference: Sequence[str] | None) -> None:
         self._reference = reference
         self.retained = EventHistory()
 
@@ -33,8 +34,10 @@ class Checker:
         """Violations among the new events and the retained ones."""
         events = _joined(self.retained, appended)
         commits = [event for event in events.controller if isinstance(event, Committed)]
-        expected = self._reference[: commits[-1].iteration + 1] if commits else ()
         self.retained = _recent(events)
+        if self._reference is None:
+            return violations(events)
+        expected = self._reference[: commits[-1].iteration + 1] if commits else ()
         return violations(events, reference=expected)
 
 

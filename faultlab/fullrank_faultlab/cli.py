@@ -44,9 +44,10 @@ def chaos(
     keep all invariants and end with the bits of the fault-free run, unless its learners draw
     samples of their own, as in a quarter of the runs.
 
-    With --services controller, replay, learners and, for odd seeds, collectors are real processes,
-    for half a minute a run: they are killed, stopped and frozen, their connections are cut, held,
-    delayed and throttled, and learners' vectors are corrupted.
+    With --services controller, replay and learners are real processes, and collectors that play
+    keyed or freely in two of three runs, for half a minute a run: they are killed, stopped and
+    frozen, their connections are cut, held, delayed and throttled, and learners' vectors are
+    corrupted. A run that collects freely has no reference: every iteration is recomputed.
     """
     started = time.monotonic()
     runs = faults = 0

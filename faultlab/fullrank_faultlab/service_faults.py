@@ -1,18 +1,18 @@
 """Fault injection into real services: processes die and freeze, connections fail.
 
-Replay, controller, learners and, for odd seeds, collectors are processes on this machine that
-communicate through fault proxies and a straggler sidecar. Faults are injected one after the other
-during training, and ended processes are restarted; finally the committed bits and the event logs
-are checked.
+Replay, controller, learners and, in two of three seeds, collectors are processes on this machine
+that communicate through fault proxies and a straggler sidecar. Faults are injected one after the
+other during training, and ended processes are restarted; finally the committed bits and the event
+logs are checked.
 """
 
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,50 +23,25 @@ from fullrank.cli.processes import Service, start, stop
 from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.config.faults import CorruptFault
-from fullrank.config.layers import load
 from fullrank.config.toml import to_toml
-from fullrank.config.tree import RunConfig
-from fullrank.local import LocalRun
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.straggler import set_injection
-from fullrank.runs.checkpoint import newest
 from fullrank.runs.event_history import read_history
 from fullrank.runs.record import METRICS, follow
-from fullrank.runs.recovery import CHECKPOINTS
-from fullrank.wiring import training_of
 from fullrank_faultlab.fault_proxy import FaultProxy, NetworkFault, in_thread
 from fullrank_faultlab.invariants import violations
 from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.service_runs import (
+    ANYWHERE,
+    LAG,
+    LEARNERS,
+    Mode,
+    configured,
+    fault_free_run,
+    free_run_violations,
+)
 
-ITERATIONS, LEARNERS, COLLECTORS, LAG, FAULTS = 30, 4, 3, 2, 4
-ANYWHERE = "127.0.0.1:0"
-SETTINGS = (
-    f"learners={LEARNERS}",
-    "code.tolerance=1",
-    "environment.copies=2",
-    "collect.steps=9",  # episodes of 25 steps cross iterations
-    "collect.warmup=128",
-    "collect.warmup_copies=8",
-    "algorithm.batch_size=32",
-    "algorithm.hidden=16",
-    "replay.capacity=20000",
-    "checkpoint.every=7",
-    "compute.emulate_unit_s=0.04",  # so that faults fall into every part of a round
-    "controller.deadline_s=5.0",
-    "controller.heartbeat_s=0.3",
-    "controller.lost_after_s=1.5",
-    "metrics.sinks=[]",
-    f"controller.listen={ANYWHERE}",
-    f"replay.listen={ANYWHERE}",
-)
-COLLECTED = (
-    f"collectors.count={COLLECTORS}",
-    "collect.mode=keyed",
-    "collect.block=1",
-    f"collect.lag={LAG}",
-    "controller.least_deadline_s=1.0",
-)
-"""Further settings of runs whose episodes are played by collectors."""
+ITERATIONS, FAULTS = 30, 4
 SHORTEST_S, LONGEST_S = 0.2, 2.5
 """Range of a fault's duration: beyond a learner's heartbeat timeout, but below the time after which
 a waiting service gives up."""
@@ -121,30 +96,41 @@ def run_services(seed: int) -> Outcome:
     outcome = Outcome(seed)
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(scratch)
+        mode = Mode.of(seed)
         try:
-            for event in train_under_faults(run_dir, seed=seed):
+            for event in train_under_faults(run_dir, seed=seed, mode=mode):
                 outcome.faults.append(str(event))
                 outcome.violations += [str(event)] if event.kind == CRASHED else []
         except FullrankError as error:
             outcome.violations.append(str(error))
-        reference = fault_free_run(ITERATIONS, collected=_is_collected(seed))
+        if mode is Mode.FREE:
+            outcome.violations += violations(read_history(run_dir))
+            outcome.violations += free_run_violations(run_dir)
+            return outcome
+        reference = fault_free_run(ITERATIONS, mode=mode)
         outcome.violations += violations(
             read_history(run_dir),
             reference=reference.digests,
-            lag=LAG if _is_collected(seed) else None,
+            lag=LAG if mode is Mode.KEYED else None,
         )
         outcome.violations += reference.differences(run_dir)
     return outcome
 
 
 def train_under_faults(
-    run_dir: Path, *, seed: int, iterations: int = ITERATIONS, faults: int = FAULTS
+    run_dir: Path,
+    *,
+    seed: int,
+    mode: Mode = Mode.INLINE,
+    iterations: int = ITERATIONS,
+    faults: int = FAULTS,
 ) -> Generator[FaultEvent, None, None]:
     """Train to the end under faults; yields each fault after it, and services that crash.
 
     Args:
         run_dir: An empty directory.
         seed: Key of the faults and of the iterations in which they begin.
+        mode: Who plays.
         iterations: Iterations of the run.
         faults: Number of faults, one after the other.
 
@@ -152,7 +138,7 @@ def train_under_faults(
         FullrankError: The run has stalled, or the controller failed at its end.
     """
     draws = stream(seed, "disturbances")
-    with _cluster(run_dir, iterations, collected=_is_collected(seed)) as cluster:
+    with _cluster(run_dir, iterations, mode) as cluster:
         for iteration in sorted(draws.integers(1, iterations - 1, faults).tolist()):
             yield from cluster.train_until(iteration)
             yield cluster.inject(draws)
@@ -160,13 +146,8 @@ def train_under_faults(
         cluster.stop_controller()
 
 
-def _is_collected(seed: int) -> bool:
-    """Return whether collectors play in the run of a seed."""
-    return bool(seed % 2)
-
-
 @contextmanager
-def _cluster(run_dir: Path, iterations: int, *, collected: bool) -> Iterator["ServiceCluster"]:
+def _cluster(run_dir: Path, iterations: int, mode: Mode) -> Iterator["ServiceCluster"]:
     """The started services of a run, stopped on exit."""
     with ExitStack() as stack:
         proxies = {
@@ -175,7 +156,7 @@ def _cluster(run_dir: Path, iterations: int, *, collected: bool) -> Iterator["Se
         }
         lines = {name: stack.enter_context(in_thread(proxy)) for name, proxy in proxies.items()}
         addresses = [f"{name}.address={proxy.address}" for name, proxy in proxies.items()]
-        config = _config(iterations, *addresses, collected=collected)
+        config = configured(iterations, *addresses, mode=mode)
         (run_dir / "config.toml").write_text(to_toml(config))
         (run_dir / "logs").mkdir()
         cluster = ServiceCluster(run_dir, lines, collectors=config.collectors.count)
@@ -311,42 +292,3 @@ class ServiceCluster:
     def cleanup(self) -> None:
         """Stop all processes."""
         stop([*self._singletons.values(), *self._learners, *self._collectors])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """The fault-free run in one process."""
-
-    digests: Sequence[str]
-    """Update digest of each iteration."""
-    parameters: str
-    """Digest of the final parameters."""
-    collected: bool
-    """Whether collectors play in the run that is compared."""
-
-    def differences(self, run_dir: Path) -> list[str]:
-        """Violations in the parameters of a run's last checkpoint."""
-        training = training_of(_config(len(self.digests), collected=self.collected))
-        try:
-            training.trainer.load(newest(run_dir / CHECKPOINTS).arrays)
-        except FullrankError as error:
-            return [f"durable: {error}"]
-        finally:
-            training.collector.close()
-        if training.trainer.digest() != self.parameters:
-            return ["exact: the parameters differ from those of the fault-free run"]
-        return []
-
-
-@cache
-def fault_free_run(iterations: int, *, collected: bool = False) -> Reference:
-    """Run the reference without faults, services or collectors."""
-    run = LocalRun(_config(iterations, collected=collected), coded=False)
-    digests = [iteration.update_digest for iteration in run]
-    return Reference(digests=digests, parameters=run.parameter_digest(), collected=collected)
-
-
-def _config(iterations: int, *settings: str, collected: bool = False) -> RunConfig:
-    played = COLLECTED if collected else ()
-    overrides = [f"iterations={iterations}", *SETTINGS, *played, *settings]
-    return load(None, environ={}, overrides=overrides).check().config
