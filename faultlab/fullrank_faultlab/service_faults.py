@@ -276,6 +276,9 @@ class ServiceCluster:
         parents = [each.process for each in self._collectors if each.process.poll() is None]
         replicas = [child for each in parents for child in psutil.Process(each.pid).children()]
         alive = [process for process in replicas if process.status() != DEAD]
+        if not alive:  # their parent lets some time pass before it starts them again
+            self._collectors.append(self._start("collector"))
+            alive = [psutil.Process(self._collectors[-1].process.pid)]
         return alive[int(draws.integers(len(alive)))]
 
     def stop_controller(self) -> None:

@@ -37,7 +37,7 @@ from fullrank.training.blocks import BlockKey
 from fullrank.training.worker import probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import initial_algorithm, training_of
-from fullrank_collector import session
+from fullrank_collector import session, timed_player
 from fullrank_collector.server import attach as attach_collector
 
 pytestmark = pytest.mark.integration
@@ -180,7 +180,7 @@ async def test_an_environment_that_hangs_costs_its_collector_alone_and_is_named(
 ) -> None:
     hanging, ended = Hanging(monkeypatch), list[Stuck]()
     limits = chain([0.2], repeat(float(WAIT_S)))
-    monkeypatch.setattr(session, "limit_s", lambda *_, **__: next(limits))
+    monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: next(limits))
 
     def end_process(error: Stuck) -> NoReturn:
         ended.append(error)

@@ -255,12 +255,12 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
         cluster.controller()
         cluster.learners(cluster.config.learners)
         bad = collector(cluster)
-        with pytest.raises(Stuck, match="the environment has not returned for 1 s"):
+        with pytest.raises(Stuck, match="it hangs for 1.0 s"):
             await asyncio.wait_for(bad.task, WAIT_S)
         cluster.services.remove(bad)
         collector(cluster)
         status = await cluster.finished()
-        assert any("has not returned" in caveat for caveat in status.caveats)
+        assert any("it hangs for 1.0 s" in caveat for caveat in status.caveats)
 
 
 async def test_a_run_whose_collectors_are_gone_says_so_and_goes_on_with_others(

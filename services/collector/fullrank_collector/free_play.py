@@ -4,28 +4,20 @@ A block follows from (parameters, writer, number), so that an episode is a pure 
 version, the writer and the sequence that its rows hold.
 """
 
-import asyncio
 import logging
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 
-from fullrank.common.deadlines import limit_s
 from fullrank.common.errors import EnvironmentFailed, Stuck
 from fullrank.common.types import RunTerm
-from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.security import Security
 from fullrank.rpc.writer_client import EpisodeWriter, Refusal
-from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock
+from fullrank.training.block_player import PlayedBlock
 from fullrank.training.blocks import FAILURES, BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_collector.publications import Publications
+from fullrank_collector.timed_player import TimedPlayer
 
 log = logging.getLogger(__name__)
-
-FACTOR = 20.0
-"""Multiple of the durations of earlier blocks that a block may take."""
 
 Send = Callable[[pb.CollectorMessage], Awaitable[None]]
 
@@ -93,22 +85,10 @@ class FreePlay:
         writing: The writer.
         player: Plays the blocks.
         publications: Those of the stream.
-        pool: Executor with the one playing thread.
-        settings: Limits on the duration of a block.
     """
 
-    def __init__(
-        self,
-        writing: Writing,
-        player: BlockPlayer,
-        publications: Publications,
-        *,
-        pool: ThreadPoolExecutor,
-        settings: ControllerSettings,
-    ) -> None:
+    def __init__(self, writing: Writing, player: TimedPlayer, publications: Publications) -> None:
         self._writing, self._player, self._publications = writing, player, publications
-        self._pool, self._settings = pool, settings
-        self._durations_s: deque[float] = deque(maxlen=200)
 
     async def run(self, run_term: RunTerm, send: Send) -> None:
         """Play until cancelled.
@@ -131,7 +111,7 @@ class FreePlay:
             play = await self._publications.after(writing.outdated)
             key = writing.next_key()
             try:
-                played = await self._played(key, play)
+                played = await self._player.play(key, play)
             except (EnvironmentFailed, Stuck) as error:
                 log.warning("block_failed %s", error)
                 failures += 1
@@ -145,28 +125,6 @@ class FreePlay:
             if writing.objection != said:
                 said = writing.objection
                 await send(_failed(key, said))
-
-    async def _played(self, key: BlockKey, play: Play) -> PlayedBlock:
-        loop, began_at = asyncio.get_running_loop(), time.monotonic()
-        playing = loop.run_in_executor(self._pool, self._player.play, key, play)
-        settings = self._settings
-        most_s = min(
-            settings.stuck_after_s,
-            limit_s(
-                list(self._durations_s),
-                factor=FACTOR,
-                least_s=settings.deadline_s,
-                unmeasured_s=settings.stuck_after_s,
-            ),
-        )
-        done, _ = await asyncio.wait({playing}, timeout=most_s)
-        if not done:
-            raise Stuck(
-                f"{self._player.name(key)}: the environment has not returned for {most_s:.0f} s; "
-                "this collector ends, and others play on"
-            )
-        self._durations_s.append(time.monotonic() - began_at)
-        return playing.result()
 
 
 def _failed(key: BlockKey, reason: str) -> pb.CollectorMessage:

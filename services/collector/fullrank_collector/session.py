@@ -5,11 +5,9 @@ import faulthandler
 import logging
 import socket
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 from fullrank import __version__
-from fullrank.common.deadlines import limit_s
 from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
@@ -30,12 +28,10 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank_collector.free_play import FreePlay, Writing
 from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import RunContext
+from fullrank_collector.timed_player import TimedPlayer
 
 log = logging.getLogger(__name__)
 
-FACTOR = 20.0
-"""Multiple of its usual duration after which a block counts as hanging, as phases of the
-controller do."""
 STDERR = 2
 """File descriptor of the log."""
 GOODBYE_S = 2.0
@@ -71,7 +67,6 @@ class Session:
         self._settings, self._pool, self._process = settings, pool, process
         self._health, self._security = health, security
         self._idle_since = time.monotonic()
-        self._played_s: deque[float] = deque(maxlen=200)
 
     async def run(self) -> None:
         """Serve the stream until the controller ends it.
@@ -118,22 +113,22 @@ class Session:
         await self._health.at_work(True)
         log.info("collector_ready collector=%d run=%s", welcome.learner, welcome.run)
         publications = Publications(context.problem.sections, peer=self._client.peer)
+        settings = context.config.controller
+        player = TimedPlayer(context.player, pool=self._pool, settings=settings)
         if context.config.collect.mode == "free":
-            await self._play_freely(call, welcome, context, publications)
+            writing = await self._writing_of(welcome, context)
+            free = FreePlay(writing, player, publications)
+            await self._play_freely(call, context.run_term, free, publications)
             return
         self._idle_since = time.monotonic()
         while True:
             order = await _read(call)
             publications.take(order)
             if order.WhichOneof("message") == "play":
-                await self._play(call, order.play, context, publications.newest)
+                await self._play(call, order.play, player, publications.newest)
 
     async def _play_freely(
-        self,
-        call: CollectCall,
-        welcome: pb.Welcome,
-        context: RunContext,
-        publications: Publications,
+        self, call: CollectCall, run_term: RunTerm, free: FreePlay, publications: Publications
     ) -> None:
         """Play while newer parameters come in."""
 
@@ -144,14 +139,7 @@ class Session:
         async def send(message: pb.CollectorMessage) -> None:
             await call.write(message.SerializeToString())
 
-        free = FreePlay(
-            await self._writing_of(welcome, context),
-            context.player,
-            publications,
-            pool=self._pool,
-            settings=context.config.controller,
-        )
-        await first(read(), free.run(context.run_term, send))
+        await first(read(), free.run(run_term, send))
 
     async def _writing_of(self, welcome: pb.Welcome, context: RunContext) -> Writing:
         """Return the writer of this process, anew if replay has another address."""
@@ -181,7 +169,7 @@ class Session:
         return self.context
 
     async def _play(
-        self, call: CollectCall, order: pb.Play, context: RunContext, newest: Play | None
+        self, call: CollectCall, order: pb.Play, player: TimedPlayer, newest: Play | None
     ) -> None:
         """Play a block and send what was played, or why it failed."""
         if newest is None or newest.publication.version != order.version:
@@ -192,7 +180,7 @@ class Session:
         key = BlockKey(order.iteration, order.block)
         play = Play(publication=newest.publication, env_steps=order.env_steps)
         try:
-            played = await self._played(context, key, play)
+            played = await player.play(key, play)
         except (EnvironmentFailed, Stuck) as error:
             log.warning("block_failed %s", error)
             failed = pb.Failed(iteration=key.iteration, block=key.block, reason=str(error))
@@ -201,30 +189,9 @@ class Session:
                 await _end(call, error)
         else:
             playing_s = time.monotonic() - began_at
-            self._played_s.append(playing_s)
             for message in _messages(key, played, playing_s=playing_s, idle_s=idle_s):
                 await call.write(message)
         self._idle_since = time.monotonic()
-
-    async def _played(self, context: RunContext, key: BlockKey, play: Play) -> PlayedBlock:
-        """Play a block.
-
-        Raises:
-            EnvironmentFailed: The environment raised.
-            Stuck: The environment hangs; the playing thread is lost.
-        """
-        settings, loop = context.config.controller, asyncio.get_running_loop()
-        playing = loop.run_in_executor(self._pool, context.player.play, key, play)
-        longest_s = limit_s(
-            self._played_s,
-            factor=FACTOR,
-            least_s=settings.deadline_s,
-            unmeasured_s=settings.stuck_after_s,
-        )
-        await asyncio.wait({playing}, timeout=longest_s)
-        if not playing.done():
-            raise Stuck(f"{context.player.name(key)}: it hangs for {longest_s:.1f} s")
-        return playing.result()
 
 
 async def _end(call: CollectCall, error: Stuck) -> None:
