@@ -255,7 +255,7 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
         cluster.controller()
         cluster.learners(cluster.config.learners)
         bad = collector(cluster)
-        with pytest.raises(Stuck, match="it hangs for 1.0 s"):
+        with pytest.raises(Stuck, match=r"it hangs for 1\.0 s"):
             await asyncio.wait_for(bad.task, WAIT_S)
         cluster.services.remove(bad)
         collector(cluster)
