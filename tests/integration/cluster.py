@@ -27,6 +27,7 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
+from fullrank_collector.server import attach as attach_collector
 from fullrank_controller.server import serve as serve_controller
 from fullrank_faultlab.invariants import violations
 from fullrank_faultlab.simulation import toy_algorithm
@@ -164,6 +165,11 @@ class Cluster:
     def learners(self, count: int) -> list[Service]:
         """Start the given number of learners."""
         return [self.learner() for _ in range(count)]
+
+    def collector(self) -> Service:
+        """Start a real collector that dials until it is ended."""
+        stop = asyncio.Event()
+        return self.start(stop, attach_collector(self.launch, stop))
 
     def start(self, stop: asyncio.Event, serving: Coroutine[Any, Any, None]) -> Service:
         """Run a service of another kind until ``stop``."""

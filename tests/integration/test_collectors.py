@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from tests.integration.cluster import Cluster, Service
+from tests.integration.cluster import Cluster
 from tests.waiting import WAIT_S, eventually
 
 from fullrank import __version__
@@ -85,11 +85,6 @@ def alone(overrides: tuple[str, ...]) -> tuple[list[str], str]:
     return [iteration.update_digest for iteration in run.train()], run.parameter_digest()
 
 
-def collector(cluster: Cluster) -> Service:
-    stop = asyncio.Event()
-    return cluster.start(stop, attach_collector(cluster.launch, stop))
-
-
 def services(cluster: Cluster) -> None:
     """Start all but the collectors."""
     cluster.replay()
@@ -111,7 +106,7 @@ async def test_a_run_with_collectors_is_bit_for_bit_that_without(
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         services(cluster)
         for _ in range(2):
-            collector(cluster)
+            cluster.collector()
         status = await cluster.finished()
         assert not status.caveats
         assert sum(each.blocks for each in status.collectors) == status.blocks.played == 4 * 3
@@ -126,9 +121,9 @@ async def test_collectors_that_die_change_no_bit(tmp_path: Path) -> None:
     chosen = (*VALUES, "iterations=6", "collect.lag=1")
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         services(cluster)
-        collector(cluster)
+        cluster.collector()
         for committed in range(1, 5):
-            victim = collector(cluster)
+            victim = cluster.collector()
             await cluster.status_when(
                 partial(_has_committed, committed), what=f"{committed} committed"
             )
@@ -165,7 +160,7 @@ async def test_a_block_that_is_overdue_is_played_by_another_collector(
     async with Cluster(tmp_path, settings(*VALUES, *overrides)) as cluster:
         services(cluster)
         for _ in range(2):
-            collector(cluster)
+            cluster.collector()
         await cluster.committed(4)
         hanging.released.set()
         status = await cluster.finished()
@@ -190,11 +185,11 @@ async def test_an_environment_that_hangs_costs_its_collector_alone_and_is_named(
     monkeypatch.setattr(session, "end_process", end_process)
     async with Cluster(tmp_path, settings(*VALUES)) as cluster:
         services(cluster)
-        victim = collector(cluster)
+        victim = cluster.collector()
         cluster.services.remove(victim)
         with pytest.raises(ConfigError, match="the process has ended"):
             await asyncio.wait_for(victim.task, WAIT_S)
-        collector(cluster)
+        cluster.collector()
         status = await cluster.finished()
         assert [str(error) for error in ended] == [
             "iteration 0, copies 0 to 1 of seed 0: it hangs for 0.2 s"
@@ -227,7 +222,7 @@ async def test_an_environment_that_raises_costs_its_block_alone(
     async with Cluster(tmp_path, settings(*VALUES)) as cluster:
         services(cluster)
         for _ in range(2):
-            collector(cluster)
+            cluster.collector()
         status = await cluster.finished()
         assert failing.failures == 2
         assert any("agent 1 is gone" in each.failed for each in status.collectors)
@@ -244,7 +239,7 @@ async def test_an_environment_that_always_raises_ends_the_run_with_one_line(
         controller = cluster.controller()
         cluster.learners(cluster.config.learners)
         for _ in range(2):
-            collector(cluster)
+            cluster.collector()
         with pytest.raises(EnvironmentFailed, match="agent 1 is gone; block 1 failed 3 times"):
             await asyncio.wait_for(controller.task, WAIT_S)
 
@@ -258,7 +253,7 @@ async def test_a_controller_that_is_killed_is_followed_by_one_that_ends_with_the
         controller = cluster.controller()
         cluster.learners(cluster.config.learners)
         for _ in range(2):
-            collector(cluster)
+            cluster.collector()
         await cluster.status_when(partial(_has_committed, 3), what="three committed")
         await controller.end()
         cluster.controller()
@@ -314,7 +309,7 @@ async def test_a_collector_of_other_numerics_stays_spare_and_the_status_says_why
         await cluster.status_when(
             lambda status: "waits for a collector" in status.message, what="a stall"
         )
-        collector(cluster)
+        cluster.collector()
         await cluster.finished()
         spare.cancel()
         assert cluster.outcome() == alone(VALUES)
@@ -372,7 +367,7 @@ async def test_bad_blocks_are_refused_by_field_and_nothing_is_stored(tmp_path: P
 
             with pytest.raises(InvalidContribution, match=message):
                 await asyncio.wait_for(fake.run(answer), WAIT_S)
-        collector(cluster)
+        cluster.collector()
         await cluster.finished()
         assert cluster.outcome() == alone(VALUES)
 
@@ -406,7 +401,7 @@ async def test_two_collectors_that_play_one_block_differently_are_named(tmp_path
 
         liar = asyncio.create_task(FakeCollector(cluster, numerics).run(lie))
         await eventually(lambda: bool(asked), what="the liar is dealt a block")
-        collector(cluster)
+        cluster.collector()
         await cluster.committed(1)
         truth.set()
         status = await cluster.status_when(lambda status: bool(status.caveats), what="a caveat")

@@ -21,7 +21,6 @@ from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import block_player_of
-from fullrank_collector.server import attach as attach_collector
 
 pytestmark = pytest.mark.integration
 
@@ -38,18 +37,13 @@ FREE = (
 TEAMS = {"qmix": (*VALUES, *FREE), "maddpg": (*ACTORS, *FREE)}
 
 
-def collector(cluster: Cluster) -> Service:
-    stop = asyncio.Event()
-    return cluster.start(stop, attach_collector(cluster.launch, stop))
-
-
 def services(cluster: Cluster, *, collectors: int = 2) -> Service:
     """Start all; returns the controller."""
     cluster.replay()
     controller = cluster.controller()
     cluster.learners(cluster.config.learners)
     for _ in range(collectors):
-        collector(cluster)
+        cluster.collector()
     return controller
 
 
@@ -222,13 +216,13 @@ async def test_an_environment_that_fails_costs_its_collector_alone_and_is_named(
         cluster.replay()
         cluster.controller()
         cluster.learners(cluster.config.learners)
-        bad = collector(cluster)
+        bad = cluster.collector()
         await eventually(lambda: bool(failing.writers), what="the bad one plays")
         if fault == "raises":
             with pytest.raises(EnvironmentFailed, match=reason):
                 await asyncio.wait_for(bad.task, WAIT_S)
             cluster.services.remove(bad)
-        collector(cluster)
+        cluster.collector()
         status = await cluster.finished()
         assert any(reason in caveat for caveat in status.caveats)
 
@@ -254,11 +248,11 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
         cluster.replay()
         cluster.controller()
         cluster.learners(cluster.config.learners)
-        bad = collector(cluster)
+        bad = cluster.collector()
         with pytest.raises(Stuck, match=r"it hangs for 1\.0 s"):
             await asyncio.wait_for(bad.task, WAIT_S)
         cluster.services.remove(bad)
-        collector(cluster)
+        cluster.collector()
         status = await cluster.finished()
         assert any("it hangs for 1.0 s" in caveat for caveat in status.caveats)
 
@@ -273,7 +267,7 @@ async def test_a_run_whose_collectors_are_gone_says_so_and_goes_on_with_others(
         )
         status = await cluster.status_when(lambda status: bool(status.message), what="a reason")
         assert "waiting for 12 episodes: no collector plays" in status.message
-        collector(cluster)
+        cluster.collector()
         await cluster.finished()
 
 

@@ -94,11 +94,13 @@ async def test_every_panel_of_the_dashboard_shows_something_of_a_run(tmp_path: P
     panels = json.loads(DASHBOARD.read_text())["panels"]
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
     late = ("stragglers.name=fixed_k", "stragglers.k=1", "stragglers.delay_s=30.0")
-    settings = resolved("metrics.prometheus=127.0.0.1:0", "iterations=100000", *late)
+    played = ("collectors.count=1", "collect.mode=keyed", "collect.block=1")
+    settings = resolved("metrics.prometheus=127.0.0.1:0", "iterations=100000", *late, *played)
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
         cluster.learners(4)
+        cluster.collector()
         await cluster.status_when(lambda status: status.iterations_committed > 0, what="begun")
         names = ("controller-metrics", "replay-metrics")
         targets = [resolve("127.0.0.1:0", tmp_path, name) for name in names]

@@ -65,7 +65,7 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
         encoded.append(len(rows))
         return encode_chunks(rows, **how)
 
-    monkeypatch.setattr("fullrank_replay.servicer.encode_chunks", encode)
+    monkeypatch.setattr("fullrank_replay.reads.encode_chunks", encode)
     if not mapped:
         monkeypatch.setattr(replay_client, "MappedTable", refuse_mapping)
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
@@ -87,7 +87,7 @@ async def test_replay_is_told_of_a_minibatch_once_that_all_learners_gather_thems
         asked.append(message.iteration)
         return sample_of(message)
 
-    monkeypatch.setattr("fullrank_replay.servicer.sample_of", heard)
+    monkeypatch.setattr("fullrank_replay.reads.sample_of", heard)
     config = resolved("code.name=cyclic", "learners=4", "audit.every=0")
     async with Cluster(tmp_path, config) as cluster:
         cluster.replay()
