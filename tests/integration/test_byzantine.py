@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.fakes import Fault
 from tests.integration.cluster import NETWORKS, SUM, Cluster, centralised, tiny
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import CodeError, Corrupted
 from fullrank.wiring import code_of
@@ -49,6 +49,26 @@ async def test_what_liars_agree_on_is_not_committed_and_they_are_named(
     assert status.term == 1  # nothing was taken back
     assert all(f"convicted learner={learner}" in caplog.text for learner in range(liars))
     assert caplog.text.count("convicted") == liars
+    assert cluster.outcome() == centralised(cluster.config)
+
+
+async def test_a_lie_that_comes_after_the_computed_value_is_not_committed_either(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "fullrank_controller")
+    async with Cluster(tmp_path, tiny(*ALONE, "audit.every=0")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        late, _ = await cluster.fake(Fault.WRONG_LATE, at=1, domain="liar")
+        for number in range(3):
+            cluster.learner_in(f"host-{number}")
+        await eventually(
+            lambda: "recomputed iteration=1 unit=2" in caplog.text, what="the computed values"
+        )
+        late.release.set()
+        status = await cluster.finished()
+    assert status.term == 1  # nothing was taken back
+    assert "convicted learner=0" in caplog.text
     assert cluster.outcome() == centralised(cluster.config)
 
 

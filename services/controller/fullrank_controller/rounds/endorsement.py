@@ -87,15 +87,20 @@ class Endorsement:
         """True while the controller computes statements."""
         return bool(self._awaited)
 
-    def take(self, event: Computed) -> Sequence[LearnerId]:
-        """Take computed values; drop and quarantine the learners that stated others.
+    def take(self, event: Computed) -> None:
+        """Take computed values."""
+        self._awaited -= event.claims
+        self._quorum.computed.update(event.values)
+
+    def convict(self) -> Sequence[LearnerId]:
+        """Drop and quarantine the learners that state other values than the computed ones.
+
+        To be called before every decision: a lie may come before or after the computed value.
 
         Returns:
             Those learners.
         """
         round_ = self._opened.round
-        self._awaited -= event.claims
-        self._quorum.computed.update(event.values)
         liars = self._quorum.contradicted(round_)
         for learner, claim in liars.items():
             reason = (

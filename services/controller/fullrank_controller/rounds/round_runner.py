@@ -137,11 +137,9 @@ class RoundRunner:
         return await self._decide()
 
     async def _take_computed(self, event: Computed) -> Decoded | None:
-        """Take what the controller computed; liars are out of the round from then on."""
+        """Take what the controller computed."""
         assert self._endorsement is not None  # it has asked
-        if self._endorsement.take(event):
-            self._last = Waiting()
-            await self._policy.reassign_missing()
+        self._endorsement.take(event)
         return await self._decide() if event.values else None
 
     def _proves(self, endorsement: Endorsement) -> bool:
@@ -176,7 +174,10 @@ class RoundRunner:
         return fresh
 
     async def _decide(self) -> Decoded | None:
-        """The decision if the round may be committed now."""
+        """The decision if the round may be committed now; liars are out of it from then on."""
+        if self._endorsement is not None and self._endorsement.convict():
+            self._last = Waiting()
+            await self._policy.reassign_missing()
         if not self._round.decodable:
             await self._precompute()
             return None
