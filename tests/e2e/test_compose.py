@@ -104,7 +104,7 @@ def test_an_environment_of_one_s_own_trains_and_a_finished_run_stays_finished(
     place.configure(TINY + TEAM, iterations=4)
     _write_wheel(place.deploy / "extra")
     tag = f"test-{os.getpid()}"
-    for service in ("learner", "replay"):
+    for service in ("collector", "learner", "replay"):
         docker_engine.images.get(f"fullrank-{service}:{images}").tag(f"fullrank-{service}", tag)
     place.build("controller", tag=tag, extra="tiny-team")
     stack = Stack(checkout=place, engine=docker_engine, variables={"FULLRANK_TAG": tag})
@@ -122,7 +122,7 @@ def test_an_environment_of_one_s_own_trains_and_a_finished_run_stays_finished(
             controller.reload()
             assert controller.attrs["State"]["Running"]
     finally:
-        for service in ("controller", "learner", "replay"):
+        for service in ("collector", "controller", "learner", "replay"):
             docker_engine.images.remove(f"fullrank-{service}:{tag}")
 
 
