@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
+from fullrank.cli.options import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    TopologyOption,
+    resolve,
+)
 from fullrank.cli.say import say, say_json
 from fullrank.config.layers import Resolved
 from fullrank.config.toml import to_toml
@@ -23,13 +29,17 @@ def _config() -> None:
 def show(
     config: ConfigOption = None,
     overrides: SetOption = None,
+    topology: TopologyOption = None,
     origin: Annotated[
         bool, typer.Option("--origin", help="Print the origin of each value.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every setting as TOML; later layers win: defaults, file, environment, --set."""
-    resolved = resolve(config, overrides)
+    """Print every setting as TOML.
+
+    Later layers win: defaults, topology, file, environment, --set.
+    """
+    resolved = resolve(config, overrides, topology=topology)
     if as_json:
         facts = {"config": as_tables(resolved.config), "origin": dict(resolved.origin)}
         say_json(facts)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from fullrank.config.layers import Resolved, load
+from fullrank.config.topologies import TOPOLOGIES
 from fullrank.config.tree import TlsSettings
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
@@ -18,6 +19,15 @@ ConfigOption: TypeAlias = Annotated[
 SetOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated."),
+]
+TopologyOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        help="Who plays, by the name of a published system: "
+        + "; ".join(f"{name}: {topology.meaning}" for name, topology in TOPOLOGIES.items())
+        + ".",
+    ),
 ]
 CertificatesOption: TypeAlias = Annotated[
     Path | None,
@@ -83,6 +93,7 @@ def resolve(
     config_path: Path | None,
     overrides: list[str] | None,
     options: Mapping[str, Any] | None = None,
+    topology: str | None = None,
 ) -> Resolved:
     """The checked configuration from the file, this process's environment and the options.
 
@@ -90,11 +101,18 @@ def resolve(
         config_path: Value of ``--config``.
         overrides: Values of ``--set``.
         options: Dotted keys of typed options; None means not given.
+        topology: Value of ``--topology``.
 
     Raises:
         ConfigError: A key is unknown or a value impossible.
     """
-    layers = load(config_path, environ=os.environ, overrides=overrides or (), options=options)
+    layers = load(
+        config_path,
+        environ=os.environ,
+        overrides=overrides or (),
+        options=options,
+        topology=topology,
+    )
     return layers.check()
 
 

@@ -19,6 +19,7 @@ from fullrank.cli.options import (
     SeedOption,
     SetOption,
     StragglersOption,
+    TopologyOption,
     TrustOption,
     size_options,
 )
@@ -110,6 +111,7 @@ def train(
     algorithm: AlgorithmOption = None,
     agents: AgentsOption = None,
     learners: LearnersOption = None,
+    topology: TopologyOption = None,
     collectors: CollectorsOption = None,
     code: CodeOption = None,
     stragglers: StragglersOption = None,
@@ -131,7 +133,13 @@ def train(
     names = {"environment.name": env, "algorithm.name": algorithm, "code.name": code}
     counts = {"iterations": iterations, "ranks.count": ranks, "collectors.count": collectors}
     options = {**sizes, **names, **counts}
-    layers = load(config, environ=os.environ, overrides=overrides or (), options=options)
+    layers = load(
+        config,
+        environ=os.environ,
+        overrides=overrides or (),
+        options=options,
+        topology=topology,
+    )
     sized = without_redundancy(layers.size())
     resolved = sized.config
     _ensure_code(sized)

@@ -1,4 +1,6 @@
-"""Layers of configuration: defaults, file, environment, ``--set`` and options; the last one wins.
+"""Layers of configuration: defaults, topology, file, environment, ``--set`` and options.
+
+The last one wins.
 
 A layer is a set of leaves: dotted keys with a value and an origin. Leaves are merged before the
 whole tree is validated once, so that every error message can name the key and its origin.
@@ -41,6 +43,7 @@ from fullrank.config.plugins import (
     problem_of,
     spec_of,
 )
+from fullrank.config.topologies import topology_layer
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.environments.base import is_adapted
 
@@ -155,6 +158,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
+    topology: str | None = None,
 ) -> Resolved:
     """Read all layers and validate the tree; ``Resolved.check`` validates the plug-in tables.
 
@@ -163,9 +167,11 @@ def load(
         environ: Variables such as ``os.environ``; names that begin with ``FULLRANK__`` count.
         overrides: ``key=value`` texts of ``--set``; a value that is not valid TOML is text.
         options: Dotted keys to the values of typed command-line options; None: not given.
+        topology: Name of a topology; None: the defaults.
 
     Raises:
-        ConfigError: The file cannot be read, a key is unknown or a value is impossible.
+        ConfigError: The file cannot be read, a key is unknown, a value is impossible, or a setting
+            contradicts the topology.
     """
     given = {key: value for key, value in (options or {}).items() if value is not None}
     command_line = [override(text) for text in overrides]
@@ -175,6 +181,8 @@ def load(
         environment_layer(environ or {}),
         dict(command_line),
     ]
+    if topology is not None:
+        layers.insert(0, topology_layer(topology, layers))
     return resolve(layers)
 
 
