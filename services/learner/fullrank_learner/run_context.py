@@ -1,21 +1,42 @@
 """A learner's context of a run: configuration, algorithm and probe."""
 
+from dataclasses import dataclass, field, replace
+
 import torch
 
 from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.devices import placed, visible
 from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import RunTerm
 from fullrank.config.layers import Resolved
 from fullrank.config.toml import from_toml, to_toml
-from fullrank.config.tree import RunConfig
+from fullrank.config.tree import RankSettings, RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.rpc.codec import decode_agent, encode_agent
+from fullrank.rpc.rank_processes import RankProcesses
 from fullrank.stragglers import DelayModel, delay_of
 from fullrank.training.worker import Probe, Worker, probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, delays_of, environment_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlace:
+    """Place of a learner among those of its host."""
+
+    replica: int = 0
+    """Number of the learner among the replicas of its process."""
+    device: str = "auto"
+    """Its own ``compute.device``; ``auto``: that of the run."""
+    ranks: RankSettings = field(default_factory=RankSettings)
+    """Its own [ranks]."""
+
+    def device_of(self, rank: int, run: str) -> str:
+        """Return the device of one of its ranks, given ``compute.device`` of the run."""
+        name = run if self.device == "auto" else self.device
+        return placed(name, self.replica * self.ranks.count + rank, devices=visible())
 
 
 class RunContext:
@@ -23,11 +44,21 @@ class RunContext:
 
     Args:
         welcome: The controller's answer to the learner's Hello.
+        place: Place of the learner on its host.
+        rank: Number of this process among the learner's ranks.
+
+    Attributes:
+        processes: Other ranks of the learner, with which ``worker`` computes; None without any.
     """
 
-    def __init__(self, welcome: pb.Welcome) -> None:
-        self.config: RunConfig = from_toml(welcome.configuration)
-        self._welcome = welcome
+    def __init__(
+        self, welcome: pb.Welcome, *, place: HostPlace | None = None, rank: int = 0
+    ) -> None:
+        config: RunConfig = from_toml(welcome.configuration)
+        device = (place or HostPlace()).device_of(rank, config.compute.device)
+        self.config = replace(config, compute=replace(config.compute, device=device))
+        self.processes: RankProcesses | None = None
+        self.welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term)
         """Term served last; it rises when a new controller takes over the run."""
         agents = [decode_agent(agent) for agent in welcome.agents]
@@ -48,9 +79,19 @@ class RunContext:
     def fits(self, welcome: pb.Welcome) -> bool:
         """Return whether the context of the run that ``welcome`` names would be equal."""
         return all(
-            getattr(self._welcome, name) == getattr(welcome, name)
+            getattr(self.welcome, name) == getattr(welcome, name)
             for name in ("configuration", "agents", "state_size", "masked")
         )
+
+    @property
+    def has_ranks(self) -> bool:
+        """Return whether other ranks compute for this learner."""
+        return self.processes is not None and self.processes.alive
+
+    def close(self) -> None:
+        """End the other ranks."""
+        if self.processes is not None:
+            self.processes.close()
 
     def delay_s(self, iteration: int, learner: int) -> float:
         """Return the injected delay of this learner's coded vectors, in seconds."""

@@ -17,7 +17,7 @@ from fullrank.rpc.process import Launch, tune_process
 from fullrank.rpc.replicas import run_replica, run_replicas
 from fullrank.rpc.security import Security
 from fullrank.runs.event_log import EventLog
-from fullrank_learner.run_context import RunContext, prepare
+from fullrank_learner.run_context import HostPlace, RunContext, prepare
 from fullrank_learner.session import Session
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def main(launch: Launch) -> int:
     tune_process(launch)
 
     def replica(launch: Launch, number: int) -> int:
-        return run_replica(attach(_apart(launch, number), prepared=prepared))
+        return run_replica(attach(_apart(launch, number), prepared=prepared, replica=number))
 
     return run_replicas(launch, replica)
 
@@ -63,7 +63,11 @@ def _apart(launch: Launch, replica: int) -> Launch:
 
 
 async def attach(
-    launch: Launch, stop: asyncio.Event | None = None, *, prepared: RunContext | None = None
+    launch: Launch,
+    stop: asyncio.Event | None = None,
+    *,
+    prepared: RunContext | None = None,
+    replica: int = 0,
 ) -> None:
     """Dial until ``stop`` is set, by default until the process receives a stop signal.
 
@@ -75,6 +79,8 @@ async def attach(
     """
     context: RunContext | None = None
     process = uuid.uuid4().bytes
+    config = launch.config
+    place = HostPlace(replica=replica, device=config.compute.device, ranks=config.ranks)
     event_log = EventLog(launch.run_dir, f"learner-{os.getpid()}")
     with (
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,
@@ -86,6 +92,7 @@ async def attach(
             session = Session(
                 address,
                 domain=launch.config.learner.domain,
+                place=place,
                 pool=pool,
                 context=context,
                 prepared=prepared,
@@ -99,4 +106,8 @@ async def attach(
             finally:
                 context = session.context
 
-        await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop)
+        try:
+            await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop)
+        finally:
+            if context is not None:
+                await asyncio.to_thread(context.close)

@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from fullrank import __version__
 from fullrank.common.errors import (
@@ -31,7 +32,8 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_learner.active_assignment import ActiveAssignment
 from fullrank_learner.contributor import Contributor
-from fullrank_learner.run_context import RunContext
+from fullrank_learner.ranks import join_ranks
+from fullrank_learner.run_context import HostPlace, RunContext
 from fullrank_learner.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class Session:
     Args:
         address: The controller's ``host:port``.
         domain: Failure domain of this process, ``zone/host``; empty: this machine.
+        place: Its place on this host, with the ranks that compute for it.
         pool: Executor with the one computing thread.
         context: Context from an earlier session of this process, or None.
         prepared: Used for a new context if it fits the run.
@@ -57,6 +60,7 @@ class Session:
         address: str,
         *,
         domain: str,
+        place: HostPlace,
         pool: ThreadPoolExecutor,
         context: RunContext | None,
         prepared: RunContext | None,
@@ -70,6 +74,7 @@ class Session:
         self._security = security
         self._address, self._client = address, ControllerClient(address, security=security)
         self._domain = domain or socket.gethostname()
+        self._place = place
         self._pool = pool
         self._health = health
         self._event_log = event_log
@@ -172,11 +177,15 @@ class Session:
         return True
 
     async def _context_of(self, welcome: pb.Welcome) -> RunContext:
+        in_pool = partial(asyncio.get_running_loop().run_in_executor, self._pool)
         if self.context is None or not self.context.serves(welcome):
+            if self.context is not None:
+                await in_pool(self.context.close)
             self.context = self._prepared
         if self.context is None or not self.context.fits(welcome):
-            loop = asyncio.get_running_loop()
-            self.context = await loop.run_in_executor(self._pool, RunContext, welcome)
+            self.context = await in_pool(partial(RunContext, welcome, place=self._place))
+        if self._place.ranks.count > 1 and not self.context.has_ranks:
+            await in_pool(join_ranks, self.context, self._place)
         self.context.run_term = RunTerm(welcome.run, welcome.term)
         return self.context
 

@@ -23,6 +23,7 @@ from fullrank.algorithms.autograd import (
     shared_batches,
 )
 from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.algorithms.parts import AgentGradients, PartGradients, Parts
@@ -227,17 +228,3 @@ def loss_weights(config: Hyperparameters, parts: Parts | None = None) -> LossWei
         logit_penalty=config.logit_penalty,
         transition=None if parts is None else parts.weight,
     )
-
-
-def device_of(name: str) -> torch.device:
-    """Return the device for ``auto``, ``cpu`` or ``cuda``.
-
-    Raises:
-        ConfigError: The device is unknown or not available.
-    """
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise ConfigError("device 'cuda' is not available here; use 'cpu' or 'auto'")
-    if name not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"unknown device {name!r}; use 'auto', 'cpu' or 'cuda'")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")

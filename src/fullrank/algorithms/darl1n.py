@@ -37,9 +37,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
+from fullrank.algorithms.actor_critic import ActorCritic, loss_weights
 from fullrank.algorithms.autograd import AutogradGradients, Networks
 from fullrank.algorithms.base import EnvironmentSpec, layout_of, register
+from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.roles import Algorithm

@@ -31,9 +31,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
+from fullrank.algorithms.actor_critic import ActorCritic, loss_weights
 from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
+from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.parts import Parts
 from fullrank.algorithms.roles import Algorithm

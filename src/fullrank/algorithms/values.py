@@ -29,9 +29,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.actor_critic import device_of
 from fullrank.algorithms.autograd import Networks, initial_groups
 from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing, Settings
 from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of
 from fullrank.algorithms.micro_batches import MicroBatchGradients, micro_batches

@@ -78,6 +78,7 @@ def examine(runs: Path) -> Iterator[Check]:
         ("cores", _cores),
         ("memory", _memory),
         ("torch", _torch),
+        ("placement", _placement),
         ("update kernel", _kernel),
         ("services", _services),
     ):
@@ -119,6 +120,16 @@ def _torch() -> tuple[bool, str]:
 
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return True, f"{torch.get_num_threads()} threads, accelerator: {accelerator}"
+
+
+def _placement() -> tuple[bool, str]:
+    from fullrank.algorithms.devices import placed, visible
+
+    devices = visible()
+    if not devices:
+        return True, "the controller and all learners on the CPU"
+    learners = ", ".join(f"{j} on {placed('auto', j, devices=devices)}" for j in range(devices + 1))
+    return True, f"{devices} CUDA devices; by default learner {learners}, ..."
 
 
 def _kernel() -> tuple[bool, str]:

@@ -98,8 +98,8 @@ RanksOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--ranks",
-        help="With --local: number of processes, each with a device of its own, that divide every "
-        "update; default: 1.",
+        help="Number of processes, each with a device of its own, that divide every update with "
+        "--local, or else the units of each learner; default: 1.",
     ),
 ]
 
@@ -145,11 +145,6 @@ def train(
     _ensure_code(sized)
     if local:
         refuse_stragglers(resolved)
-    elif resolved.ranks.count > 1:
-        raise ConfigError(
-            f"ranks.count = {resolved.ranks.count} divides the updates of one host among its "
-            "devices, and services divide them among learners: add --local"
-        )
     path = _claim(resolved, run_dir)
     with lock_launch(path):
         if tls:

@@ -44,6 +44,18 @@ def _fingerprint(value: str) -> str:
 Fingerprint: TypeAlias = Annotated[str, AfterValidator(_fingerprint)]
 
 
+_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d*))?")
+
+
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise ValueError("must be auto, cpu, cuda or cuda:K")
+    return value
+
+
+Device: TypeAlias = Annotated[str, AfterValidator(_device)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSettings:
     """A registered class and its parameters."""
@@ -260,8 +272,10 @@ class SidecarSettings:
 class ComputeSettings:
     """Computation in learners."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that computes updates."""
+    device: Device = "auto"
+    """Device that computes updates: ``cpu``, ``cuda``, ``cuda:K``, or ``auto`` for CUDA where there
+    is any. With ``cuda``, replica j of a learner, with its ranks, computes on device j mod their
+    number; a learner's own setting wins over the run's unless it is ``auto``."""
     threads: Count = 1
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
@@ -270,21 +284,24 @@ class ComputeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSettings:
-    """Group of ranks of a run in one process: processes that divide each update among devices."""
+    """Groups of ranks: processes that divide an update of one process, or a learner's units."""
 
     count: Count = 1
-    """G, number of ranks; bits do not depend on it."""
+    """G, number of ranks; bits do not depend on it. It is each process's own setting: learners may
+    differ in it."""
     split: Literal["agents", "transitions"] = "agents"
-    """Division of the update. ``agents``: each rank computes and steps its agents, and the ranks
-    exchange policies. ``transitions``: each rank computes micro-batches of all agents, and the
-    ranks add their gradients up, as in multi-GPU MADDPG."""
+    """Division of an update in one process; learners' ranks divide units. ``agents``: each rank
+    computes and steps its agents, and the ranks exchange policies. ``transitions``: each rank
+    computes micro-batches of all agents, and the ranks add their gradients up, as in multi-GPU
+    MADDPG."""
     exact: bool = True
     """With ``transitions``: add gradients exactly, in float64. False adds in float32, in half the
     bytes, with bits that depend on the ranks; records then say ``exact = false``."""
     backend: Literal["auto", "gloo", "nccl"] = "auto"
     """Collectives of torch.distributed: gloo on the CPU, nccl on CUDA devices, one a rank."""
     timeout_s: Duration = 60.0
-    """Longest wait for another rank, seconds; then the run ends, and can be resumed."""
+    """Longest wait for another rank, seconds; then the run in one process ends, and can be resumed,
+    or the learner leaves the run and begins again with new ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -25,18 +22,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullrank.algorithms import Algorithm
-from fullrank.common.errors import ConfigError, DeadlinePassed, FullrankError, ServiceLost
+from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig
+from fullrank.rpc.rank_processes import START_S, RankProcesses
 from fullrank.runs.journal import UPDATE_BYTES
 from fullrank.training.centralised import Targets
 from fullrank.training.ranks import Division, Rank, Share, divide, received_bytes, rounding
 from fullrank.wiring import Training, training_of
 
 log = logging.getLogger(__name__)
-
-START_S = 300.0
-"""Time in which the ranks import torch and build their algorithms, seconds."""
 
 
 class Collectives:
@@ -160,25 +155,15 @@ class Group:
             self._error_bound = rounding(self._problem, count)
         self._failure: FullrankError | None = None
         self._steps = 0
-        self._silent: set[int] = set()  # ranks that were ended within a message
-        self._pipes: list[Connection] = []
-        self._processes: list[SpawnProcess] = []
-        spawn, store = get_context("spawn"), str(folder / "ranks")
+        seats = [_Seat(rank, backend, str(folder / "ranks")) for rank in range(count)]
+        self._processes = RankProcesses(
+            _serve,
+            [(config, division, seat) for seat in seats[1:]],
+            timeout_s=config.ranks.timeout_s,
+        )
         try:
-            for rank in range(1, count):
-                pipe, theirs = spawn.Pipe()
-                process = spawn.Process(
-                    target=_serve,
-                    args=(config, division, _Seat(rank, backend, store), theirs),
-                    name=f"rank {rank}",
-                    daemon=True,
-                )
-                process.start()
-                theirs.close()
-                self._pipes.append(pipe)
-                self._processes.append(process)
-            self._replies(within_s=START_S)
-            self.wire = _collectives(config, _Seat(0, backend, store))
+            self._processes.replies(within_s=START_S)
+            self.wire = _collectives(config, seats[0])
             self._rank = Rank(
                 algorithm, division, self.wire, seed=config.seed, exact=config.ranks.exact
             )
@@ -240,81 +225,17 @@ class Group:
         try:
             if self._failure is not None:
                 raise self._failure
-            for rank, pipe in enumerate(self._pipes, start=1):
-                with (
-                    suppress(BrokenPipeError, ConnectionResetError),  # the replies say who died
-                    self._ending(rank, after_s=self._config.ranks.timeout_s),
-                ):
-                    pipe.send((name, arguments))
+            self._processes.tell([(name, arguments)] * (self._config.ranks.count - 1))
             try:
                 own = getattr(self._rank, name)(**arguments)
             except RuntimeError as error:  # a collective failed: another rank died, hangs or raised
-                self._replies(within_s=self._config.ranks.timeout_s)
+                self._processes.replies()
                 raise ServiceLost(f"rank 0: {str(error).splitlines()[0]}") from error
-            return [own, *self._replies(within_s=self._config.ranks.timeout_s)]
+            return [own, *self._processes.replies()]
         except FullrankError as error:
             self._failure = error  # of a broken group there is no state to save
             self._end()
             raise
-
-    def _replies(self, *, within_s: float) -> list[Any]:
-        """Return the ranks' replies in order.
-
-        Raises:
-            FullrankError: A rank raised it, died, or has not answered in time.
-        """
-        replies: dict[int, Any] = {}
-        numbers = {pipe: rank for rank, pipe in enumerate(self._pipes, start=1)}
-        failure: FullrankError | None = None
-        while len(replies) < len(numbers):
-            open_ = [pipe for pipe in numbers if numbers[pipe] not in replies]
-            ready = wait(open_, timeout=within_s)
-            if not ready:
-                raise failure or self._overdue([numbers[pipe] for pipe in open_], within_s)
-            for pipe in (pipe for pipe in open_ if pipe in ready):
-                rank = numbers[pipe]
-                try:
-                    with self._ending(rank, after_s=within_s):
-                        reply = pipe.recv()
-                except (EOFError, ConnectionResetError):
-                    if rank in self._silent:
-                        raise self._overdue([rank], within_s) from None
-                    self._processes[rank - 1].join(1.0)
-                    raise ServiceLost(
-                        f"rank {rank} of {len(numbers) + 1} died "
-                        f"(exit code {self._processes[rank - 1].exitcode}); the run can be resumed"
-                    ) from None
-                if isinstance(reply, FullrankError) and not isinstance(reply, ServiceLost):
-                    raise reply
-                if isinstance(reply, ServiceLost):  # it noticed that another died, or hangs
-                    failure = failure or reply
-                replies[rank] = reply
-        if failure is not None:
-            raise failure
-        return [replies[rank] for rank in sorted(replies)]
-
-    def _overdue(self, ranks: list[int], within_s: float) -> DeadlinePassed:
-        silent = ", ".join(map(str, ranks))
-        return DeadlinePassed(
-            f"rank {silent} of {len(self._processes) + 1} has not answered within {within_s:g} s "
-            "(ranks.timeout_s); the run can be resumed"
-        )
-
-    @contextmanager
-    def _ending(self, rank: int, *, after_s: float) -> Iterator[None]:
-        """End a rank that stands still within a message, which would block this process."""
-
-        def end() -> None:
-            self._silent.add(rank)
-            self._processes[rank - 1].kill()
-
-        timer = Timer(after_s, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def close(self) -> None:
         """End the ranks, and log what this one sent and received in an update."""
@@ -331,22 +252,16 @@ class Group:
                 *(ranks.count, ranks.split, self._steps),
                 *(sent / self._steps, received / self._steps, formula),
             )
-        for pipe in self._pipes:
-            with suppress(BrokenPipeError, ConnectionResetError):
-                pipe.send(None)
-        for process in self._processes:
-            process.join(5.0)
-        self._end()
+        self._processes.close()
+        self._leave()
 
     def _end(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.join()
-        for pipe in self._pipes:
-            pipe.close()
-        if self._pipes and dist.is_initialized():
+        self._processes.kill()
+        self._leave()
+
+    def _leave(self) -> None:
+        if dist.is_initialized():
             self.wire.close()
-        self._pipes, self._processes = [], []
 
 
 @contextmanager
