@@ -24,9 +24,9 @@ import numpy as np
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import EpisodeLayout, RingFile, Table
 from fullrank.replay.authorship import ENTRIES
-from fullrank.replay.intake import Arrival, Fate, Intake, Outcome, WrittenEpisode
+from fullrank.replay.intake import Arrival, EpisodeOutcome, Fate, Intake, WrittenEpisode
 from fullrank.replay.pace import Pace
-from fullrank_replay.inbox import Inbox, Waiting
+from fullrank_replay.inbox import Inbox, QueuedEpisode
 from fullrank_replay.pacing import Pacing
 
 LAYOUT = EpisodeLayout(observation_sizes=(30,) * 3, action_sizes=(9,) * 3, state_size=48)
@@ -51,7 +51,7 @@ class Source:
     def __init__(self) -> None:
         self._left, self._done = 0, asyncio.Event()
 
-    def settle(self, sequence: int, outcome: Outcome) -> None:
+    def settle(self, sequence: int, outcome: EpisodeOutcome) -> None:
         assert outcome.fate is Fate.STORED
         self._left -= 1
         if not self._left:
@@ -74,7 +74,7 @@ async def seconds(inbox: Inbox, source: Source, sequences: "count[int]", *, grou
         for _ in range(group):
             sent = WrittenEpisode(1, next(sequences), 0, rows)
             await inbox.room.take(rows.nbytes)
-            inbox.put(Waiting(sent, source, rows.nbytes))
+            inbox.put(QueuedEpisode(sent, source, rows.nbytes))
         await source.settled(group)
     return (time.perf_counter() - started) / TURN
 
@@ -86,7 +86,7 @@ async def compare(path: Path, *, sync: bool, turns: int) -> tuple[list[float], l
     table = Table(storage, capacity=CAPACITY)
     intake = Intake(table, Arrival(episodes=LAYOUT, pace=FREE))
 
-    def commit(group: Sequence[Waiting]) -> list[Outcome | Exception]:
+    def commit(group: Sequence[QueuedEpisode]) -> list[EpisodeOutcome | Exception]:
         return list(intake.store([waiting.episode for waiting in group]))
 
     inbox, source, sequences = Inbox(intake, Pacing(), commit), Source(), count(1)

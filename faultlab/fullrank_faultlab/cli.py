@@ -13,7 +13,7 @@ from fullrank.cli.say import say
 from fullrank.common.errors import InvariantBroken
 from fullrank.local import LocalRun
 from fullrank_faultlab import simulation
-from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.outcome import FaultOutcome
 from fullrank_faultlab.service_faults import run_services
 
 CHUNK = 50
@@ -68,8 +68,8 @@ def chaos(
 
 
 def _outcomes(
-    seeds: range, processes: int, make: Callable[[Sequence[int]], list[Outcome]], chunk: int
-) -> Iterator[Outcome]:
+    seeds: range, processes: int, make: Callable[[Sequence[int]], list[FaultOutcome]], chunk: int
+) -> Iterator[FaultOutcome]:
     parts = [seeds[start : start + chunk] for start in range(0, len(seeds), chunk)]
     if processes == 1:
         yield from (outcome for part in parts for outcome in make(part))
@@ -79,11 +79,11 @@ def _outcomes(
             yield from outcomes
 
 
-def _run_services(seeds: Sequence[int]) -> list[Outcome]:
+def _run_services(seeds: Sequence[int]) -> list[FaultOutcome]:
     return list(map(run_services, seeds))
 
 
-def _simulate(seeds: Sequence[int]) -> list[Outcome]:
+def _simulate(seeds: Sequence[int]) -> list[FaultOutcome]:
     logging.disable(logging.CRITICAL)  # injected faults would fill the log
     try:
         return [_simulate_one(seed) for seed in seeds]
@@ -91,7 +91,7 @@ def _simulate(seeds: Sequence[int]) -> list[Outcome]:
         logging.disable(logging.NOTSET)
 
 
-def _simulate_one(seed: int) -> Outcome:
+def _simulate_one(seed: int) -> FaultOutcome:
     digests, parameters = _fault_free(
         simulation.lag_of(seed), simulation.sums_of(seed), simulation.collectors_of(seed) > 0
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Outcome:
+class FaultOutcome:
     """Faults injected into a run, and the guarantees that it broke."""
 
     seed: int

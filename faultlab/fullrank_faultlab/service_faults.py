@@ -30,7 +30,7 @@ from fullrank.runs.event_history import read_history
 from fullrank.runs.record import METRICS, follow
 from fullrank_faultlab.fault_proxy import FaultProxy, NetworkFault, in_thread
 from fullrank_faultlab.invariants import violations
-from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.outcome import FaultOutcome
 from fullrank_faultlab.service_runs import (
     ANYWHERE,
     LAG,
@@ -91,9 +91,9 @@ class FaultEvent:
         return f"after {self.after:2} iterations: {self.service}: {self.kind}{separator}{event}"
 
 
-def run_services(seed: int) -> Outcome:
+def run_services(seed: int) -> FaultOutcome:
     """Train under the faults of one seed and check the run."""
-    outcome = Outcome(seed)
+    outcome = FaultOutcome(seed)
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(scratch)
         mode = Mode.of(seed)

@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 """Processor seconds of this process."""
 
 
-class Origin(StrEnum):
+class CellOrigin(StrEnum):
     """Origin of a cell's result."""
 
     KEPT = auto()
@@ -47,7 +47,7 @@ def run(
     cells: Sequence[Cell],
     directory: Path,
     *,
-    done: Callable[[Cell, Origin], None] = lambda cell, origin: None,
+    done: Callable[[Cell, CellOrigin], None] = lambda cell, origin: None,
     others: Sequence[Path] = (),
 ) -> dict[str, JSON]:
     """Results by cell name; stored results are reused.
@@ -70,26 +70,26 @@ def run(
             if content is None:
                 content = cell.compute()
             else:
-                origin = Origin.KEPT
+                origin = CellOrigin.KEPT
             _write(path, cell.settings, content)
         results[cell.name] = content
         done(cell, origin)
     return results
 
 
-def _read(path: Path, settings: JSON) -> tuple[JSON | None, Origin]:
+def _read(path: Path, settings: JSON) -> tuple[JSON | None, CellOrigin]:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored["checksum"] != _checksum(stored["settings"], stored["result"]):
-            return None, Origin.DAMAGED
+            return None, CellOrigin.DAMAGED
     except FileNotFoundError:
-        return None, Origin.COMPUTED
+        return None, CellOrigin.COMPUTED
     except (ValueError, KeyError, TypeError):
-        return None, Origin.DAMAGED
+        return None, CellOrigin.DAMAGED
     if not _unchanged(stored["settings"], json.loads(json.dumps(settings))):
-        return None, Origin.CHANGED
+        return None, CellOrigin.CHANGED
     result: JSON = stored["result"]
-    return result, Origin.KEPT
+    return result, CellOrigin.KEPT
 
 
 def _unchanged(stored: JSON, now: JSON) -> bool:

@@ -22,9 +22,9 @@ from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank_reproduction import coded_maddpg
-from fullrank_reproduction.cells import Cell, Origin
+from fullrank_reproduction.cells import Cell, CellOrigin
 from fullrank_reproduction.darl1n import experiment as darl1n
-from fullrank_reproduction.scales import SCALES, Part
+from fullrank_reproduction.scales import SCALES, ReportPart
 
 POLL_S = 0.2
 LONGEST_CELL_S = 7 * 24 * 3600.0
@@ -97,14 +97,14 @@ def coded_maddpg_(
     _tell(page)
 
 
-def _parts(only: str) -> tuple[Part, ...]:
+def _parts(only: str) -> tuple[ReportPart, ...]:
     """The parts named in an option, in their order; all if it names none."""
     names = [name for part in only.split(",") if (name := part.strip())]
     for name in names:
-        if name not in tuple(Part):
-            known = ", ".join(Part)
+        if name not in tuple(ReportPart):
+            known = ", ".join(ReportPart)
             raise ConfigError(f"--only: there is no part {name!r}; the parts are {known}")
-    return tuple(part for part in Part if not names or part in names)
+    return tuple(part for part in ReportPart if not names or part in names)
 
 
 def _others(name: str, scale: ScaleName) -> list[Path]:
@@ -134,7 +134,7 @@ def _directory(name: str, scale: str, output: Path | None) -> Path:
 
 
 @contextmanager
-def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]:
+def _shown(title: str, total: float) -> Iterator[Callable[[Cell, CellOrigin], None]]:
     """Show a progress bar, and a line for each computed cell; yields the callback."""
     console = Terminal()
     columns = (
@@ -151,9 +151,9 @@ def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]
     ) as progress:
         bar, left = progress.add_task(title, total=total), total
 
-        def done(cell: Cell, origin: Origin) -> None:
+        def done(cell: Cell, origin: CellOrigin) -> None:
             nonlocal left
-            if origin is Origin.KEPT:  # no time, so no pace to estimate from
+            if origin is CellOrigin.KEPT:  # no time, so no pace to estimate from
                 left -= cell.weight
                 progress.update(bar, total=left)
             else:
@@ -168,9 +168,9 @@ def _tell(page: Path) -> None:
 
 
 _SAID = {
-    Origin.COMPUTED: "computed",
-    Origin.DAMAGED: "its stored result was damaged; computed again",
-    Origin.CHANGED: "its stored result was of other settings; computed again",
+    CellOrigin.COMPUTED: "computed",
+    CellOrigin.DAMAGED: "its stored result was damaged; computed again",
+    CellOrigin.CHANGED: "its stored result was of other settings; computed again",
 }
 
 

@@ -16,7 +16,7 @@ from fullrank_reproduction import (
     timing,
     wang21,
 )
-from fullrank_reproduction.cells import Cell, Clock, Origin, run
+from fullrank_reproduction.cells import Cell, CellOrigin, Clock, run
 from fullrank_reproduction.claim_results import (
     CIRCULAR,
     PRINTED,
@@ -27,13 +27,15 @@ from fullrank_reproduction.claim_results import (
 )
 from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.narrow import narrow
-from fullrank_reproduction.scales import Part, Wang21Scale
+from fullrank_reproduction.scales import ReportPart, Wang21Scale
 from fullrank_reproduction.timing import Train
 
 PAGE = "README.md"
 
 
-def cells(scale: Wang21Scale, parts: Collection[Part], train: Train, clock: Clock) -> list[Cell]:
+def cells(
+    scale: Wang21Scale, parts: Collection[ReportPart], train: Train, clock: Clock
+) -> list[Cell]:
     """All cells of the parts, quick ones first.
 
     Args:
@@ -42,17 +44,17 @@ def cells(scale: Wang21Scale, parts: Collection[Part], train: Train, clock: Cloc
         train: Trains on real services.
         clock: Processor clock.
     """
-    by_part: dict[Part, list[Cell]] = {
-        Part.CODES: [decoding_cost.cell(scale.repeats, clock)],
-        Part.FIG4: [
+    by_part: dict[ReportPart, list[Cell]] = {
+        ReportPart.CODES: [decoding_cost.cell(scale.repeats, clock)],
+        ReportPart.FIG4: [
             timing.measured_compute(task, agents, repeats=scale.repeats, clock=clock)
             for task, agents in ROWS
         ],
-        Part.PROCESSES: [
+        ReportPart.PROCESSES: [
             timing.real(setting, rounds=scale.real_rounds, train=train) for setting in scale.real
         ],
-        Part.FIG3: learning.cells(scale.budget),
-        Part.PAYLOAD: payload.cells(scale.budget),
+        ReportPart.FIG3: learning.cells(scale.budget),
+        ReportPart.PAYLOAD: payload.cells(scale.budget),
     }
     chosen = [cell for part, computed in by_part.items() if part in parts for cell in computed]
     return list({cell.name: cell for cell in chosen}.values())
@@ -75,13 +77,13 @@ def predictions(results: Mapping[str, JSON]) -> list[Cell]:
             )
             for row in ROWS
         ),
-        *(timing.predicted("here", *row, timing.Machines(**measured[row])) for row in ROWS),
+        *(timing.predicted("here", *row, timing.ComputeTimes(**measured[row])) for row in ROWS),
     ]
 
 
-def work(scale: Wang21Scale, parts: Collection[Part], train: Train, clock: Clock) -> float:
+def work(scale: Wang21Scale, parts: Collection[ReportPart], train: Train, clock: Clock) -> float:
     """Sum of the weights of all cells."""
-    predicted = 3 * len(ROWS) if Part.FIG4 in parts else 0
+    predicted = 3 * len(ROWS) if ReportPart.FIG4 in parts else 0
     return predicted + sum(cell.weight for cell in cells(scale, parts, train, clock))
 
 
@@ -91,8 +93,8 @@ def reproduce(
     *,
     train: Train,
     clock: Clock,
-    done: Callable[[Cell, Origin], None],
-    parts: Collection[Part] = tuple(Part),
+    done: Callable[[Cell, CellOrigin], None],
+    parts: Collection[ReportPart] = tuple(ReportPart),
     others: Sequence[Path] = (),
 ) -> Path:
     """Compute missing cells, then write pictures and the page; returns its path.
@@ -107,7 +109,7 @@ def reproduce(
         others: Directories of other scales, whose results of equal cells are reused too.
     """
     results = run(cells(scale, parts, train, clock), directory, done=done, others=others)
-    if Part.FIG4 in parts:
+    if ReportPart.FIG4 in parts:
         results |= run(predictions(results), directory, done=done, others=others)
     tables = _tables(scale, parts, results)
     _draw(scale, parts, results, tables, directory)
@@ -119,7 +121,7 @@ def reproduce(
 
 def _judged(
     scale: Wang21Scale,
-    parts: Collection[Part],
+    parts: Collection[ReportPart],
     results: Mapping[str, JSON],
     tables: Mapping[str, TimeTable],
 ) -> dict[str, list[ClaimResult]]:
@@ -138,7 +140,7 @@ def _judged(
     if report.PAPERS in judged:  # its first claim restates the cells that it was solved from
         first, *rest = judged[report.PAPERS]
         judged[report.PAPERS] = [replace(first, held=CIRCULAR.best, strength=CIRCULAR), *rest]
-    if Part.FIG3 in parts:
+    if ReportPart.FIG3 in parts:
         budget = scale.budget
         judged["runs"] = [
             result
@@ -148,26 +150,26 @@ def _judged(
                 *fig3.judge_published(results, panel, seeds=budget.seeds),
             )
         ]
-    if Part.PAYLOAD in parts:
+    if ReportPart.PAYLOAD in parts:
         judged["payload"] = [
             payload.judge_payload(results, panel, scale.budget)
             for panel in payload.panels(scale.budget)
         ]
-    if Part.CODES in parts:
+    if ReportPart.CODES in parts:
         judged["decoding"] = [decoding_cost.judge_decoding(results[decoding_cost.CELL])]
     return judged
 
 
 def _tables(
-    scale: Wang21Scale, parts: Collection[Part], results: Mapping[str, JSON]
+    scale: Wang21Scale, parts: Collection[ReportPart], results: Mapping[str, JSON]
 ) -> dict[str, TimeTable]:
     """Times by source."""
     tables = {}
-    if Part.FIG4 in parts:
+    if ReportPart.FIG4 in parts:
         tables[report.PUBLISHED] = claims.published()
         tables[report.PAPERS] = report.predicted(results, "paper")
         tables[report.HERE] = report.predicted(results, "here")
-    if Part.PROCESSES in parts:
+    if ReportPart.PROCESSES in parts:
         tables[report.REAL] = claims.table(
             {setting: results[f"real-{setting.name}"]["seconds"] for setting in scale.real}
         )
@@ -176,7 +178,7 @@ def _tables(
 
 def _draw(
     scale: Wang21Scale,
-    parts: Collection[Part],
+    parts: Collection[ReportPart],
     results: Mapping[str, JSON],
     tables: Mapping[str, TimeTable],
     directory: Path,
@@ -185,8 +187,8 @@ def _draw(
         if source in tables:
             beside = tables[report.PUBLISHED] if source == report.PAPERS else None
             page.draw_times(tables[source], title=title, path=directory / name, beside=beside)
-    if Part.FIG3 in parts:
+    if ReportPart.FIG3 in parts:
         budget, path = scale.budget, directory / "learning.png"
         fig3.draw(results, budget.panels, seeds=budget.seeds, path=path)
-    if Part.PAYLOAD in parts:
+    if ReportPart.PAYLOAD in parts:
         payload.draw(results, scale.budget, path=directory / "payload.png")

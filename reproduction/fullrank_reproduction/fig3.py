@@ -12,7 +12,7 @@ from fullrank.common.types import JSON, Array, Interval
 from fullrank_reproduction import claim_results, pictures
 from fullrank_reproduction.claim_results import ClaimResult, Whose, judge, measured
 from fullrank_reproduction.learning import CENTRALISED, EXACT
-from fullrank_reproduction.wang21 import EVERY, Panel
+from fullrank_reproduction.wang21 import EVERY, PublishedPanel
 
 CLOSE = 0.03
 """Relative distance within which a curve counts as the authors'."""
@@ -23,7 +23,7 @@ POINTS = 20
 """Points of a drawn curve, each the mean of an interval, if there are fewer published ones."""
 
 
-def points(runs: Mapping[str, JSON], panel: Panel, *, seeds: int) -> Array:
+def points(runs: Mapping[str, JSON], panel: PublishedPanel, *, seeds: int) -> Array:
     """Means over 250 iterations, as the authors saved them, shape (seeds, whole intervals)."""
     curves = [_returns(runs, panel, CENTRALISED, seed) for seed in range(seeds)]
     whole = len(curves[0]) // EVERY
@@ -40,7 +40,9 @@ def distances(ours: Array, published: Sequence[float]) -> Array:
     return relative
 
 
-def judge_published(runs: Mapping[str, JSON], panel: Panel, *, seeds: int) -> list[ClaimResult]:
+def judge_published(
+    runs: Mapping[str, JSON], panel: PublishedPanel, *, seeds: int
+) -> list[ClaimResult]:
     """Whether the curve is one of the authors'; nothing where runs are shorter than ``FROM``."""
     ours = points(runs, panel, seeds=seeds)
     if ours.shape[1] * EVERY <= FROM:
@@ -62,7 +64,7 @@ def judge_published(runs: Mapping[str, JSON], panel: Panel, *, seeds: int) -> li
     ]
 
 
-def judge_learning(runs: Mapping[str, JSON], panel: Panel, *, seeds: int) -> ClaimResult:
+def judge_learning(runs: Mapping[str, JSON], panel: PublishedPanel, *, seeds: int) -> ClaimResult:
     """Claim (v): coded and centralised runs learn alike; here they are compared bit by bit."""
     claim = f"(v) Coded training learns what centralised training learns: {panel.name}."
     compared, iterations, differing = 0, 0, []
@@ -80,7 +82,7 @@ def judge_learning(runs: Mapping[str, JSON], panel: Panel, *, seeds: int) -> Cla
     return judge(claim, against, grounds=grounds, strength=claim_results.EXACT)
 
 
-def table(runs: Mapping[str, JSON], panels: Sequence[Panel], *, seeds: int) -> str:
+def table(runs: Mapping[str, JSON], panels: Sequence[PublishedPanel], *, seeds: int) -> str:
     """Published and own points of every panel, in Markdown; empty if runs are too short."""
     lines = []
     for panel in panels:
@@ -100,7 +102,7 @@ def table(runs: Mapping[str, JSON], panels: Sequence[Panel], *, seeds: int) -> s
     return "\n".join(lines)
 
 
-def played(runs: Mapping[str, JSON], panels: Sequence[Panel], *, seeds: int) -> str:
+def played(runs: Mapping[str, JSON], panels: Sequence[PublishedPanel], *, seeds: int) -> str:
     """Returns of the trained policies by the way they act, in Markdown."""
     ways = ("greedy", "soft", "exploring")
     lines = [_line(["task", "seed", *ways]), "|---|---|---|---|---|"]
@@ -116,7 +118,9 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def draw(runs: Mapping[str, JSON], panels: Sequence[Panel], *, seeds: int, path: Path) -> None:
+def draw(
+    runs: Mapping[str, JSON], panels: Sequence[PublishedPanel], *, seeds: int, path: Path
+) -> None:
     """Returns by iteration, mean over seeds with a 95 % bootstrap band, and published points."""
     lines = -(-len(panels) // 2)
     figure = pictures.blank(width=11, height=3.4 * lines + 0.4)
@@ -130,7 +134,7 @@ def draw(runs: Mapping[str, JSON], panels: Sequence[Panel], *, seeds: int, path:
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def _draw_panel(axes: Axes, runs: Mapping[str, JSON], panel: Panel, seeds: int) -> None:
+def _draw_panel(axes: Axes, runs: Mapping[str, JSON], panel: PublishedPanel, seeds: int) -> None:
     for name, colour, style in ((CENTRALISED, "#333333", "-"), ("cyclic", "#d55e00", "--")):
         curves = [_returns(runs, panel, name, seed) for seed in range(seeds)]
         _draw_band(axes, np.stack(curves), label=name, colour=colour, style=style)
@@ -145,7 +149,7 @@ def _draw_panel(axes: Axes, runs: Mapping[str, JSON], panel: Panel, seeds: int) 
     pictures.tidy(axes)
 
 
-def _returns(runs: Mapping[str, JSON], panel: Panel, code: str, seed: int) -> Array:
+def _returns(runs: Mapping[str, JSON], panel: PublishedPanel, code: str, seed: int) -> Array:
     return np.array(runs[f"{panel.name}-{code}-seed{seed}"]["returns"], dtype=np.float64)
 
 

@@ -29,7 +29,7 @@ from fullrank.wiring import code_of, delays_of, environment_of, training_of
 from fullrank_reproduction import wang21
 from fullrank_reproduction.acting import exploring, soft_actions
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.wang21 import Panel
+from fullrank_reproduction.wang21 import PublishedPanel
 
 AGENTS = wang21.AGENTS[0]
 AS_STATED = tuple(panel for panel in wang21.PANELS if panel.adversaries in (0, wang21.ADVERSARIES))
@@ -58,7 +58,7 @@ class Wang21Budget:
     seeds: int
     batch: int
     warmup: int
-    panels: tuple[Panel, ...]
+    panels: tuple[PublishedPanel, ...]
 
 
 def cells(budget: Wang21Budget) -> list[Cell]:
@@ -85,12 +85,14 @@ def cells(budget: Wang21Budget) -> list[Cell]:
     return runs
 
 
-def centralised(panel: Panel, budget: Wang21Budget, *, seed: int) -> Cell:
+def centralised(panel: PublishedPanel, budget: Wang21Budget, *, seed: int) -> Cell:
     """The centralised run of a panel."""
     return _cell(panel, budget, CENTRALISED, seed=seed, iterations=budget.iterations)
 
 
-def _cell(panel: Panel, budget: Wang21Budget, code: str, *, seed: int, iterations: int) -> Cell:
+def _cell(
+    panel: PublishedPanel, budget: Wang21Budget, code: str, *, seed: int, iterations: int
+) -> Cell:
     config = configured(panel, budget, code=code, seed=seed, iterations=iterations)
     coded, digests = code != CENTRALISED, max(budget.cyclic, budget.compared)
     return Cell(
@@ -102,7 +104,7 @@ def _cell(panel: Panel, budget: Wang21Budget, code: str, *, seed: int, iteration
 
 
 def configured(
-    panel: Panel, budget: Wang21Budget, *, code: str, seed: int, iterations: int
+    panel: PublishedPanel, budget: Wang21Budget, *, code: str, seed: int, iterations: int
 ) -> RunConfig:
     """Configuration of a run of a panel, trained with a code or centralised."""
     task, adversaries = panel.task, panel.adversaries

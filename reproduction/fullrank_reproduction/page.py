@@ -12,7 +12,7 @@ from fullrank.common.types import JSON
 from fullrank_reproduction import learning, pictures, wang21
 from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.timing import CODES
-from fullrank_reproduction.wang21 import Panel
+from fullrank_reproduction.wang21 import PublishedPanel
 
 MOST_LOST = 7
 """Numbers of stragglers k in the table of probabilities."""
@@ -98,7 +98,7 @@ def _made(code: str, agents: int) -> Code:
     return make_code(code, rows=wang21.LEARNERS, units=agents, seed=0, **params)
 
 
-def distances(runs: Mapping[str, JSON], panels: Sequence[Panel]) -> str:
+def distances(runs: Mapping[str, JSON], panels: Sequence[PublishedPanel]) -> str:
     """Errors of updates decoded with ``vandermonde``."""
     lines = [
         "| task | median relative error | largest | refused by the certificate |",

@@ -24,14 +24,14 @@ from fullrank_reproduction import learning, pictures, wang21
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.claim_results import ClaimResult, judge, measured
 from fullrank_reproduction.learning import CENTRALISED, INEXACT, Wang21Budget
-from fullrank_reproduction.wang21 import EVERY, Panel
+from fullrank_reproduction.wang21 import EVERY, PublishedPanel
 
 TASKS = ("cooperative_navigation", "keep_away")
 CLOSE = 0.03
 """Relative distance of mean returns within which the runs count as learning alike."""
 
 
-def panels(budget: Wang21Budget) -> list[Panel]:
+def panels(budget: Wang21Budget) -> list[PublishedPanel]:
     """The panels whose parameters pass through the code."""
     return [panel for panel in budget.panels if panel.name in TASKS]
 
@@ -56,7 +56,7 @@ def cells(budget: Wang21Budget) -> list[Cell]:
     return found
 
 
-def _name(panel: Panel, seed: int) -> str:
+def _name(panel: PublishedPanel, seed: int) -> str:
     return f"{panel.name}-parameters-seed{seed}"
 
 
@@ -110,7 +110,9 @@ def decoded(coefficients: Matrix, vectors: FloatArray) -> FloatArray:
     return np.linalg.solve(coefficients, wire.astype(np.float64)).astype(np.float32)
 
 
-def judge_payload(runs: Mapping[str, JSON], panel: Panel, budget: Wang21Budget) -> ClaimResult:
+def judge_payload(
+    runs: Mapping[str, JSON], panel: PublishedPanel, budget: Wang21Budget
+) -> ClaimResult:
     """Claim (v) for the payload and the code of the paper, by the last returns of every seed."""
     plain, coded = _last(runs, panel, budget, coded=False), _last(runs, panel, budget, coded=True)
     apart = coded / plain - 1.0
@@ -169,13 +171,15 @@ def draw(runs: Mapping[str, JSON], budget: Wang21Budget, *, path: Path) -> None:
 
 
 def _returns(
-    runs: Mapping[str, JSON], panel: Panel, budget: Wang21Budget, seed: int, *, coded: bool
+    runs: Mapping[str, JSON], panel: PublishedPanel, budget: Wang21Budget, seed: int, *, coded: bool
 ) -> Array:
     name = _name(panel, seed) if coded else f"{panel.name}-{CENTRALISED}-seed{seed}"
     return np.array(runs[name]["returns"][: budget.payload], dtype=np.float64)
 
 
-def _last(runs: Mapping[str, JSON], panel: Panel, budget: Wang21Budget, *, coded: bool) -> Array:
+def _last(
+    runs: Mapping[str, JSON], panel: PublishedPanel, budget: Wang21Budget, *, coded: bool
+) -> Array:
     """Mean return of the last iterations of each seed, shape (seeds,)."""
     seeds = range(budget.seeds)
     last = [np.nanmean(_returns(runs, panel, budget, s, coded=coded)[-EVERY:]) for s in seeds]

@@ -17,7 +17,7 @@ from fullrank_reproduction import (
 from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.learning import Wang21Budget
-from fullrank_reproduction.scales import Part, Wang21Scale
+from fullrank_reproduction.scales import ReportPart, Wang21Scale
 from fullrank_reproduction.wang21 import EVERY
 
 PUBLISHED, PAPERS, HERE, REAL = "published", "paper's machines", "this machine", "processes"
@@ -45,7 +45,7 @@ def predicted(results: Mapping[str, JSON], source: str) -> TimeTable:
 
 def text(
     scale: Wang21Scale,
-    parts: Collection[Part],
+    parts: Collection[ReportPart],
     results: Mapping[str, JSON],
     *,
     tables: Mapping[str, TimeTable],
@@ -53,21 +53,21 @@ def text(
 ) -> str:
     """The page as Markdown, lines of any length."""
     written = _introduction(scale, parts, judged)
-    if Part.FIG3 in parts:
+    if ReportPart.FIG3 in parts:
         written += _learning(scale.budget, results)
-    if Part.PAYLOAD in parts:
+    if ReportPart.PAYLOAD in parts:
         written += _payload(scale.budget, results)
     if tables:
         written += _times(scale, results, tables)
-    if Part.CODES in parts:
+    if ReportPart.CODES in parts:
         written += _codes(results)
     return written
 
 
 def _introduction(
-    scale: Wang21Scale, parts: Collection[Part], judged: Mapping[str, Sequence[ClaimResult]]
+    scale: Wang21Scale, parts: Collection[ReportPart], judged: Mapping[str, Sequence[ClaimResult]]
 ) -> str:
-    only = "" if set(parts) == set(Part) else f" --only {','.join(sorted(parts))}"
+    only = "" if set(parts) == set(ReportPart) else f" --only {','.join(sorted(parts))}"
     return f"""# Coded MADDPG, reproduced ({scale.name} scale)
 
 `fullrank reproduce coded-maddpg --scale {scale.name}{only}`. Tasks in the `openai` variant

@@ -8,7 +8,7 @@ from fullrank_reproduction.learning import Wang21Budget
 from fullrank_reproduction.timing import Setting
 
 
-class Part(StrEnum):
+class ReportPart(StrEnum):
     """A part of the reproduction."""
 
     FIG3 = "fig3"

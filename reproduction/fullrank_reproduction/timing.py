@@ -133,8 +133,8 @@ def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
     return {"unit_s": float(unit_s), "shared_s": float(max(shared_s, 0.0))}
 
 
-class Machines(NamedTuple):
-    """Seconds of an iteration that are computing."""
+class ComputeTimes(NamedTuple):
+    """Seconds that an iteration spends on computing."""
 
     unit_s: float
     """For each unit of a learner."""
@@ -148,7 +148,7 @@ INPUTS = (("uncoded", 0), ("mds", 0), ("replication", 0))
 """Published cells, (code, k), from which ``published_machines`` solves the paper's machines."""
 
 
-def published_machines(task: Wang21Task, agents: int, *, learners: bool = True) -> Machines:
+def published_machines(task: Wang21Task, agents: int, *, learners: bool = True) -> ComputeTimes:
     """The paper's machines, from published times without stragglers.
 
     An uncoded learner computes one unit, and so does each of all N learners with replication; an
@@ -165,11 +165,16 @@ def published_machines(task: Wang21Task, agents: int, *, learners: bool = True) 
     more = wang21.LEARNERS - agents
     learner_s = (replication - uncoded) / more if learners else 0.0
     unit_s = (mds - uncoded - more * learner_s) / (agents - 1)
-    return Machines(unit_s, uncoded - unit_s - agents * learner_s, learner_s)
+    return ComputeTimes(unit_s, uncoded - unit_s - agents * learner_s, learner_s)
 
 
 def predicted(
-    source: str, task: Wang21Task, agents: int, machines: Machines, *, codes: Sequence[str] = CODES
+    source: str,
+    task: Wang21Task,
+    agents: int,
+    machines: ComputeTimes,
+    *,
+    codes: Sequence[str] = CODES,
 ) -> Cell:
     """``simulated`` for the codes and every k of a task and M, by the setting's name."""
 
@@ -184,7 +189,7 @@ def predicted(
     )
 
 
-def simulated(setting: Setting, machines: Machines) -> float:
+def simulated(setting: Setting, machines: ComputeTimes) -> float:
     """Mean seconds of the iterations that the paper adds up, in virtual time."""
     play = _planned if setting.code == "auto" else _fixed
     round_s = float(play(setting, machines.unit_s).mean())

@@ -104,7 +104,7 @@ TASKS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Panel:
+class PublishedPanel:
     """One panel of Fig. 3: a task with M = 8, and the curves that the authors saved of it.
 
     A point is the mean return of 1,000 exploring episodes, which are 250 iterations, summed over
@@ -135,7 +135,7 @@ _DECEIVED = _curves(
     "49.77",
 )
 PANELS = (
-    Panel(
+    PublishedPanel(
         name="cooperative_navigation",
         task=_NAVIGATION,
         adversaries=0,
@@ -144,7 +144,7 @@ PANELS = (
             "-6708.315 -6696.383 -6694.337 -6670.531 -6729.456 -6739.031 -6685.214 -6750.071",
         ),
     ),
-    Panel(
+    PublishedPanel(
         name="keep_away",
         task=_KEEP_AWAY,
         adversaries=ADVERSARIES,
@@ -155,7 +155,7 @@ PANELS = (
             "-54.42 -54.79 -55.51 -54.85",
         ),
     ),
-    Panel(
+    PublishedPanel(
         name="predator_prey",
         task=_PREY,
         adversaries=ADVERSARIES,
@@ -164,13 +164,13 @@ PANELS = (
             coded="33 60 64 72 77 80 81 91 104 116 135 146 121 87 68 61",
         ),
     ),
-    Panel(
+    PublishedPanel(
         name="physical_deception_one_adversary",
         task=_DECEPTION,
         adversaries=1,
         published=_DECEIVED,
     ),
-    Panel(
+    PublishedPanel(
         name="physical_deception",
         task=_DECEPTION,
         adversaries=ADVERSARIES,

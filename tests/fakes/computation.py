@@ -12,7 +12,7 @@ from fullrank.replay.items import Gathered, Items
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import rows_of
-from fullrank_learner.run_context import RunContext
+from fullrank_learner.run_context import LearnerContext
 
 
 class _WrongGradients:
@@ -31,7 +31,7 @@ class _WrongGradients:
         return self._gradients.fingerprint()
 
 
-def wrong_worker(context: RunContext) -> Worker:
+def wrong_worker(context: LearnerContext) -> Worker:
     wrong = _WrongGradients(context.algorithm.gradients)
     return Worker(context.problem, wrong, seed=context.config.seed)
 

@@ -20,7 +20,7 @@ from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.run_context import RunContext
+from fullrank_learner.run_context import LearnerContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class FakeLearner:
             self.greeted.set()
         if welcome is None:
             return
-        context = await asyncio.to_thread(RunContext, welcome.welcome)
+        context = await asyncio.to_thread(LearnerContext, welcome.welcome)
         await say(call, ready=self._ready(context))
         replay = ReplayClient(
             welcome.welcome.replay_address, deadline_s=WAIT_S, security=self.security
@@ -100,7 +100,7 @@ class FakeLearner:
         finally:
             await replay.close()
 
-    def _ready(self, context: RunContext) -> pb.Ready:
+    def _ready(self, context: LearnerContext) -> pb.Ready:
         other = self.fault is Fault.OTHER_FINGERPRINT
         return pb.Ready(
             fingerprint="another kernel" if other else context.algorithm.gradients.fingerprint(),
@@ -111,7 +111,7 @@ class FakeLearner:
     async def _answer(
         self,
         call: WorkCall,
-        context: RunContext,
+        context: LearnerContext,
         replay: ReplayClient,
         message: pb.ControllerMessage | None,
     ) -> None:

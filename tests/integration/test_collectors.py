@@ -32,7 +32,7 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch
 from fullrank.runs.event_history import read_history
 from fullrank.runs.events import Dealt
-from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock
+from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.training.worker import probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
@@ -145,7 +145,7 @@ class Hanging:
         self._play: Callable[..., PlayedBlock] = BlockPlayer.play
         monkeypatch.setattr(BlockPlayer, "play", lambda *words: self.play(*words))
 
-    def play(self, player: BlockPlayer, key: BlockKey, play: Play) -> PlayedBlock:
+    def play(self, player: BlockPlayer, key: BlockKey, play: PlayTerms) -> PlayedBlock:
         if not self.hangs.is_set():
             self.hangs.set()
             assert self.released.wait(WAIT_S)
@@ -208,7 +208,7 @@ class Failing:
         self._play: Callable[..., PlayedBlock] = BlockPlayer.play
         monkeypatch.setattr(BlockPlayer, "play", lambda *words: self.play(*words))
 
-    def play(self, player: BlockPlayer, key: BlockKey, play: Play) -> PlayedBlock:
+    def play(self, player: BlockPlayer, key: BlockKey, play: PlayTerms) -> PlayedBlock:
         if self._fails(key, self.failures):
             self.failures += 1
             raise EnvironmentFailed(f"iteration {key.iteration}, copies 2 to 3: agent 1 is gone")

@@ -17,7 +17,7 @@ from fullrank.local import LocalRun
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.table import TABLE
-from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock
+from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import block_player_of
@@ -130,7 +130,7 @@ async def test_an_episode_follows_from_its_version_its_writer_and_its_sequence(
         if version:
             continue
         block, copy = divmod(sequence - 1, config.collect.block)
-        play = Play(publication=published(initial, 0), env_steps=0)
+        play = PlayTerms(publication=published(initial, 0), env_steps=0)
         again = player.play(BlockKey(writer, block), play).episodes[copy]
         stored = rows[end - int(rows[end, layout.length]) : end + 1, :-ENTRIES]
         assert again.tobytes() == stored.tobytes()
@@ -181,7 +181,7 @@ class Failing:
         self.writers: list[int] = []
         play = BlockPlayer.play
 
-        def failing(player: BlockPlayer, key: BlockKey, what: Play) -> PlayedBlock:
+        def failing(player: BlockPlayer, key: BlockKey, what: PlayTerms) -> PlayedBlock:
             if key.iteration not in self.writers:
                 self.writers.append(key.iteration)
             played = play(player, key, what)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fullrank_reproduction import learning, timing, wang21
-from fullrank_reproduction.cells import Cell, Origin
+from fullrank_reproduction.cells import Cell, CellOrigin
 from fullrank_reproduction.cli import train
 from fullrank_reproduction.coded_maddpg import reproduce
 from fullrank_reproduction.learning import Wang21Budget
@@ -33,16 +33,16 @@ SLICE = Wang21Scale(
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)  # it computes for two minutes on two quiet cores
 def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(tmp_path: Path) -> None:
-    seen: list[tuple[str, Origin]] = []
+    seen: list[tuple[str, CellOrigin]] = []
 
-    def done(cell: Cell, origin: Origin) -> None:
+    def done(cell: Cell, origin: CellOrigin) -> None:
         seen.append((cell.name, origin))
 
     for _ in range(2):
         page = reproduce(SLICE, tmp_path, train=train, clock=time.process_time, done=done)
     half = len(seen) // 2
-    assert {origin for _, origin in seen[:half]} == {Origin.COMPUTED}
-    assert {origin for _, origin in seen[half:]} == {Origin.KEPT}
+    assert {origin for _, origin in seen[:half]} == {CellOrigin.COMPUTED}
+    assert {origin for _, origin in seen[half:]} == {CellOrigin.KEPT}
     text = " ".join(page.read_text().split())
     for picture in ("learning", "payload", "times-paper", "times-here", "times-processes"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 10_000

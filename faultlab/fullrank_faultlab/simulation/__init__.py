@@ -10,7 +10,7 @@ from fullrank.config.layers import load
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_history import read_history
 from fullrank_faultlab.invariants import violations
-from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.outcome import FaultOutcome
 from fullrank_faultlab.simulation import toy_algorithm  # registers the algorithm
 from fullrank_faultlab.simulation.run import SimulatedRun
 from fullrank_faultlab.simulation.virtual_loop import Deadlock, VirtualLoop
@@ -104,7 +104,7 @@ def _play(loop: VirtualLoop, run: SimulatedRun) -> str:
         loop.close()
 
 
-def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
+def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> FaultOutcome:
     """Simulate one run under the faults of a seed and check its invariants.
 
     Where learners draw samples of their own, every iteration must be committed, with any bits.
@@ -126,7 +126,7 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
         keyed=collectors_of(seed) > 0,
         collectors=collectors_of(seed),
     )
-    outcome = Outcome(seed)
+    outcome = FaultOutcome(seed)
     loop = VirtualLoop()
     loop.set_exception_handler(
         lambda _, context: outcome.violations.append(

@@ -14,7 +14,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.types import RunTerm
 from fullrank.rpc.codec import PLAYED_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import run_term_message
-from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock, Publication
+from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.pool import CollectorPool
@@ -103,11 +103,11 @@ class SimulatedCollector:
                 if missing[0].complete:
                     del missing[0]
             if kind == "play":
-                play = Play(publication=publication, env_steps=order.play.env_steps)
+                play = PlayTerms(publication=publication, env_steps=order.play.env_steps)
                 await self._play(stream, pool, order.play, play)
 
     async def _play(
-        self, stream: CollectorStream, pool: CollectorPool, order: pb.Play, play: Play
+        self, stream: CollectorStream, pool: CollectorPool, order: pb.Play, play: PlayTerms
     ) -> None:
         conduct, key = self.conduct(), BlockKey(order.iteration, order.block)
         slow = conduct in (Conduct.SLOW, Conduct.LIE)

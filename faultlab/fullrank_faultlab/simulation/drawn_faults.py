@@ -7,7 +7,7 @@ from pathlib import Path
 from fullrank.common.failpoints import arm
 from fullrank.common.seeding import stream
 from fullrank.runs.checkpoint import STATE, saved
-from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.outcome import FaultOutcome
 from fullrank_faultlab.simulation.collector import Conduct
 from fullrank_faultlab.simulation.learner import Behaviour
 from fullrank_faultlab.simulation.link import LinkFaults
@@ -57,7 +57,7 @@ class DrawnFaults:
     """
 
     def __init__(
-        self, outcome: Outcome, run_dir: Path, *, learners: int, collectors: int = 0
+        self, outcome: FaultOutcome, run_dir: Path, *, learners: int, collectors: int = 0
     ) -> None:
         self._outcome, self._run_dir = outcome, run_dir
         self.draws = stream(outcome.seed, "misfortunes")

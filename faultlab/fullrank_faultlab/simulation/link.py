@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError, Message
 
 from fullrank.common.errors import ServiceLost
 
-Sent = TypeVar("Sent", bound=Message)
-Received = TypeVar("Received", bound=Message)
+SentMessage = TypeVar("SentMessage", bound=Message)
+ReceivedMessage = TypeVar("ReceivedMessage", bound=Message)
 
 APART_S = 1e-6
 """Least time between two messages of one direction, which keeps them in order."""
@@ -81,7 +81,7 @@ class _Ended(Exception):
     """The controller ended the stream."""
 
 
-class SimulatedStream(Generic[Sent, Received]):
+class SimulatedStream(Generic[SentMessage, ReceivedMessage]):
     """A stream to a controller, with the methods of who dialled and of the servicer.
 
     Args:
@@ -93,17 +93,19 @@ class SimulatedStream(Generic[Sent, Received]):
 
     def __init__(
         self,
-        serve: Callable[[AsyncIterator[Sent], Any], Awaitable[None]],
+        serve: Callable[[AsyncIterator[SentMessage], Any], Awaitable[None]],
         *,
-        sent: type[Sent],
-        received: type[Received],
+        sent: type[SentMessage],
+        received: type[ReceivedMessage],
         faults: LinkFaults,
     ) -> None:
         self._sent, self._received = sent, received
         self._up, self._down = _Direction(faults), _Direction(faults)
         self._handler = asyncio.create_task(self._handle(serve))
 
-    async def _handle(self, serve: Callable[[AsyncIterator[Sent], Any], Awaitable[None]]) -> None:
+    async def _handle(
+        self, serve: Callable[[AsyncIterator[SentMessage], Any], Awaitable[None]]
+    ) -> None:
         try:
             await serve(self._requests(), self)
         except (_Ended, DecodeError):
@@ -111,7 +113,7 @@ class SimulatedStream(Generic[Sent, Received]):
         finally:
             self._down.end()
 
-    async def _requests(self) -> AsyncIterator[Sent]:
+    async def _requests(self) -> AsyncIterator[SentMessage]:
         while (message := await self._up.arrived.get()) is not None:
             yield self._sent.FromString(message)
 
@@ -130,12 +132,12 @@ class SimulatedStream(Generic[Sent, Received]):
         """End the stream; part of the servicer's context."""
         raise _Ended(f"{code.name}: {details}")
 
-    def send(self, message: Sent) -> None:
+    def send(self, message: SentMessage) -> None:
         """Send a message to the controller."""
         bulky = any(field.name == "chunks" for field, _ in message.ListFields())
         self._up.send(message.SerializeToString(), bulky=bulky)
 
-    async def receive(self) -> Received:
+    async def receive(self) -> ReceivedMessage:
         """The next message from the controller.
 
         Raises:

@@ -36,7 +36,7 @@ from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.term import Term, begin, make_network_driver, open_journal
 from fullrank_controller.watchdog import Watchdog
-from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.outcome import FaultOutcome
 from fullrank_faultlab.simulation.collector import CollectorStream, SimulatedCollector
 from fullrank_faultlab.simulation.drawn_faults import DrawnFaults
 from fullrank_faultlab.simulation.learner import LearnerStream, SimulatedLearner
@@ -166,7 +166,7 @@ class SimulatedRun:
         outcome: Its seed keys every draw; faults and violations are added to it.
     """
 
-    def __init__(self, config: RunConfig, run_dir: Path, outcome: Outcome) -> None:
+    def __init__(self, config: RunConfig, run_dir: Path, outcome: FaultOutcome) -> None:
         self._config, self._run_dir, self._outcome = config, run_dir, outcome
         self._faults = DrawnFaults(
             outcome, run_dir, learners=config.learners, collectors=config.collectors.count

@@ -18,7 +18,7 @@ from fullrank_reproduction.darl1n.published import (
 )
 from fullrank_reproduction.darl1n.results import Results, seconds
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel
-from fullrank_reproduction.darl1n.times import Machines
+from fullrank_reproduction.darl1n.times import PaperMachines
 
 FLAT = 1.1
 """Times that differ by less than this factor do not grow."""
@@ -69,7 +69,7 @@ def judge_figure(results: Results, model: StragglerModel) -> list[ClaimResult]:
     ]
 
 
-def judge_convergence(results: Results, machines: Machines) -> list[ClaimResult]:
+def judge_convergence(results: Results, machines: PaperMachines) -> list[ClaimResult]:
     """Results for Table VI, with independent stragglers."""
     return [
         judge(
@@ -153,7 +153,7 @@ def _before_ldgm(results: Results) -> Iterator[str]:
             yield f"at eta = {rate} {first} does"
 
 
-def _elsewhere(results: Results, machines: Machines) -> Iterator[str]:
+def _elsewhere(results: Results, machines: PaperMachines) -> Iterator[str]:
     for scheme in TIMED:
         for rate, said in zip(RATES, CONVERGENCE_S[scheme.name], strict=True):
             iteration_s = seconds(results, scheme, StragglerModel.BERNOULLI, DELAYS_S[0], rate)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fullrank_reproduction import claim_results
-from fullrank_reproduction.cells import Cell, Clock, Origin, run
+from fullrank_reproduction.cells import Cell, CellOrigin, Clock, run
 from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.darl1n import (
     noise,
@@ -111,7 +111,7 @@ def work(scale: Darl1nScale) -> float:
 
 
 def reproduce(
-    scale: Darl1nScale, directory: Path, *, clock: Clock, done: Callable[[Cell, Origin], None]
+    scale: Darl1nScale, directory: Path, *, clock: Clock, done: Callable[[Cell, CellOrigin], None]
 ) -> Path:
     """Compute missing cells, then write pictures and the page; returns its path.
 

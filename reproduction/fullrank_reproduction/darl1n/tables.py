@@ -27,7 +27,7 @@ from fullrank_reproduction.darl1n.published import (
 )
 from fullrank_reproduction.darl1n.results import Results, at, overhead, seconds, success, variance
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel, success_probability
-from fullrank_reproduction.darl1n.times import Machines, low_variance_point, point
+from fullrank_reproduction.darl1n.times import PaperMachines, low_variance_point, point
 from fullrank_reproduction.darl1n.vandermonde import VANDERMONDE
 
 _LATE = RATES[1:]
@@ -145,7 +145,7 @@ def _waited(played: JSON, key: Callable[[float], str]) -> str:
     return f"{_three(taken, '{:.2f}')} ({_three(rows, '{:.1f}')})"
 
 
-def of_convergence(results: Results, machines: Machines) -> str:
+def of_convergence(results: Results, machines: PaperMachines) -> str:
     """Table VI: times and V."""
     lines = [
         "| scheme | published | bernoulli | fixed | V: published | V: bernoulli | V: fixed |",

@@ -48,7 +48,7 @@ SPREAD = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
+class PaperMachines:
     """The paper's machines, derived from its Table VI."""
 
     iterations: float
@@ -59,18 +59,18 @@ class Machines:
     """Seconds of an iteration that do not depend on the code."""
 
 
-def published_machines() -> Machines:
+def published_machines() -> PaperMachines:
     """Solved from uncoded at eta = 0 and 0.2, and MDS at eta = 0 (Delta = 1 s)."""
     undelayed_s, delayed_s, _ = CONVERGENCE_S[UNCODED.name]
     waiting = 1.0 - (1.0 - RATES[1]) ** AGENTS  # [DARL1N, Proposition 2]
     iterations = (delayed_s - undelayed_s) / (DELAYS_S[0] * waiting)
     unit_s = (CONVERGENCE_S[MDS.name][0] - undelayed_s) / iterations / (AGENTS - 1)
-    return Machines(
+    return PaperMachines(
         iterations=iterations, unit_s=unit_s, shared_s=undelayed_s / iterations - unit_s
     )
 
 
-def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell:
+def cell(scheme: Scheme, machines: PaperMachines, *, draws: int, rounds: int) -> Cell:
     """Seconds of an iteration by model, delay and rate, and V at the commit.
 
     Args:
@@ -95,7 +95,7 @@ def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell
     )
 
 
-def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
+def _times(scheme: Scheme, machines: PaperMachines, draws: int, rounds: int) -> JSON:
     """Times by the key of a point; a scheme with a single matrix runs as many rounds in total."""
     codes = [scheme.make_code(seed) for seed in range(draws if scheme.drawn else 1)]
     play = partial(_played, codes, machines, rounds=draws * rounds // len(codes))
@@ -115,7 +115,7 @@ def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
 
 def _played(
     codes: Sequence[Code],
-    machines: Machines,
+    machines: PaperMachines,
     model: DelayModel,
     *,
     rounds: int,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from fullrank.common.errors import EnvironmentFailed, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.rpc.security import Security
-from fullrank.rpc.writer_client import EpisodeWriter, Refusal
+from fullrank.rpc.writer_client import EpisodeWriter, RefusedEpisode
 from fullrank.training.block_player import PlayedBlock
 from fullrank.training.blocks import FAILURES, BlockKey
 from fullrank.v1 import controller_pb2 as pb
@@ -19,7 +19,7 @@ from fullrank_collector.timed_player import TimedPlayer
 
 log = logging.getLogger(__name__)
 
-Send = Callable[[pb.CollectorMessage], Awaitable[None]]
+SendMessage = Callable[[pb.CollectorMessage], Awaitable[None]]
 
 
 class Writing:
@@ -68,7 +68,7 @@ class Writing:
         for sequence, rows in enumerate(played.episodes, start=first):
             await self.writer.write(rows, version=version, sequence=sequence)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: RefusedEpisode) -> None:
         log.warning("refused sequence=%d reason=%s", refusal.sequence, refusal.reason)
         if refusal.field == "version":
             self.stale += 1
@@ -90,7 +90,7 @@ class FreePlay:
     def __init__(self, writing: Writing, player: TimedPlayer, publications: Publications) -> None:
         self._writing, self._player, self._publications = writing, player, publications
 
-    async def run(self, run_term: RunTerm, send: Send) -> None:
+    async def run(self, run_term: RunTerm, send: SendMessage) -> None:
         """Play until cancelled.
 
         Args:

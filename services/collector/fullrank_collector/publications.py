@@ -8,7 +8,7 @@ import numpy as np
 from fullrank.algorithms.problem import Section
 from fullrank.common.errors import InvalidContribution
 from fullrank.rpc.codec import Assembler
-from fullrank.training.block_player import Play, Publication
+from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.v1 import controller_pb2 as pb
 
 
@@ -25,8 +25,8 @@ class Publications:
 
     def __init__(self, sections: Sequence[Section], *, peer: str) -> None:
         self._sections, self._peer = sections, peer
-        self.newest: Play | None = None
-        self._announced: Play | None = None
+        self.newest: PlayTerms | None = None
+        self._announced: PlayTerms | None = None
         self._missing: list[Assembler] = []
         self._arrived = asyncio.Event()
 
@@ -54,13 +54,13 @@ class Publications:
         sections = {
             id_: np.empty(self._sections[id_].size, np.float32) for id_ in announced.sections
         }
-        self._announced = Play(
+        self._announced = PlayTerms(
             publication=Publication(version=announced.version, sections=sections),
             env_steps=announced.env_steps,
         )
         self._missing = [Assembler(values, array_id=id_) for id_, values in sections.items()]
 
-    async def after(self, version: int) -> Play:
+    async def after(self, version: int) -> PlayTerms:
         """Return the newest one, once it is later than a version."""
         while self.newest is None or self.newest.publication.version <= version:
             self._arrived.clear()

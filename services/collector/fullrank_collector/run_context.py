@@ -17,7 +17,7 @@ from fullrank.wiring import algorithm_of, block_player_of
 from fullrank_collector.free_play import Writing
 
 
-class RunContext:
+class CollectorContext:
     """Context of a run, built once and kept while the collector reconnects to the same run.
 
     Args:

@@ -13,8 +13,8 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch, end_process, tune_process
 from fullrank.rpc.replicas import Restarts, run_replica, run_replicas
 from fullrank.rpc.security import Security
-from fullrank_collector.run_context import RunContext
-from fullrank_collector.session import Session
+from fullrank_collector.run_context import CollectorContext
+from fullrank_collector.session import CollectorSession
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +44,13 @@ async def attach(launch: Launch, stop: Event | None = None) -> None:
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
     """
-    context: RunContext | None = None
+    context: CollectorContext | None = None
     process = uuid.uuid4().bytes
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="play") as pool:
 
         async def dial(address: str, security: Security, health: Health) -> None:
             nonlocal context
-            session = Session(
+            session = CollectorSession(
                 address,
                 settings=launch.config,
                 pool=pool,

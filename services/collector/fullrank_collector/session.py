@@ -22,12 +22,12 @@ from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.process import end_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.training.block_player import Play, PlayedBlock
+from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_collector.free_play import FreePlay, Writing
 from fullrank_collector.publications import Publications
-from fullrank_collector.run_context import RunContext
+from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.timed_player import TimedPlayer
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ GOODBYE_S = 2.0
 """Longest wait for the controller to have taken the last message."""
 
 
-class Session:
+class CollectorSession:
     """A connection to the controller, from Hello until the stream ends.
 
     Args:
@@ -57,7 +57,7 @@ class Session:
         *,
         settings: RunConfig,
         pool: ThreadPoolExecutor,
-        context: RunContext | None,
+        context: CollectorContext | None,
         process: bytes,
         health: Health,
         security: Security,
@@ -141,7 +141,7 @@ class Session:
 
         await first(read(), free.run(run_term, send))
 
-    async def _writing_of(self, welcome: pb.Welcome, context: RunContext) -> Writing:
+    async def _writing_of(self, welcome: pb.Welcome, context: CollectorContext) -> Writing:
         """Return the writer of this process, anew if replay has another address."""
         address = welcome.replay_address
         if context.writing is not None and context.writing.address != address:
@@ -155,7 +155,7 @@ class Session:
             )
         return context.writing
 
-    async def _context_of(self, welcome: pb.Welcome) -> RunContext:
+    async def _context_of(self, welcome: pb.Welcome) -> CollectorContext:
         if self.context is not None and not self.context.serves(welcome):
             await self.context.end_writing()
             self.context.close()
@@ -163,13 +163,13 @@ class Session:
         if self.context is None:
             loop = asyncio.get_running_loop()
             self.context = await loop.run_in_executor(
-                self._pool, RunContext, welcome, self._settings
+                self._pool, CollectorContext, welcome, self._settings
             )
         self.context.run_term = RunTerm(welcome.run, welcome.term)
         return self.context
 
     async def _play(
-        self, call: CollectCall, order: pb.Play, player: TimedPlayer, newest: Play | None
+        self, call: CollectCall, order: pb.Play, player: TimedPlayer, newest: PlayTerms | None
     ) -> None:
         """Play a block and send what was played, or why it failed."""
         if newest is None or newest.publication.version != order.version:
@@ -178,7 +178,7 @@ class Session:
             )
         idle_s, began_at = time.monotonic() - self._idle_since, time.monotonic()
         key = BlockKey(order.iteration, order.block)
-        play = Play(publication=newest.publication, env_steps=order.env_steps)
+        play = PlayTerms(publication=newest.publication, env_steps=order.env_steps)
         try:
             played = await player.play(key, play)
         except (EnvironmentFailed, Stuck) as error:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fullrank.common.deadlines import limit_s
 from fullrank.common.errors import Stuck
 from fullrank.config.tree import ControllerSettings
-from fullrank.training.block_player import BlockPlayer, Play, PlayedBlock
+from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 
 FACTOR = 20.0
@@ -33,7 +33,7 @@ class TimedPlayer:
         self._player, self._pool, self._settings = player, pool, settings
         self._durations_s: deque[float] = deque(maxlen=RECENT)
 
-    async def play(self, key: BlockKey, play: Play) -> PlayedBlock:
+    async def play(self, key: BlockKey, play: PlayTerms) -> PlayedBlock:
         """Play a block.
 
         Raises:

@@ -9,12 +9,12 @@ from fullrank.common.updates import batch_digest
 from fullrank.replay.items import Gathered
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow, Progress, rows_of
-from fullrank_learner.run_context import RunContext
+from fullrank_learner.run_context import LearnerContext
 from fullrank_learner.shared_memory import SharedMemory
 
 
 async def compute(
-    context: RunContext,
+    context: LearnerContext,
     work: ActiveAssignment,
     pool: ThreadPoolExecutor,
     memory: SharedMemory | None,
@@ -23,7 +23,7 @@ async def compute(
 
     Raises:
         Cancelled: The assignment is abandoned.
-        SectionsUnreadable: The sections in shared memory are damaged.
+        SectionsDamaged: The sections in shared memory are damaged.
     """
     loop = asyncio.get_running_loop()
     posted: asyncio.Queue[Progress | Exception] = asyncio.Queue()
@@ -55,7 +55,7 @@ async def compute(
 
 
 def _compute(
-    context: RunContext,
+    context: LearnerContext,
     work: ActiveAssignment,
     batch: Gathered,
     memory: SharedMemory | None,

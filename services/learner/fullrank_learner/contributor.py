@@ -16,8 +16,8 @@ from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow
 from fullrank_learner.computation import compute
-from fullrank_learner.run_context import RunContext
-from fullrank_learner.shared_memory import SectionsUnreadable, SharedMemory
+from fullrank_learner.run_context import LearnerContext
+from fullrank_learner.shared_memory import SectionsDamaged, SharedMemory
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Contributor:
         *,
         peer: str,
         learner: LearnerId,
-        context: RunContext,
+        context: LearnerContext,
         pool: ThreadPoolExecutor,
         memory: SharedMemory | None,
         event_log: EventLog,
@@ -78,7 +78,7 @@ class Contributor:
         """Compute and send; ask for sections that have been overwritten in shared memory."""
         try:
             await self._send_rows(work)
-        except SectionsUnreadable:
+        except SectionsDamaged:
             log.warning("sections_unreadable iteration=%d", work.message.ids.iteration)
             await self._write(pb.LearnerMessage(unreadable=pb.Unreadable(ids=work.message.ids)))
 

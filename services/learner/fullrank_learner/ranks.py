@@ -19,7 +19,7 @@ from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.rpc.rank_processes import START_S, RankProcesses
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.run_context import HostPlace, RunContext
+from fullrank_learner.run_context import HostPlace, LearnerContext
 
 CANCEL = "cancel"
 """Message that makes a rank drop the units that it computes; it has no reply."""
@@ -37,7 +37,7 @@ class RankTask:
     """Parameters of each section that the units read."""
 
 
-def join_ranks(context: RunContext, place: HostPlace) -> None:
+def join_ranks(context: LearnerContext, place: HostPlace) -> None:
     """Start the other ranks of a learner, with which its context then computes.
 
     Args:
@@ -145,7 +145,7 @@ def _serve(welcome: bytes, place: HostPlace, threads: int, rank: int, pipe: Conn
     torch.set_num_threads(threads)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            context = RunContext(pb.Welcome.FromString(welcome), place=place, rank=rank)
+            context = LearnerContext(pb.Welcome.FromString(welcome), place=place, rank=rank)
             pipe.send((context.algorithm.gradients.fingerprint(), context.probe))
             while (task := pipe.recv()) is not None:
                 if task != CANCEL:
@@ -157,7 +157,7 @@ def _serve(welcome: bytes, place: HostPlace, threads: int, rank: int, pipe: Conn
 
 
 def _updates(
-    context: RunContext, task: RankTask, pipe: Connection
+    context: LearnerContext, task: RankTask, pipe: Connection
 ) -> list[tuple[UnitIndex, FloatArray]]:
     """Compute a task; no updates if the next message arrives before its end."""
 

@@ -39,7 +39,7 @@ class HostPlace:
         return placed(name, self.replica * self.ranks.count + rank, devices=visible())
 
 
-class RunContext:
+class LearnerContext:
     """Context of a run, built once and kept while the learner reconnects to the same run.
 
     Args:
@@ -104,7 +104,7 @@ class RunContext:
         )
 
 
-def prepare(resolved: Resolved) -> RunContext | None:
+def prepare(resolved: Resolved) -> LearnerContext | None:
     """Build the context of a configuration, before the process forks its replicas.
 
     They then share one probe, and the pages of all that they only read. None where a fork would
@@ -120,7 +120,7 @@ def prepare(resolved: Resolved) -> RunContext | None:
         config = resolved.check().config
         environment = environment_of(config, copies=1)
         environment.close()
-        return RunContext(
+        return LearnerContext(
             pb.Welcome(
                 configuration=to_toml(config),
                 agents=[encode_agent(agent) for agent in environment.agents],

@@ -17,8 +17,8 @@ from fullrank.rpc.process import Launch, tune_process
 from fullrank.rpc.replicas import run_replica, run_replicas
 from fullrank.rpc.security import Security
 from fullrank.runs.event_log import EventLog
-from fullrank_learner.run_context import HostPlace, RunContext, prepare
-from fullrank_learner.session import Session
+from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
+from fullrank_learner.session import LearnerSession
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ async def attach(
     launch: Launch,
     stop: asyncio.Event | None = None,
     *,
-    prepared: RunContext | None = None,
+    prepared: LearnerContext | None = None,
     replica: int = 0,
 ) -> None:
     """Dial until ``stop`` is set, by default until the process receives a stop signal.
@@ -77,7 +77,7 @@ async def attach(
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
     """
-    context: RunContext | None = None
+    context: LearnerContext | None = None
     process = uuid.uuid4().bytes
     config = launch.config
     place = HostPlace(replica=replica, device=config.compute.device, ranks=config.ranks)
@@ -89,7 +89,7 @@ async def attach(
 
         async def dial(address: str, security: Security, health: Health) -> None:
             nonlocal context
-            session = Session(
+            session = LearnerSession(
                 address,
                 domain=launch.config.learner.domain,
                 place=place,

@@ -33,13 +33,13 @@ from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_learner.active_assignment import ActiveAssignment
 from fullrank_learner.contributor import Contributor
 from fullrank_learner.ranks import join_ranks
-from fullrank_learner.run_context import HostPlace, RunContext
+from fullrank_learner.run_context import HostPlace, LearnerContext
 from fullrank_learner.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
 
 
-class Session:
+class LearnerSession:
     """A connection to the controller, from Hello until the stream ends.
 
     Args:
@@ -62,8 +62,8 @@ class Session:
         domain: str,
         place: HostPlace,
         pool: ThreadPoolExecutor,
-        context: RunContext | None,
-        prepared: RunContext | None,
+        context: LearnerContext | None,
+        prepared: LearnerContext | None,
         process: bytes,
         health: Health,
         event_log: EventLog,
@@ -165,7 +165,7 @@ class Session:
             log.info("memory_not_shared reason=%s", error)
             return None
 
-    async def _maps_table(self, context: RunContext) -> bool:
+    async def _maps_table(self, context: LearnerContext) -> bool:
         """Map the table from which minibatches are drawn; return whether that is possible."""
         if not context.algorithm.problem.data.batch_size:
             return False
@@ -176,21 +176,21 @@ class Session:
             return False
         return True
 
-    async def _context_of(self, welcome: pb.Welcome) -> RunContext:
+    async def _context_of(self, welcome: pb.Welcome) -> LearnerContext:
         in_pool = partial(asyncio.get_running_loop().run_in_executor, self._pool)
         if self.context is None or not self.context.serves(welcome):
             if self.context is not None:
                 await in_pool(self.context.close)
             self.context = self._prepared
         if self.context is None or not self.context.fits(welcome):
-            self.context = await in_pool(partial(RunContext, welcome, place=self._place))
+            self.context = await in_pool(partial(LearnerContext, welcome, place=self._place))
         if self._place.ranks.count > 1 and not self.context.has_ranks:
             await in_pool(join_ranks, self.context, self._place)
         self.context.run_term = RunTerm(welcome.run, welcome.term)
         return self.context
 
     async def _follow(
-        self, message: pb.ControllerMessage, context: RunContext, contributor: Contributor
+        self, message: pb.ControllerMessage, context: LearnerContext, contributor: Contributor
     ) -> None:
         kind = message.WhichOneof("message")
         if kind == "refused":
@@ -204,7 +204,7 @@ class Session:
         if self._assignment is not None and (message.chunks or message.assignment.offsets):
             self._receive(self._assignment, message.chunks, context, contributor)
 
-    def _accept(self, context: RunContext, assignment: pb.Assignment) -> ActiveAssignment:
+    def _accept(self, context: LearnerContext, assignment: pb.Assignment) -> ActiveAssignment:
         self._assembler = None
         problem = context.problem
         items = problem.items_of(unit for row in assignment.rows for unit in row.units)
@@ -232,7 +232,7 @@ class Session:
         self,
         work: ActiveAssignment,
         chunks: Iterable[Chunk],
-        context: RunContext,
+        context: LearnerContext,
         contributor: Contributor,
     ) -> None:
         """Write chunks directly into the parameters; start computing once all have arrived."""

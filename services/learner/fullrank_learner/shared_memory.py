@@ -8,7 +8,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import SharedBlock
 
 
-class SectionsUnreadable(Exception):
+class SectionsDamaged(Exception):
     """The sections in the controller's block do not match their checksums."""
 
 
@@ -45,12 +45,12 @@ class SharedMemory:
         """Copy the sections of an assignment into the parameters.
 
         Raises:
-            SectionsUnreadable: They were overwritten or are damaged.
+            SectionsDamaged: They were overwritten or are damaged.
         """
         places = zip(assignment.sections, assignment.offsets, assignment.crc32c, strict=True)
         for section, offset, checksum in places:
             if not self._sections.read(offset, parameters.view(section), checksum=checksum):
-                raise SectionsUnreadable
+                raise SectionsDamaged
         parameters.written()
 
     def begin(self) -> None:

@@ -12,7 +12,7 @@ from fullrank.rpc.codec import Assembler
 from fullrank.v1 import replay_pb2 as pb
 
 
-class Refused(NamedTuple):
+class RejectedEpisode(NamedTuple):
     """An episode that is not stored."""
 
     sequence: int
@@ -61,7 +61,7 @@ class EpisodeParser:
         valid = not total % self._row_bytes and total <= self._row_bytes * self._most_rows
         return int(total) if request.HasField("episode") and valid else 0
 
-    def feed(self, request: pb.WriteRequest) -> list[WrittenEpisode | Refused]:
+    def feed(self, request: pb.WriteRequest) -> list[WrittenEpisode | RejectedEpisode]:
         """Take the next message; returns what is decided by it.
 
         Chunks after a refusal are discarded up to the next episode.
@@ -71,14 +71,14 @@ class EpisodeParser:
         """
         if request.HasField("hello"):
             raise InvalidContribution("hello is given again; only the first message names a writer")
-        decided: list[WrittenEpisode | Refused] = []
+        decided: list[WrittenEpisode | RejectedEpisode] = []
         if request.HasField("episode"):
             if self._unfinished is not None:
                 reason = "chunk.total was not reached by the chunks"
-                decided.append(Refused(self._unfinished.head.sequence, reason))
+                decided.append(RejectedEpisode(self._unfinished.head.sequence, reason))
                 self._unfinished = None
             if reason := self._begin(request):
-                return [*decided, Refused(request.episode.sequence, reason)]
+                return [*decided, RejectedEpisode(request.episode.sequence, reason)]
         if self._unfinished is not None:
             decided += self._added(self._unfinished, request)
         return decided
@@ -102,13 +102,13 @@ class EpisodeParser:
 
     def _added(
         self, unfinished: _Unfinished, request: pb.WriteRequest
-    ) -> list[WrittenEpisode | Refused]:
+    ) -> list[WrittenEpisode | RejectedEpisode]:
         head = unfinished.head
         try:
             unfinished.assembler.add(request.chunk)
         except InvalidContribution as error:
             self._unfinished = None
-            return [Refused(head.sequence, str(error))]
+            return [RejectedEpisode(head.sequence, str(error))]
         if not unfinished.assembler.complete:
             return []
         self._unfinished = None

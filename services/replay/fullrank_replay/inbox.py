@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from fullrank.common.types import RunTerm
-from fullrank.replay.intake import Intake, Outcome, WrittenEpisode
+from fullrank.replay.intake import EpisodeOutcome, Intake, WrittenEpisode
 from fullrank.replay.limits import APPEND_BYTES
 from fullrank_replay.pacing import Pacing
 
@@ -20,14 +20,14 @@ class Sender(Protocol):
 
     run_term: RunTerm
 
-    def settle(self, sequence: int, outcome: Outcome) -> None:
+    def settle(self, sequence: int, outcome: EpisodeOutcome) -> None:
         """Take the outcome of the oldest episode that waits."""
 
     def fail(self, error: Exception) -> None:
         """End the stream with an error."""
 
 
-class Waiting(NamedTuple):
+class QueuedEpisode(NamedTuple):
     """An episode that waits to be stored."""
 
     episode: WrittenEpisode
@@ -80,15 +80,15 @@ class Inbox:
         self,
         intake: Intake,
         pacing: Pacing,
-        commit: Callable[[Sequence[Waiting]], list[Outcome | Exception]],
+        commit: Callable[[Sequence[QueuedEpisode]], list[EpisodeOutcome | Exception]],
     ) -> None:
         self.intake, self._pacing, self._commit = intake, pacing, commit
         self.room, self.groups = InboxRoom(), 0
         self.senders: dict[int, Sender] = {}
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[QueuedEpisode] = deque()
         self._storing: asyncio.Task[None] | None = None
 
-    def put(self, waiting: Waiting) -> None:
+    def put(self, waiting: QueuedEpisode) -> None:
         """Add an episode whose room was taken."""
         self._waiting.append(waiting)
         if self._storing is None or self._storing.done():
@@ -118,8 +118,8 @@ class Inbox:
         most = self.intake.most_rows  # an episode has a row at least
         return self.intake.admitted(each.episode for each in islice(self._waiting, most))
 
-    async def _stored(self, group: Sequence[Waiting]) -> None:
-        outcomes: Sequence[Outcome | Exception]
+    async def _stored(self, group: Sequence[QueuedEpisode]) -> None:
+        outcomes: Sequence[EpisodeOutcome | Exception]
         try:
             outcomes = await asyncio.to_thread(self._commit, group)
             self.groups += 1

@@ -12,10 +12,10 @@ from fullrank.replay.items import Items
 from fullrank.replay.limits import MINIBATCH_BYTES
 from fullrank.replay.samplers import Sample
 
-Rows: TypeAlias = tuple[FloatArray, IntArray]
+GatheredRows: TypeAlias = tuple[FloatArray, IntArray]
 """The rows of all items of a sample, shape (rows, row_size), and the number of rows of each."""
 
-Encode: TypeAlias = Callable[[FloatArray, IntArray, Items], list[bytes]]
+EncodeItems: TypeAlias = Callable[[FloatArray, IntArray, Items], list[bytes]]
 """Encodes the rows of some items as messages."""
 
 KEPT = 2
@@ -32,16 +32,16 @@ RETRY_AFTER_S = 1.0
 class CachedMinibatch:
     """A minibatch, and the number of learners to which it is being sent."""
 
-    rows: asyncio.Task[Rows]
+    rows: asyncio.Task[GatheredRows]
     size_bytes: int
     readers: int = 0
     _messages: dict[Items, list[bytes]] = field(default_factory=dict)
 
-    async def gathered(self) -> Rows:
+    async def gathered(self) -> GatheredRows:
         """Return the rows of all items."""
         return await asyncio.shield(self.rows)
 
-    async def encoded(self, encode: Encode, items: Items) -> list[bytes]:
+    async def encoded(self, encode: EncodeItems, items: Items) -> list[bytes]:
         """Return the rows of these items as messages, which are encoded once."""
         rows, lengths = await self.gathered()
         if items not in self._messages:
@@ -63,7 +63,7 @@ class Minibatches:
         gather: Gathers the rows of one.
     """
 
-    def __init__(self, gather: Callable[[Sample], Coroutine[None, None, Rows]]) -> None:
+    def __init__(self, gather: Callable[[Sample], Coroutine[None, None, GatheredRows]]) -> None:
         self._gather = gather
         self._held: dict[Sample, CachedMinibatch] = {}
 

@@ -14,7 +14,7 @@ from fullrank.replay.table import Table
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks
 from fullrank.rpc.messages import sample_of
 from fullrank.v1 import replay_pb2 as pb
-from fullrank_replay.minibatches import Minibatches, Rows
+from fullrank_replay.minibatches import GatheredRows, Minibatches
 from fullrank_replay.pacing import Pacing
 
 SendEncoded: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -77,7 +77,7 @@ class Reads:
             )
         return row_bytes * rows
 
-    async def _gathered(self, sample: Sample) -> Rows:
+    async def _gathered(self, sample: Sample) -> GatheredRows:
         """Gather all items of a minibatch; then its rows may be evicted."""
         table = self._store.get(sample.table)
         rows = await self._pacing.locked(partial(_gather, table, sample))
@@ -87,7 +87,7 @@ class Reads:
         return rows
 
 
-def _gather(table: Table, sample: Sample) -> Rows:
+def _gather(table: Table, sample: Sample) -> GatheredRows:
     runs = table.runs(sample)
     return table.gather(runs.positions()), runs.lengths
 

@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from fullrank.common.errors import DeadlinePassed
 from fullrank.common.types import RunTerm
-from fullrank.replay.intake import Fate, Outcome
+from fullrank.replay.intake import EpisodeOutcome, Fate
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import RECEIVE_S
-from fullrank_replay.episode_parser import EpisodeParser, Refused
-from fullrank_replay.inbox import Inbox, Waiting
+from fullrank_replay.episode_parser import EpisodeParser, RejectedEpisode
+from fullrank_replay.inbox import Inbox, QueuedEpisode
 
 REFUSALS = 64
 """Refusals that may wait to be read by a writer before its stream is read on."""
 WAITING = 64
 """Episodes of one stream that may wait to be stored before it is read on."""
 
-Send = Callable[[pb.WriteResponse], Awaitable[None]]
+SendResponse = Callable[[pb.WriteResponse], Awaitable[None]]
 
 
 class WriterStream:
@@ -32,11 +32,11 @@ class WriterStream:
     def __init__(self, inbox: Inbox, parser: EpisodeParser, *, run_term: RunTerm) -> None:
         self._inbox, self._parser, self.run_term = inbox, parser, run_term
         self._pending: deque[int] = deque()
-        self._refused: list[Refused] = []
+        self._refused: list[RejectedEpisode] = []
         self._failure: Exception | None = None
         self._changed, self._taken = asyncio.Event(), asyncio.Event()
 
-    async def converse(self, requests: AsyncIterator[pb.WriteRequest], send: Send) -> None:
+    async def converse(self, requests: AsyncIterator[pb.WriteRequest], send: SendResponse) -> None:
         """Receive and answer until the writer closes its side and everything is settled.
 
         Raises:
@@ -50,11 +50,11 @@ class WriterStream:
             reading.cancel()
             await asyncio.wait({reading})
 
-    def settle(self, sequence: int, outcome: Outcome) -> None:
+    def settle(self, sequence: int, outcome: EpisodeOutcome) -> None:
         """Take the outcome of the oldest episode that waits."""
         self._pending.popleft()
         if outcome.fate not in (Fate.STORED, Fate.REPEATED):
-            self._refused.append(Refused(sequence, outcome.reason))
+            self._refused.append(RejectedEpisode(sequence, outcome.reason))
         self._changed.set()
         self._taken.set()
 
@@ -75,12 +75,12 @@ class WriterStream:
                     await room.take(size)
                     held = size
                 for decided in parser.feed(request):
-                    if isinstance(decided, Refused):
+                    if isinstance(decided, RejectedEpisode):
                         self._refused.append(decided)
                         self._changed.set()
                     elif self._failure is None:
                         self._pending.append(decided.sequence)
-                        self._inbox.put(Waiting(decided, self, held))
+                        self._inbox.put(QueuedEpisode(decided, self, held))
                         held = 0
                 if not parser.receiving:
                     room.give_back(held)
@@ -110,7 +110,7 @@ class WriterStream:
             return self._pending[0] - 1
         return self._parser.last - self._parser.receiving
 
-    async def _answer(self, reading: "asyncio.Task[None]", send: Send) -> None:
+    async def _answer(self, reading: "asyncio.Task[None]", send: SendResponse) -> None:
         """Tell the writer what is settled, as often as it reads."""
         told = -1
         while True:

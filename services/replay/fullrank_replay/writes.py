@@ -15,7 +15,7 @@ from fullrank.common.failpoints import reach
 from fullrank.common.types import RunTerm
 from fullrank.replay.authorship import MOST
 from fullrank.replay.fence import Fence
-from fullrank.replay.intake import Arrival, Fate, Intake, Outcome, WrittenEpisode
+from fullrank.replay.intake import Arrival, EpisodeOutcome, Fate, Intake, WrittenEpisode
 from fullrank.replay.store import Store
 from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.version import check_version
@@ -23,10 +23,10 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Stored
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import RECEIVE_S
-from fullrank_replay.episode_parser import EpisodeParser, Refused
-from fullrank_replay.inbox import Inbox, Waiting
+from fullrank_replay.episode_parser import EpisodeParser, RejectedEpisode
+from fullrank_replay.inbox import Inbox, QueuedEpisode
 from fullrank_replay.pacing import Pacing
-from fullrank_replay.writer_stream import Send, WriterStream
+from fullrank_replay.writer_stream import SendResponse, WriterStream
 
 
 class Writes:
@@ -80,7 +80,7 @@ class Writes:
         if table in self._inboxes:
             self._inboxes[table].intake.draws.gathered(iteration)
 
-    async def serve(self, requests: AsyncIterator[pb.WriteRequest], send: Send) -> None:
+    async def serve(self, requests: AsyncIterator[pb.WriteRequest], send: SendResponse) -> None:
         """Serve one writer's stream.
 
         Raises:
@@ -120,9 +120,11 @@ class Writes:
         self._fence.check(hello.table, run_term)
         return run_term
 
-    def _commit(self, table: str, group: Sequence[Waiting]) -> list[Outcome | Exception]:
+    def _commit(
+        self, table: str, group: Sequence[QueuedEpisode]
+    ) -> list[EpisodeOutcome | Exception]:
         """Store a group, in a thread; what a writer of an earlier term sent is not stored."""
-        decided: list[Outcome | Exception | None] = [None] * len(group)
+        decided: list[EpisodeOutcome | Exception | None] = [None] * len(group)
         for index, waiting in enumerate(group):
             try:
                 self._fence.check(table, waiting.sender.run_term)
@@ -140,7 +142,7 @@ class Writes:
         )
         return [next(outcomes) if error is None else error for error in decided]
 
-    def _stored(self, table: str, episodes: Sequence[WrittenEpisode]) -> list[Outcome]:
+    def _stored(self, table: str, episodes: Sequence[WrittenEpisode]) -> list[EpisodeOutcome]:
         held = self._store.get(table)
         first = held.head
         outcomes = self._inboxes[table].intake.store(episodes)
@@ -190,7 +192,9 @@ def _greeted(intake: Intake, hello: pb.WriterHello) -> pb.WriteResponse:
     """The answer to a writer's first message: what of its episodes is settled already."""
     last = intake.writers.last_of(hello.writer)
     refused = [
-        Refused(sequence, f"sequence {sequence} is not in the table, and {last} of its writer is")
+        RejectedEpisode(
+            sequence, f"sequence {sequence} is not in the table, and {last} of its writer is"
+        )
         for sequence in intake.writers.missing(hello.writer, first=hello.first)
     ]
     return pb.WriteResponse(settled=last, refused=[each.message() for each in refused])

@@ -20,7 +20,7 @@ from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError
 from fullrank.config.tree import RunConfig
 from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
-from fullrank.export.policy import Form, Play, Policy
+from fullrank.export.policy import Form, Policy, PolicyFunction
 from fullrank.export.recurrent import PlayStep, RecurrentPolicy
 from fullrank.training.evaluation import Greedy
 
@@ -36,7 +36,7 @@ class Format(StrEnum):
     ONNX = auto()
 
 
-_FORMS: Mapping[Format, Form[Policy, Play]] = {
+_FORMS: Mapping[Format, Form[Policy, PolicyFunction]] = {
     Format.SAFETENSORS: tensors,
     Format.ONNX: graph,
 }

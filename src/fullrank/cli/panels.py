@@ -10,17 +10,17 @@ from fullrank.runs.record import IterationRecord
 
 Curves: TypeAlias = Mapping[str, Mapping[int, float]]
 """Numbers by name and iteration: the return of each side, or of all agents, and the like."""
-Played: TypeAlias = Callable[[EvaluationRecord], Mapping[str, Interval]]
+EvaluationCurves: TypeAlias = Callable[[EvaluationRecord], Mapping[str, Interval]]
 """Intervals of an evaluation by side; the name is empty where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """What one pair of axes shows."""
+    """Content of one pair of axes."""
 
     label: str
     curves: Callable[[Sequence[IterationRecord]], Curves]
-    played: Played = lambda record: {}
+    played: EvaluationCurves = lambda record: {}
     scale: str = "linear"
     bounds: tuple[float, float] | None = None
 

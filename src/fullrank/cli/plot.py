@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.cli.panels import PANELS, RETURNS, Curves, Panel, Played
+from fullrank.cli.panels import PANELS, RETURNS, Curves, EvaluationCurves, Panel
 from fullrank.cli.runs import find_run, named
 from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError
@@ -188,7 +188,7 @@ def _draw_evaluations(
     evaluations: Sequence[EvaluationRecord],
     looks: Looks,
     *,
-    played: Played,
+    played: EvaluationCurves,
     terms: Mapping[int, int],
     name: str = "",
 ) -> None:

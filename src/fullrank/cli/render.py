@@ -20,7 +20,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable
 from fullrank.training.episodes import Episodes, team_returns
-from fullrank.training.evaluation import Act, Greedy, Playing, random_actions
+from fullrank.training.evaluation import Act, EpisodePlayer, Greedy, random_actions
 from fullrank.wiring import environment_of
 
 FRAME_MS = 120
@@ -79,12 +79,12 @@ def _environment(config: RunConfig) -> Drawable:
 
 def play(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
     """The moments of one episode, including the initial one."""
-    playing = Playing(environment, act)
-    episodes = playing.episodes
-    playing.begin(np.array([0]), [seed])
+    player = EpisodePlayer(environment, act)
+    episodes = player.episodes
+    player.begin(np.array([0]), [seed])
     yield _moment(environment, episodes)
     while not episodes.ended[0]:
-        playing.advance()
+        player.advance()
         yield _moment(environment, episodes)
 
 

@@ -74,7 +74,7 @@ LatencyOption: TypeAlias = Annotated[
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--iterations", help="Number of rounds to simulate.", min=1)
 ]
-LearnersOption: TypeAlias = Annotated[
+SimulatedLearnersOption: TypeAlias = Annotated[
     int | None,
     typer.Option("--learners", help="Number of learners N; default: as many as the code needs."),
 ]
@@ -91,7 +91,7 @@ SweepOption: TypeAlias = Annotated[
 def simulate(
     config: ConfigOption = None,
     overrides: SetOption = None,
-    learners: LearnersOption = None,
+    learners: SimulatedLearnersOption = None,
     agents: AgentsOption = None,
     code: CodesOption = None,
     unit_s: UnitOption = 0.1,

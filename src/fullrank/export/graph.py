@@ -14,7 +14,7 @@ import numpy as np
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import Discrete
-from fullrank.export.policy import Play, Policy, centre_and_half
+from fullrank.export.policy import Policy, PolicyFunction, centre_and_half
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -52,7 +52,7 @@ def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
     write(f"({signature}) => ({results}) {{ {' '.join(lines)} }}", arrays, path, facts=facts)
 
 
-def load(policy: Policy, path: Path) -> Play:
+def load(policy: Policy, path: Path) -> PolicyFunction:
     """The policy in a file, run by the ONNX runtime."""
     running = session(path)
     wanted = "logits" if isinstance(policy.agent.action, Discrete) else "action"

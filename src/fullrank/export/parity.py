@@ -11,7 +11,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import Discrete
-from fullrank.export.policy import Play, Policy
+from fullrank.export.policy import Policy, PolicyFunction
 from fullrank.export.recurrent import NOTHING_YET, PlayStep, RecurrentPolicy
 
 S = TypeVar("S", bound=np.generic)
@@ -26,7 +26,7 @@ LIMIT = 1e-5
 
 def check(
     policies: Sequence[Policy],
-    exported: Sequence[Play],
+    exported: Sequence[PolicyFunction],
     act: Callable[[FloatArray], FloatArray],
     *,
     seed: int,
@@ -117,7 +117,9 @@ def _largest(differences: Sequence[float]) -> float:
     return largest
 
 
-def _difference(policy: Policy, play: Play, observation: FloatArray, taken: FloatArray) -> float:
+def _difference(
+    policy: Policy, play: PolicyFunction, observation: FloatArray, taken: FloatArray
+) -> float:
     outputs, expected = play(observation), policy.outputs(observation)
     if isinstance(policy.agent.action, Discrete):
         missed = outputs.max(axis=1) - (outputs * taken).sum(axis=1)

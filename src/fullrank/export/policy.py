@@ -10,7 +10,7 @@ import numpy as np
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, Discrete
 
-Play: TypeAlias = Callable[[FloatArray], FloatArray]
+PolicyFunction: TypeAlias = Callable[[FloatArray], FloatArray]
 """Observations of one agent, shape (B, observation size), to outputs as of ``Policy.outputs``."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from fullrank.environments.base import AgentSpec
-from fullrank.export.policy import Play, Policy
+from fullrank.export.policy import Policy, PolicyFunction
 
 USAGE = (
     "safetensors: `weight_0`, `bias_0`, ... of a perceptron from the input up, with ReLU between "
@@ -33,7 +33,7 @@ def action_facts(agent: AgentSpec) -> Mapping[str, str]:
     return {"action": json.dumps(kind)}
 
 
-def load(policy: Policy, path: Path) -> Play:
+def load(policy: Policy, path: Path) -> PolicyFunction:
     """The policy in a file."""
     arrays = load_file(path)
     layers = tuple(

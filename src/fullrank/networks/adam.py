@@ -25,7 +25,7 @@ class Adam:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class AdamState:
     """Parameters, targets and moments, each of shape (units, size)."""
 
     online: Tensor
@@ -48,9 +48,9 @@ class Rows:
                 block = (unit, slice(start, min(start + BLOCK, size)))
                 self._step(gradient[block], adam, steps, block)
 
-    def part(self, rows: slice) -> "Rows":
+    def part(self, rows: slice) -> "AdamState":
         """View some units."""
-        return Rows(
+        return AdamState(
             self.online[rows], self.target[rows], self.moment[rows], self.second_moment[rows]
         )
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullrank.common.types import FloatArray
-from fullrank.networks.adam import Rows
+from fullrank.networks.adam import AdamState
 
 ALIGNMENT = 16
 """Number of float32 entries in 64 bytes; every row starts on such a boundary."""
@@ -44,7 +44,7 @@ class ParameterGroup:
         self.agents, self.networks = tuple(agents), dict(networks)
         self.size = max(columns.stop for columns in self.networks.values())
         shape = (len(self.agents), aligned(self.size))
-        self.rows = Rows(*(torch.zeros(shape, device=device) for _ in range(4)))
+        self.rows = AdamState(*(torch.zeros(shape, device=device) for _ in range(4)))
         self.host = (self.rows.online.cpu(), self.rows.target.cpu())  # the same tensors on a CPU
 
     def view(self, row: int, role: str) -> FloatArray:

@@ -48,7 +48,7 @@ class Fate(Enum):
     """It is not an episode of this table."""
 
 
-class Outcome(NamedTuple):
+class EpisodeOutcome(NamedTuple):
     """Fate of an episode, and the reason if it is not in the table."""
 
     fate: Fate
@@ -153,7 +153,7 @@ class Intake:
             count += 1
         return count
 
-    def store(self, episodes: Sequence[WrittenEpisode]) -> list[Outcome]:
+    def store(self, episodes: Sequence[WrittenEpisode]) -> list[EpisodeOutcome]:
         """Store those that are new, valid and not stale, in one append; return all outcomes.
 
         Raises:
@@ -196,26 +196,26 @@ class Intake:
 
     def _judged(
         self, episode: WrittenEpisode, chosen: dict[int, set[int]], *, sound: bool
-    ) -> Outcome:
+    ) -> EpisodeOutcome:
         """Decide an episode, given the chosen sequences of its group by writer, which it joins."""
         writer, sequence, version, rows = episode
         before = chosen.setdefault(writer, set())
         last = max([*before, self.writers.last_of(writer)])
         if sequence <= last:
             if sequence in before or self.writers.holds(writer, sequence):
-                return Outcome(Fate.REPEATED)
+                return EpisodeOutcome(Fate.REPEATED)
             reason = f"sequence {sequence} is not in the table, and {last} of its writer is"
-            return Outcome(Fate.PASSED_OVER, reason)
+            return EpisodeOutcome(Fate.PASSED_OVER, reason)
         if self.draws.is_stale(version):
             reason = f"version {version} is too old in iteration {self.draws.following}"
-            return Outcome(Fate.STALE, reason)
+            return EpisodeOutcome(Fate.STALE, reason)
         try:
             if not sound:
                 self._check(rows)
         except InvalidContribution as error:
-            return Outcome(Fate.INVALID, str(error))
+            return EpisodeOutcome(Fate.INVALID, str(error))
         before.add(sequence)
-        return Outcome(Fate.STORED)
+        return EpisodeOutcome(Fate.STORED)
 
     def _check(self, rows: FloatArray) -> None:
         """Refuse, with ``InvalidContribution``, rows that are not an episode of this table."""

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from fullrank.common.errors import AccessDenied, Unauthenticated
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.identity import Identity, Role
-from fullrank.rpc.limits import Limits, Refusal
+from fullrank.rpc.limits import CallRefusal, Limits
 from fullrank.v1 import access_pb2 as pb
 
 log = logging.getLogger("fullrank.audit")
@@ -117,7 +117,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             _audit(method, context, caller, outcome=outcome)
 
 
-async def _refused(refusal: Refusal, context: Context) -> None:
+async def _refused(refusal: CallRefusal, context: Context) -> None:
     """End a call in its turn; ``abort`` would raise an exception that keeps the call alive."""
     await asyncio.sleep(refusal.after_s)
     context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)

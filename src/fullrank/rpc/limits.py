@@ -21,7 +21,7 @@ REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class CallRefusal:
     """Refusal of a call beyond the limits."""
 
     reason: str
@@ -46,7 +46,7 @@ class Limits:
     def __init__(self) -> None:
         self._paces: OrderedDict[str, _Pace] = OrderedDict()
 
-    def begin(self, peer: str, *, now: float) -> Refusal | None:
+    def begin(self, peer: str, *, now: float) -> CallRefusal | None:
         """Count a call in, unless it exceeds a limit.
 
         Refused calls take tokens too: a connection over its rate stays so until it pauses.
@@ -61,9 +61,9 @@ class Limits:
         pace.at = now
         after_s = max(0.0, -pace.tokens / PER_S)
         if pace.running >= AT_ONCE:
-            return Refusal(reason=f"more than {AT_ONCE} calls at once", after_s=after_s)
+            return CallRefusal(reason=f"more than {AT_ONCE} calls at once", after_s=after_s)
         if after_s > 0.0:
-            return Refusal(reason=f"more than {PER_S:.0f} calls a second", after_s=after_s)
+            return CallRefusal(reason=f"more than {PER_S:.0f} calls a second", after_s=after_s)
         pace.running += 1
         return None
 

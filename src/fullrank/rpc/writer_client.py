@@ -30,7 +30,7 @@ AGAIN_S = 0.1
 """Pause before a broken stream is opened again."""
 
 
-class Refusal(NamedTuple):
+class RefusedEpisode(NamedTuple):
     """An episode that replay did not store."""
 
     sequence: int
@@ -75,7 +75,7 @@ class EpisodeWriter:
         run_term: RunTerm,
         window: int = 8,
         security: Security = PLAINTEXT,
-        refused: Callable[[Refusal], None] = lambda refusal: None,
+        refused: Callable[[RefusedEpisode], None] = lambda refusal: None,
     ) -> None:
         assert 1 <= window <= WINDOW
         self.writer = 1 + randbelow(MOST)
@@ -207,7 +207,9 @@ class EpisodeWriter:
                     self._unsettled.remove(episode)
                 if refusal is not None:
                     self._refused(
-                        Refusal(episode.sequence, episode.version, refusal.field, refusal.reason)
+                        RefusedEpisode(
+                            episode.sequence, episode.version, refusal.field, refusal.reason
+                        )
                     )
             self._moved.notify_all()
 

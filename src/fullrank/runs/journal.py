@@ -39,7 +39,7 @@ _NAME = re.compile(rf"(?P<first>\d+)-(?P<term>\d+){re.escape(SUFFIX)}", re.ASCII
 CUT_SHORT = "cut short"
 """Fault of a segment whose last record was being written when its controller was killed."""
 
-Written = TypeVar("Written")
+WriteResult = TypeVar("WriteResult")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +374,7 @@ def _append(file: BinaryIO, record: tuple[bytes, bytes]) -> None:
     reach("journal.synced")
 
 
-def _writing(path: Path, write: Callable[[], Written]) -> Written:
+def _writing(path: Path, write: Callable[[], WriteResult]) -> WriteResult:
     try:
         return write()
     except OSError as error:

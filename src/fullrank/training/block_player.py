@@ -47,7 +47,7 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Play:
+class PlayTerms:
     """All that a block follows from, besides the run's configuration."""
 
     publication: Publication
@@ -144,7 +144,7 @@ class BlockPlayer:
         """Name a block for messages, by what reproduces it."""
         return f"{self._plan.named(key)} of seed {self._seed}"
 
-    def play(self, key: BlockKey, play: Play) -> PlayedBlock:
+    def play(self, key: BlockKey, play: PlayTerms) -> PlayedBlock:
         """Play one whole episode in each copy of a block.
 
         Episode i of copy c starts from the seed derived from (seed, "episode", c, i); the
@@ -177,7 +177,7 @@ class BlockPlayer:
         layout = layout_of(environment.agents, masked=problem.masked)
         return TransitionRound(environment, actor, layout)
 
-    def _load(self, play: Play) -> None:
+    def _load(self, play: PlayTerms) -> None:
         """Take the parameters and the exploration of a block."""
         parameters, actor = self._algorithm.parameters, self._algorithm.actor
         if self._loaded is not play.publication:

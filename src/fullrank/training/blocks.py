@@ -72,16 +72,16 @@ class Answer(Protocol):
         """Digest of all that was played."""
 
 
-Played = TypeVar("Played", bound=Answer)
+BlockAnswer = TypeVar("BlockAnswer", bound=Answer)
 
 
 @dataclass(slots=True)
-class _OpenBlock(Generic[Played]):
+class _OpenBlock(Generic[BlockAnswer]):
     """A block that is not taken yet, or that a collector still plays."""
 
     holders: dict[int, float] = field(default_factory=dict)
     """Collectors that play it, and when they began."""
-    answer: Played | None = None
+    answer: BlockAnswer | None = None
     """The first answer, until it is taken."""
     digest: bytes = b""
     """Digest of the first answer; empty before."""
@@ -95,7 +95,7 @@ class _OpenBlock(Generic[Played]):
         """True once its answer was taken and no collector plays it."""
         return bool(self.digest) and self.answer is None and not self.holders
 
-    def take_answer(self, collector: int, played: Played) -> int | None:
+    def take_answer(self, collector: int, played: BlockAnswer) -> int | None:
         """Take the answer of a holder; return who answered first if that was something else."""
         del self.holders[collector]
         digest = played.digest
@@ -123,7 +123,7 @@ class Differing(NamedTuple):
     second: int
 
 
-class Dealing(Generic[Played]):
+class Dealing(Generic[BlockAnswer]):
     """Deals open blocks to idle collectors, one at a time, in the order of keys.
 
     A block that is overdue is dealt again to an idle collector once no block waits. Every block is
@@ -135,7 +135,7 @@ class Dealing(Generic[Played]):
 
     def __init__(self, plan: BlockPlan) -> None:
         self._plan = plan
-        self._open: dict[BlockKey, _OpenBlock[Played]] = {}
+        self._open: dict[BlockKey, _OpenBlock[BlockAnswer]] = {}
         self._busy: dict[int, BlockKey | None] = {}
 
     @property
@@ -208,7 +208,7 @@ class Dealing(Generic[Played]):
         ]
         return min(times, default=None)
 
-    def answer(self, collector: int, key: BlockKey, played: Played) -> Differing | None:
+    def answer(self, collector: int, key: BlockKey, played: BlockAnswer) -> Differing | None:
         """Take an answer of a collector to the block that it plays; the first one counts.
 
         Returns:
@@ -234,7 +234,7 @@ class Dealing(Generic[Played]):
         if failures >= FAILURES and not block.digest:
             raise EnvironmentFailed(f"{reason}; block {key.block} failed {failures} times")
 
-    def take(self, iteration: int) -> list[Played] | None:
+    def take(self, iteration: int) -> list[BlockAnswer] | None:
         """Return the answers of an open iteration in the order of keys, once all are there."""
         blocks = [self._open[key] for key in self._plan.keys(iteration)]
         answers = [block.answer for block in blocks if block.answer is not None]

@@ -59,8 +59,8 @@ class Greedy:
         return action
 
 
-class Playing:
-    """Episodes in the copies of an environment, all agents of which one policy controls.
+class EpisodePlayer:
+    """Plays episodes in the copies of an environment, all agents of which one policy controls.
 
     Args:
         environment: Environment with any number of copies.
@@ -108,8 +108,8 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
         episodes: Number of episodes, at least 1.
         seed: Fixes the initial states.
     """
-    playing = Playing(environment, act)
-    running = playing.episodes
+    player = EpisodePlayer(environment, act)
+    running = player.episodes
     episode_of = np.zeros(environment.copies, dtype=np.int64)
     steps = np.zeros(environment.copies, dtype=np.int64)
     lengths = np.zeros(episodes, dtype=np.int64)
@@ -121,10 +121,10 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
         episode_of[waiting] = np.arange(begun, begun + waiting.size)  # surplus ones do not count
         if waiting.size:
             seeds = [derive(seed, "evaluation", number) for number in episode_of[waiting].tolist()]
-            playing.begin(waiting, seeds)
+            player.begin(waiting, seeds)
             begun += waiting.size
             steps[waiting] = 0
-        playing.advance()
+        player.advance()
         steps += 1
         ended = episode_of[running.ended]
         counted = ended < episodes

@@ -19,7 +19,7 @@ from fullrank.common.types import Array, BoolArray, IntArray
 from fullrank.environments import Environment
 from fullrank.environments.capabilities import Contested
 from fullrank.replay.draw_window import Reach
-from fullrank.training.block_player import Play, published
+from fullrank.training.block_player import PlayTerms, published
 from fullrank.training.episodes import episode_statistics, team_returns
 from fullrank.training.rollouts import Collected
 
@@ -50,9 +50,9 @@ class FreeRollout:
         self._environment, self._algorithm = environment, algorithm
         self._env_steps = {0: 0}  # by version, those of the last two
 
-    def publish(self, version: int) -> Play:
+    def publish(self, version: int) -> PlayTerms:
         """Return a copy of the current parameters, which are those of ``version``."""
-        return Play(
+        return PlayTerms(
             publication=published(self._algorithm, version), env_steps=self._env_steps[version]
         )
 

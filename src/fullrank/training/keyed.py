@@ -19,8 +19,8 @@ from fullrank.environments import Environment
 from fullrank.environments.capabilities import Contested
 from fullrank.training.block_player import (
     BlockPlayer,
-    Play,
     PlayedBlock,
+    PlayTerms,
     Publication,
     acting_sections,
     published,
@@ -73,7 +73,7 @@ class KeyedRollout:
         if version not in self._publications:
             self._publications[version] = published(self._algorithm, version)
 
-    def begin(self, iteration: int) -> Play:
+    def begin(self, iteration: int) -> PlayTerms:
         """Return what an iteration is played with.
 
         Call this while the current parameters are those of ``version_of(iteration)``, unless that
@@ -81,7 +81,7 @@ class KeyedRollout:
         """
         version = self.version_of(iteration)
         self.publish(version)
-        return Play(
+        return PlayTerms(
             publication=self._publications[version],
             env_steps=self._env_steps[min(iteration, max(1, iteration - max(0, self.lag - 1)))],
         )

@@ -40,7 +40,7 @@ def assigned_rows(code: Code, learner: int) -> list[AssignedRow]:
     ]
 
 
-class Computed(NamedTuple):
+class ComputedUnit(NamedTuple):
     """A unit that is computed, and the rows that it completes."""
 
     unit: UnitIndex
@@ -69,7 +69,7 @@ class Worker:
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[Computed]:
+    ) -> Iterator[ComputedUnit]:
         """Compute the rows' units, those of the first row first, and combine them.
 
         Yields:
@@ -88,7 +88,7 @@ class Worker:
                     add_scaled(coded[row], coefficient, update)
                     if not awaited[row]:
                         complete[row] = coded.pop(row)
-            yield Computed(unit, digest, complete)
+            yield ComputedUnit(unit, digest, complete)
 
     def _updates(
         self,

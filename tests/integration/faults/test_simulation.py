@@ -16,7 +16,7 @@ from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.run_numerics import RunNumerics
 from fullrank_controller.rounds import dispatcher
-from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.outcome import FaultOutcome
 from fullrank_faultlab.simulation import (
     collectors_of,
     configuration,
@@ -36,7 +36,7 @@ def reference(lag: int, sums: bool, keyed: bool) -> tuple[tuple[str, ...], str]:
     return tuple(iteration.update_digest for iteration in run.train()), run.parameter_digest()
 
 
-def simulated(seed: int) -> Outcome:
+def simulated(seed: int) -> FaultOutcome:
     digests, parameters = reference(lag_of(seed), sums_of(seed), collectors_of(seed) > 0)
     return simulate(seed, digests=digests, parameters=parameters)
 

@@ -22,7 +22,7 @@ from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec, Discrete
 from fullrank.networks.fused import recurrent, row_products
-from fullrank.networks.fused.packing import Block, Packing, places_of, widen
+from fullrank.networks.fused.packing import PackedArray, Packing, places_of, widen
 from fullrank.networks.modules import perceptron
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
 
@@ -246,10 +246,10 @@ def test_blocks_are_padded_scaled_and_give_back_every_entry() -> None:
     network = perceptron(3, 5, 2, layers=1)
     places = places_of(network, 0)
     blocks = [
-        Block.of(places["0.weight"].t(), 16, 16, factor=-2.0),
-        Block.of(places["0.bias"], 16),
-        Block.of(places["2.weight"], 16, 16),
-        Block.of(places["2.bias"], 16),
+        PackedArray.of(places["0.weight"].t(), 16, 16, factor=-2.0),
+        PackedArray.of(places["0.bias"], 16),
+        PackedArray.of(places["2.weight"], 16, 16),
+        PackedArray.of(places["2.bias"], 16),
     ]
     packing = Packing(blocks, device=torch.device("cpu"))
     flat = torch.arange(1.0, packing.size + 1).expand(2, -1)

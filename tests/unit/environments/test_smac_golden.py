@@ -12,7 +12,7 @@ from fullrank.environments.smac_lite.battle import (
     damage_reward,
     judge,
 )
-from fullrank.environments.smac_lite.features import Features, Side, Standing
+from fullrank.environments.smac_lite.features import Features, SideConstants, Standing
 from fullrank.environments.smac_lite.maps import MAPS, Map
 from fullrank.environments.smac_lite.units import UNITS
 
@@ -55,8 +55,8 @@ def replay(path: Path) -> tuple[Recording, Replay]:
     enemies = [UNITS[GAME_IDS[number]] for number in data["enemy_type"].tolist()]
     healers = np.array([unit.heals for unit in agents])
     features = Features(
-        side(data, "ally", Side.of(agents, task.kinds)),
-        side(data, "enemy", Side.of(enemies, task.enemy_kinds)),
+        side(data, "ally", SideConstants.of(agents, task.kinds)),
+        side(data, "enemy", SideConstants.of(enemies, task.enemy_kinds)),
         cooldown_scale=np.array([[unit.cooldown_scale] for unit in agents]),
         healers=healers,
         walkable=data["pathing"].astype(bool),
@@ -68,11 +68,13 @@ def replay(path: Path) -> tuple[Recording, Replay]:
     return data, Replay(task, features, ours, theirs, cooldown, episode, frame)
 
 
-def side(data: Recording, name: str, own: Side) -> Side:
+def side(data: Recording, name: str, own: SideConstants) -> SideConstants:
     """The side with the largest health that was recorded."""
     health, shield = data[f"{name}_health_max"][:, None], data[f"{name}_shield_max"][:, None]
     assert shield.any() == (own.shield is not None)
-    return Side(health=health, shield=None if own.shield is None else shield, bits=own.bits)
+    return SideConstants(
+        health=health, shield=None if own.shield is None else shield, bits=own.bits
+    )
 
 
 def units(table: AnyArray) -> Standing:

@@ -16,7 +16,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
-from fullrank.export.policy import Form, Play, Policy
+from fullrank.export.policy import Form, Policy, PolicyFunction
 from fullrank.export.recurrent import PlayStep, RecurrentPolicy
 
 SCOUT = AgentSpec(name="scout", observation_size=7, action=Discrete(5))
@@ -41,7 +41,7 @@ def seen_by(agent: AgentSpec, *, batch: int = 50) -> FloatArray:
 @pytest.mark.parametrize("form", [graph, tensors], ids=["onnx", "safetensors"])
 @pytest.mark.parametrize("agent", [SCOUT, GRIPPER], ids=["discrete", "continuous"])
 def test_a_file_says_what_the_policy_says(
-    form: Form[Policy, Play], agent: AgentSpec, tmp_path: Path
+    form: Form[Policy, PolicyFunction], agent: AgentSpec, tmp_path: Path
 ) -> None:
     policy, path = policy_of(agent), tmp_path / "policy"
     form.save(policy, path, facts=FACTS)
@@ -88,7 +88,7 @@ def act(joint: FloatArray) -> FloatArray:
     )
 
 
-def differs(scout: Play, gripper: Play) -> float:
+def differs(scout: PolicyFunction, gripper: PolicyFunction) -> float:
     policies = [policy_of(SCOUT), policy_of(GRIPPER)]
     return parity.check(policies, [scout, gripper], act, seed=0)
 

@@ -5,7 +5,7 @@ import pytest
 from fullrank.common.errors import InvariantBroken
 from fullrank_faultlab import simulation
 from fullrank_faultlab.cli import chaos
-from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.outcome import FaultOutcome
 
 
 def test_what_was_played_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,9 +16,9 @@ def test_what_was_played_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_broken_promise_ends_it_and_names_the_seed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(seed: int, **reference: object) -> Outcome:
+    def broken(seed: int, **reference: object) -> FaultOutcome:
         violations = ["live: it does not end"] if seed == 8 else []
-        return Outcome(seed, ["0.5 controller killed"], violations)
+        return FaultOutcome(seed, ["0.5 controller killed"], violations)
 
     monkeypatch.setattr(simulation, "simulate", broken)
     with pytest.raises(InvariantBroken, match=r"run 8 .*does not end.*--seed 8"):

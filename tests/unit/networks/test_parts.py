@@ -6,7 +6,7 @@ import torch
 
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.networks import adam as adam_module
-from fullrank.networks.adam import Adam, Rows
+from fullrank.networks.adam import Adam, AdamState
 from fullrank.networks.fused.clip import Clipper
 from fullrank.networks.fused.critic_input import CriticInput, MeanField, critic_inputs
 from fullrank.networks.fused.gather_index import GatherIndex
@@ -105,7 +105,7 @@ def test_adam_by_blocks_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adam_module, "BLOCK", 30)
     torch.manual_seed(0)
     start = torch.randn(3, 101)
-    rows = Rows(start.clone(), start.clone(), torch.zeros(3, 101), torch.zeros(3, 101))
+    rows = AdamState(start.clone(), start.clone(), torch.zeros(3, 101), torch.zeros(3, 101))
     parameter = torch.nn.Parameter(start.clone())
     optimiser = torch.optim.Adam([parameter], lr=0.02, fused=True)
     target = start.clone()

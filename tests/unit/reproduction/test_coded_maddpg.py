@@ -25,7 +25,7 @@ from fullrank_reproduction import (
     timing,
     wang21,
 )
-from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.cells import Cell, CellOrigin, run
 from fullrank_reproduction.claim_results import (
     EXACT,
     PRINTED,
@@ -36,7 +36,7 @@ from fullrank_reproduction.claim_results import (
 )
 from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.cli import app
-from fullrank_reproduction.scales import PAPER, SCALES, STANDARD, Part
+from fullrank_reproduction.scales import PAPER, SCALES, STANDARD, ReportPart
 from fullrank_reproduction.timing import Setting
 
 
@@ -48,8 +48,8 @@ def counted(name: str, calls: list[str], *, seed: int = 0) -> Cell:
     return Cell(name=name, settings={"seed": seed}, compute=compute)
 
 
-def origins(cells: list[Cell], directory: Path) -> list[Origin]:
-    found: list[Origin] = []
+def origins(cells: list[Cell], directory: Path) -> list[CellOrigin]:
+    found: list[CellOrigin] = []
     run(cells, directory, done=lambda _, origin: found.append(origin))
     return found
 
@@ -72,7 +72,7 @@ def test_a_stop_costs_the_running_cell_alone(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(stopped, tmp_path)
     cells = [counted("a", calls), counted("b", calls)]
-    assert origins(cells, tmp_path) == [Origin.KEPT, Origin.COMPUTED]
+    assert origins(cells, tmp_path) == [CellOrigin.KEPT, CellOrigin.COMPUTED]
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_a_damaged_result_is_computed_again_and_said_so(
     run([cell], tmp_path)
     path = tmp_path / "cells" / "a.json"
     path.write_text(damage(path.read_text()))
-    assert origins([cell], tmp_path) == [Origin.DAMAGED]
-    assert origins([cell], tmp_path) == [Origin.KEPT]
+    assert origins([cell], tmp_path) == [CellOrigin.DAMAGED]
+    assert origins([cell], tmp_path) == [CellOrigin.KEPT]
     assert len(calls) == 2
 
 
 def test_a_result_of_other_settings_is_computed_again(tmp_path: Path) -> None:
     calls: list[str] = []
     run([counted("a", calls, seed=1)], tmp_path)
-    assert origins([counted("a", calls, seed=2)], tmp_path) == [Origin.CHANGED]
+    assert origins([counted("a", calls, seed=2)], tmp_path) == [CellOrigin.CHANGED]
 
 
 def predicted() -> TimeTable:
@@ -212,22 +212,22 @@ def test_a_setting_that_is_new_does_not_count_and_one_that_changed_does(tmp_path
         return Cell(name="a", settings=settings, compute=lambda: {"value": 1})
 
     run([cell({"run": {"seed": 0}})], tmp_path)
-    assert origins([cell({"run": {"seed": 0, "mode": "new"}})], tmp_path) == [Origin.KEPT]
-    assert origins([cell({"run": {"seed": 1}})], tmp_path) == [Origin.CHANGED]
+    assert origins([cell({"run": {"seed": 0, "mode": "new"}})], tmp_path) == [CellOrigin.KEPT]
+    assert origins([cell({"run": {"seed": 1}})], tmp_path) == [CellOrigin.CHANGED]
 
 
 def test_equal_results_of_another_scale_are_taken(tmp_path: Path) -> None:
     calls: list[str] = []
     run([counted("a", calls), counted("b", calls)], tmp_path / "standard")
     cells = [counted("a", calls), counted("b", calls, seed=1)]
-    found: list[Origin] = []
+    found: list[CellOrigin] = []
     run(
         cells,
         tmp_path / "paper",
         done=lambda _, origin: found.append(origin),
         others=[tmp_path / "missing", tmp_path / "standard"],
     )
-    assert found == [Origin.KEPT, Origin.COMPUTED]
+    assert found == [CellOrigin.KEPT, CellOrigin.COMPUTED]
     assert calls == ["a", "b", "b"]
 
 
@@ -236,14 +236,14 @@ def test_the_command_computes_the_named_parts_alone_and_refuses_others(tmp_path:
     refused = CliRunner().invoke(app, [*command, "fig3, fig9"])
     assert refused.exit_code != 0
     assert "there is no part 'fig9'; the parts are fig3, fig4" in str(refused.exception)
-    parts = (Part.FIG3, Part.CODES)
+    parts = (ReportPart.FIG3, ReportPart.CODES)
     names = [each.name for each in coded_maddpg.cells(STANDARD, parts, lambda _: [], lambda: 0.0)]
     assert names[0] == decoding_cost.CELL
     assert "physical_deception_one_adversary-centralised-seed1" in names
     assert not any(name.startswith(("compute", "real")) for name in names)
 
 
-def learnt(panel: wang21.Panel, values: Sequence[float], *, seeds: int) -> dict[str, JSON]:
+def learnt(panel: wang21.PublishedPanel, values: Sequence[float], *, seeds: int) -> dict[str, JSON]:
     """Runs of a panel whose returns are these points."""
     returns = np.repeat(values, wang21.EVERY).tolist()
     return {f"{panel.name}-centralised-seed{seed}": {"returns": returns} for seed in range(seeds)}

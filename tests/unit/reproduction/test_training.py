@@ -15,7 +15,7 @@ from fullrank.common.types import JSON
 from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of
 from fullrank_reproduction.baselines.epc.population import train
-from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.cells import Cell, CellOrigin, run
 from fullrank_reproduction.claim_results import Held
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
@@ -94,11 +94,11 @@ def test_other_adversaries_make_another_run(sides: Results, tmp_path: Path) -> N
     (name,) = sides
     other = {name: {**sides[name], "policies": sides[name]["policies"][::-1]}}
     cells = [trial().cell(found, time.process_time) for found in (sides, other)]
-    origins: list[Origin] = []
+    origins: list[CellOrigin] = []
     for cell in cells:
         quick = Cell(name=cell.name, settings=cell.settings, compute=dict)
         run([quick], tmp_path, done=lambda _, origin: origins.append(origin))
-    assert origins == [Origin.COMPUTED, Origin.CHANGED]
+    assert origins == [CellOrigin.COMPUTED, CellOrigin.CHANGED]
 
 
 def test_each_method_sees_as_far_as_in_the_paper_and_all_are_evaluated_alike() -> None:

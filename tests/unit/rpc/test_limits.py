@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.rpc import limits
-from fullrank.rpc.limits import AT_ONCE, BURST, PER_S, Limits, Refusal
+from fullrank.rpc.limits import AT_ONCE, BURST, PER_S, CallRefusal, Limits
 
 
 def granted(counted: Limits, calls: int, *, now: float) -> int:
@@ -22,7 +22,7 @@ def test_so_many_calls_at_once_and_no_more_until_one_ends() -> None:
     counted = Limits()
     assert not any(counted.begin("a", now=0.0) for _ in range(AT_ONCE))
     refusal = counted.begin("a", now=1.0)
-    assert refusal == Refusal(reason=f"more than {AT_ONCE} calls at once", after_s=0.0)
+    assert refusal == CallRefusal(reason=f"more than {AT_ONCE} calls at once", after_s=0.0)
     assert counted.begin("b", now=1.0) is None
     counted.end("a")
     assert counted.begin("a", now=1.0) is None

@@ -14,7 +14,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
-from fullrank.networks.adam import Adam, Rows
+from fullrank.networks.adam import Adam, AdamState
 from fullrank.networks.heads import Relaxed
 from fullrank_reproduction.baselines.epc.entity_observations import (
     EntityObservations,
@@ -40,7 +40,7 @@ class Copies:
             self._network = make()
         self._shapes = {name: part.shape for name, part in self._network.named_parameters()}
         size = sum(shape.numel() for shape in self._shapes.values())
-        self.rows = Rows(*(torch.zeros(agents, size) for _ in range(4)))
+        self.rows = AdamState(*(torch.zeros(agents, size) for _ in range(4)))
 
     def initialise(self, seed: int, purpose: str) -> None:
         """Glorot-uniform weights, zero biases, unit norms, keyed by (seed, purpose, agent)."""

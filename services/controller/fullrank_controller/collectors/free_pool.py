@@ -9,7 +9,7 @@ import numpy as np
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.config.tree import ControllerSettings
-from fullrank.training.block_player import Play
+from fullrank.training.block_player import PlayTerms
 from fullrank.training.free import Written
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.hands import PublicationEncoder
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class Player:
-    """What is known of a collector that plays."""
+class CollectorProgress:
+    """Last report and newest parameters of a collector that plays."""
 
     heard_at: float
     """Loop time of its last report."""
@@ -58,13 +58,13 @@ class FreePool:
     ) -> None:
         self.roster, self._settings, self._progress = roster, settings, progress
         self._agents = agents
-        self.players: dict[Member, Player] = {}
+        self.players: dict[Member, CollectorProgress] = {}
         self.totals = Counter[str]()
-        self._newest: Play | None = None
+        self._newest: PlayTerms | None = None
         self._written: list[Written] = []
         self._encoder = PublicationEncoder()
 
-    def publish(self, play: Play) -> None:
+    def publish(self, play: PlayTerms) -> None:
         """Send all collectors newer parameters, in place of older ones that are not sent yet."""
         self._newest = play
         for member in self.roster.members:
@@ -82,7 +82,7 @@ class FreePool:
             deadline_s=self._settings.lost_after_s,
         )
         now = asyncio.get_running_loop().time()
-        player = self.players.setdefault(member, Player(now, publication.version))
+        player = self.players.setdefault(member, CollectorProgress(now, publication.version))
         player.version = publication.version
 
     def leave(self, member: Member) -> None:
@@ -112,7 +112,7 @@ class FreePool:
         self.totals["episodes"] += len(wrote.lengths)
         player.settled, player.stale, player.invalid = wrote.settled, wrote.stale, wrote.invalid
 
-    def _name(self, member: Member, player: Player, reason: str) -> None:
+    def _name(self, member: Member, player: CollectorProgress, reason: str) -> None:
         player.failed = reason
         said = f"collector {member.learner} on {member.host}: {reason}"
         log.warning("collector_failed %s", said)

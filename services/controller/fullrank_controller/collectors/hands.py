@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fullrank.rpc.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
-from fullrank.training.block_player import Play, Publication
+from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.outbox import Outbox
@@ -92,7 +92,7 @@ class OrderSender:
         outbox: Outbox,
         hand: Hand,
         key: BlockKey,
-        play: Play,
+        play: PlayTerms,
         *,
         now: float,
         deadline_s: float,

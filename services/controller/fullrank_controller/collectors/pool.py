@@ -11,7 +11,7 @@ from fullrank.common.errors import EnvironmentFailed
 from fullrank.config.tree import ControllerSettings
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Dealt
-from fullrank.training.block_player import Play, PlayedBlock
+from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey, BlockPlan, Dealing, deadline_of
 from fullrank_controller.collectors.blocks_in import Finished
 from fullrank_controller.collectors.hands import BlockTotals, Hand, OrderSender, unplayed
@@ -69,7 +69,7 @@ class BlockDeadline:
 class _Waiting(NamedTuple):
     """An iteration that waits for its blocks."""
 
-    play: Play
+    play: PlayTerms
     complete: "asyncio.Future[list[PlayedBlock]]"
 
 
@@ -119,7 +119,7 @@ class CollectorPool:
         self._sender = OrderSender(write_s=settings.lost_after_s)
         self._stalled = self._ended = False
 
-    async def play(self, iteration: int, play: Play) -> list[PlayedBlock]:
+    async def play(self, iteration: int, play: PlayTerms) -> list[PlayedBlock]:
         """Return the blocks of an iteration in order, once collectors have played them.
 
         Raises:

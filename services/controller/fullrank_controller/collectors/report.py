@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.free_pool import FreePool, Player
+from fullrank_controller.collectors.free_pool import CollectorProgress, FreePool
 from fullrank_controller.collectors.hands import Hand, unplayed
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
@@ -101,7 +101,7 @@ def player_statuses(pool: FreePool, *, version: int, now: float) -> Iterator[pb.
         now: Loop time.
     """
     for member in pool.roster.members:
-        player = pool.players.get(member) or Player(now, version)
+        player = pool.players.get(member) or CollectorProgress(now, version)
         yield pb.CollectorStatus(
             collector=member.learner,
             host=member.host,

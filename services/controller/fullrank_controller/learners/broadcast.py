@@ -33,7 +33,7 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.membership.row_assignment import RowAssignment
 
 
-class Encode(Protocol):
+class EncodeAssignment(Protocol):
     """Encodes one assignment."""
 
     def __call__(self, *, shared: bool) -> EncodedAssignment:

@@ -18,7 +18,7 @@ from fullrank.wiring import Training, audit_period
 from fullrank_controller.membership.member import identity_of
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
-from fullrank_controller.rounds.events import Computed
+from fullrank_controller.rounds.events import RecomputedStatements
 from fullrank_controller.rounds.open_round import OpenRound, RoundResult
 from fullrank_controller.rounds.recomputation import Recomputation
 from fullrank_controller.run import Run
@@ -105,7 +105,7 @@ class Auditor:
             return False
 
         def deliver(values: Mapping[Claim, bytes]) -> None:
-            computed = Computed(ids=opened.ids, claims=frozenset(claims), values=values)
+            computed = RecomputedStatements(ids=opened.ids, claims=frozenset(claims), values=values)
             self._run.reception.notify(computed)
 
         self._recomputation.begin(sample, claims, self._ahead, deliver)

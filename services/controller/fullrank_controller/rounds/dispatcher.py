@@ -11,7 +11,7 @@ from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.replay.samplers import Sample
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Added, Assigned
-from fullrank_controller.learners.broadcast import AssignmentEncoder, Encode
+from fullrank_controller.learners.broadcast import AssignmentEncoder, EncodeAssignment
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.rounds.open_round import OpenRound
@@ -47,7 +47,7 @@ class Dispatcher:
         self._opened, self._encoder, self._sample = opened, encoder, sample
         self._roster, self._event_log, self._timeline = roster, event_log, timeline
         self._deadline_s = deadline_s
-        self._latest: dict[LearnerId, tuple[Member, int, Encode]] = {}
+        self._latest: dict[LearnerId, tuple[Member, int, EncodeAssignment]] = {}
         """The assignment that each learner was sent last."""
 
     async def assign(self, rows: Sequence[int]) -> None:
@@ -127,7 +127,7 @@ class Dispatcher:
             )
         )
 
-    async def _send(self, member: Member, row: int, encode: Encode) -> None:
+    async def _send(self, member: Member, row: int, encode: EncodeAssignment) -> None:
         self._latest[member.learner] = member, row, encode
         shared = member.vectors is not None
         encoded = encode(shared=shared)

@@ -10,7 +10,7 @@ from fullrank.rounds.quorum import Quorum, exclude, units_of
 from fullrank.rounds.reports import Claim
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
-from fullrank_controller.rounds.events import Computed
+from fullrank_controller.rounds.events import RecomputedStatements
 from fullrank_controller.rounds.open_round import OpenRound
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Endorsement:
         """True while the controller computes statements."""
         return bool(self._awaited)
 
-    def take(self, event: Computed) -> None:
+    def take(self, event: RecomputedStatements) -> None:
         """Take computed values."""
         self._awaited -= event.claims
         self._quorum.computed.update(event.values)

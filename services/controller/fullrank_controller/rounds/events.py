@@ -46,7 +46,7 @@ class SectionsUnreadable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
+class RecomputedStatements:
     """Statements that the controller has computed itself."""
 
     ids: Ids
@@ -61,4 +61,4 @@ class MembershipChanged:
     """A learner became ready or left."""
 
 
-RoundEvent = Reported | Arrived | Computed | SectionsUnreadable | MembershipChanged
+RoundEvent = Reported | Arrived | RecomputedStatements | SectionsUnreadable | MembershipChanged

@@ -9,7 +9,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
-from fullrank.training.block_player import Play
+from fullrank.training.block_player import PlayTerms
 from fullrank.training.free import FreeRollout
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training, arrival_rules, capacity_of, spare_rows
@@ -61,7 +61,7 @@ class FreePipeline:
         self._capacity = capacity_of(config, training)
         self._spare_rows = spare_rows(config, training)
         self._reach: Reach | None = None
-        self._unpublished: Play | None = None
+        self._unpublished: PlayTerms | None = None
         self.head = 0
 
     async def open(self, head: int, *, resumes_at: int) -> None:

@@ -14,8 +14,8 @@ from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.rounds.events import (
     Arrived,
-    Computed,
     MembershipChanged,
+    RecomputedStatements,
     Reported,
     RoundEvent,
     SectionsUnreadable,
@@ -103,7 +103,7 @@ class Reception:
             digests = {done.unit: done.digest for done in reports}
             self._late_reports.file(reports[-1].ids, learner, digests)
 
-    def notify(self, event: Computed | SectionsUnreadable | MembershipChanged) -> None:
+    def notify(self, event: RecomputedStatements | SectionsUnreadable | MembershipChanged) -> None:
         """Queue news that carry no contribution."""
         self._events.put_nowait(event)
 

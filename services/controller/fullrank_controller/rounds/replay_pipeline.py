@@ -10,7 +10,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
-from fullrank.training.block_player import Play
+from fullrank.training.block_player import PlayTerms
 from fullrank.training.keyed import KeyedRollout
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training, capacity_of, spare_rows
@@ -20,7 +20,7 @@ from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-Playing: TypeAlias = asyncio.Task[Collected]
+CollectTask: TypeAlias = asyncio.Task[Collected]
 
 
 class TransitionTable(Protocol):
@@ -75,7 +75,7 @@ class ReplayPipeline:
         self._spare_rows = spare_rows(config, training)
         self._event_log, self._watchdog = event_log, watchdog
         self._pool = pool
-        self._playing: dict[int, Playing] = {}
+        self._playing: dict[int, CollectTask] = {}
         self.head = self._tail = 0
 
     async def open(self, head: int, *, resumes_at: int) -> None:
@@ -96,12 +96,12 @@ class ReplayPipeline:
         self._acknowledge(held)
 
     @property
-    def ahead(self) -> Playing | None:
+    def ahead(self) -> CollectTask | None:
         """The last collection that this process plays, or None."""
         mine = self._playing if self._pool is None else {}
         return mine[max(mine)] if mine else None
 
-    def begin(self, iteration: int) -> Playing:
+    def begin(self, iteration: int) -> CollectTask:
         """Start playing for an iteration with the current parameters, unless that was done."""
         if iteration not in self._playing:
             keyed = self._training.collector.keyed
@@ -114,7 +114,7 @@ class ReplayPipeline:
             )
         return self._playing[iteration]
 
-    async def _play(self, iteration: int, before: Playing | None) -> Collected:
+    async def _play(self, iteration: int, before: CollectTask | None) -> Collected:
         """Play an iteration in this process, after the one before."""
         if before is not None:
             await asyncio.wait({before})
@@ -125,8 +125,8 @@ class ReplayPipeline:
         pool: CollectorPool,
         keyed: KeyedRollout,
         iteration: int,
-        play: Play,
-        before: Playing | None,
+        play: PlayTerms,
+        before: CollectTask | None,
     ) -> Collected:
         """Let collectors play an iteration; iterations are joined in order."""
         blocks = await pool.play(iteration, play)

@@ -15,8 +15,8 @@ from fullrank_controller.rounds.dispatcher import Dispatcher
 from fullrank_controller.rounds.endorsement import Endorsement
 from fullrank_controller.rounds.events import (
     Arrived,
-    Computed,
     MembershipChanged,
+    RecomputedStatements,
     RoundEvent,
     SectionsUnreadable,
 )
@@ -122,7 +122,7 @@ class RoundRunner:
         if isinstance(event, SectionsUnreadable):
             await self._dispatcher.send_again(event.learner)
             return None
-        if isinstance(event, Computed):
+        if isinstance(event, RecomputedStatements):
             return await self._take_computed(event)
         if self._endorsement is not None:
             self._endorsement.heard(event.learner)
@@ -136,7 +136,7 @@ class RoundRunner:
             await self._policy.reassign_missing()
         return await self._decide()
 
-    async def _take_computed(self, event: Computed) -> Decoded | None:
+    async def _take_computed(self, event: RecomputedStatements) -> Decoded | None:
         """Take what the controller computed."""
         assert self._endorsement is not None  # it has asked
         self._endorsement.take(event)

@@ -24,7 +24,7 @@ _SAFETY = 1.0 + 2.0**-20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class DecodedColumns:
     """Some columns of the decoded target."""
 
     values: Matrix
@@ -83,7 +83,7 @@ def quantum(matrix: Matrix) -> float:
 class Solver(Protocol):
     """Decodes blocks of columns."""
 
-    def solve(self, coded: Matrix) -> Block:
+    def solve(self, coded: Matrix) -> DecodedColumns:
         """The target of a block of coded vectors, shape (n, columns)."""
 
 
@@ -124,12 +124,12 @@ class UnitsSolver:
         heaviest = float(self._size.sum(axis=1).max())
         self._exact_limit = 2.0**52 * quantum(rows) * grid / heaviest if grid else -1.0
 
-    def solve(self, coded: Matrix) -> Block:
+    def solve(self, coded: Matrix) -> DecodedColumns:
         """Decode a block of coded vectors, shape (n, columns)."""
         with np.errstate(over="ignore", invalid="ignore"):  # a corrupted vector may hold 1e300
             return self._solve(coded)
 
-    def _solve(self, coded: Matrix) -> Block:
+    def _solve(self, coded: Matrix) -> DecodedColumns:
         values = snap(self._inverse @ coded, self._grid)
         encoded = self._rows @ values
         explained = np.array_equal(encoded, coded)
@@ -138,18 +138,18 @@ class UnitsSolver:
             encoded = self._rows @ values
             explained = np.array_equal(encoded, coded)
         if explained and self._encodes_exactly(values) and self._growth <= 0.5:
-            return Block(values=values, exact=True, consistent=True, error_bound=0.0)
+            return DecodedColumns(values=values, exact=True, consistent=True, error_bound=0.0)
         if not (np.abs(values) <= _LARGEST).all():
-            return Block(values=values, exact=False, consistent=False, error_bound=np.inf)
+            return DecodedColumns(values=values, exact=False, consistent=False, error_bound=np.inf)
         if self._growth > 0.5:  # C_J is singular in float64: no statement is possible
-            return Block(values=values, exact=False, consistent=True, error_bound=np.inf)
+            return DecodedColumns(values=values, exact=False, consistent=True, error_bound=np.inf)
         return self._judge(coded, values, coded - encoded)
 
     def _encodes_exactly(self, values: Matrix) -> bool:
         largest = max(values.max(initial=0.0), -values.min(initial=0.0))
         return bool(largest <= self._exact_limit)
 
-    def _judge(self, coded: Matrix, values: Matrix, residual: Matrix) -> Block:
+    def _judge(self, coded: Matrix, values: Matrix, residual: Matrix) -> DecodedColumns:
         """Test, despite rounding errors in Y, if U and no other grid vector explains the block."""
         raw = self._inverse @ coded
         honest = _SAFETY * gamma(2 * self._load + 1)
@@ -160,7 +160,7 @@ class UnitsSolver:
         half = self._grid / 2.0 if self._grid else 0.0
         contradicted = (~explained & (error < half)) | ~possible
         exact = bool((explained & self._resolved(values)).all())
-        return Block(
+        return DecodedColumns(
             values=values,
             exact=exact,
             consistent=not contradicted.any(),
@@ -185,7 +185,7 @@ class CombinationSolver:
         self._target, self._size, self._grid = target, np.abs(target), grid
         self._error = gamma(rows.shape[1])
 
-    def solve(self, coded: Matrix) -> Block:
+    def solve(self, coded: Matrix) -> DecodedColumns:
         """Decode a block of coded vectors, shape (n, columns)."""
         units = self._units.solve(coded)
         with np.errstate(over="ignore", invalid="ignore"):  # a corrupted vector may hold 1e300
@@ -221,7 +221,7 @@ class WeightsSolver:
         largest = limit * float(np.abs(target).sum(axis=1).max())
         self._added = grid is not None and largest <= largest_sum(grid)
 
-    def solve(self, coded: Matrix) -> Block:
+    def solve(self, coded: Matrix) -> DecodedColumns:
         """Decode a block of coded vectors, shape (n, columns)."""
         with np.errstate(over="ignore", invalid="ignore"):  # a corrupted vector may hold 1e300
             values = snap(self._weights @ coded, self._grid)
@@ -229,7 +229,7 @@ class WeightsSolver:
         half = self._grid / 2.0 if self._grid else 0.0
         exact = consistent and self._added and self._error < half
         bound = 0.0 if exact else self._error + half
-        return Block(values=values, exact=exact, consistent=consistent, error_bound=bound)
+        return DecodedColumns(values=values, exact=exact, consistent=consistent, error_bound=bound)
 
 
 def _combination(basis: Matrix, wanted: Matrix) -> Matrix:

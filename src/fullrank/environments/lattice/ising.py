@@ -15,7 +15,7 @@ from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import side_of, torus
-from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, Part
+from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, LatticePatch
 from fullrank.environments.time_limit import require_horizon
 
 UP_OR_DOWN = Discrete(2, relaxed=True)
@@ -78,7 +78,9 @@ def specs(side: int) -> list[AgentSpec]:
     ]
 
 
-def turn(part: Part, action: FloatArray, generator: np.random.Generator) -> tuple[BoolArray, Array]:
+def turn(
+    part: LatticePatch, action: FloatArray, generator: np.random.Generator
+) -> tuple[BoolArray, Array]:
     """A step of a part of the lattice, without draws."""
     state = turned(action)
     return state, aligned(state, part.hood)

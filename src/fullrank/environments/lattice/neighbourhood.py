@@ -12,7 +12,7 @@ from fullrank.environments.lattice.grid import NOBODY, within
 from fullrank.environments.neighbourhood import Neighbourhood, Transition
 
 
-class Part(NamedTuple):
+class LatticePatch(NamedTuple):
     """The lattice around one agent in each of S samples, in W slots."""
 
     state: BoolArray
@@ -24,7 +24,9 @@ class Part(NamedTuple):
     shape (S, W, n)."""
 
 
-Advance: TypeAlias = Callable[[Part, FloatArray, np.random.Generator], tuple[BoolArray, Array]]
+Advance: TypeAlias = Callable[
+    [LatticePatch, FloatArray, np.random.Generator], tuple[BoolArray, Array]
+]
 """Maps actions, shape (S, W, actions), to the next state and the rewards, shape (S, W)."""
 
 
@@ -61,7 +63,7 @@ class LatticeNeighbourhood:
         self._hood = np.stack([_slots(hood, row) for row in self._who])
         self._acting = _members(within(hood, hops), self._who)
         self._neighbour = _members(hood, self._who)
-        self._begun: tuple[Neighbourhood, Part, np.random.Generator] | None = None
+        self._begun: tuple[Neighbourhood, LatticePatch, np.random.Generator] | None = None
 
     def actors(self, agent: int) -> Sequence[int]:
         """See ``NeighbourhoodWorld.actors``."""
@@ -103,7 +105,7 @@ class LatticeNeighbourhood:
         self, state: BoolArray, agent: IntArray, generator: np.random.Generator
     ) -> Neighbourhood:
         who = self._who[agent]
-        part = Part(state & (who != NOBODY)[..., None], who, self._hood[agent])
+        part = LatticePatch(state & (who != NOBODY)[..., None], who, self._hood[agent])
         here = Neighbourhood(
             agent=who,
             central=(who == agent[:, None]).argmax(axis=1),

@@ -27,7 +27,7 @@ from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import king, side_of
-from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, Part
+from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, LatticePatch
 from fullrank.environments.time_limit import require_horizon
 
 CHOICES = Discrete(5)
@@ -142,7 +142,7 @@ def specs(side: int, deadline: int) -> list[AgentSpec]:
 
 
 def transmit(
-    part: Part,
+    part: LatticePatch,
     action: FloatArray,
     generator: np.random.Generator,
     *,

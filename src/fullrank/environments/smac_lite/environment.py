@@ -23,7 +23,7 @@ from fullrank.environments.smac_lite.features import (
     MOVES,
     TARGETS,
     Features,
-    Side,
+    SideConstants,
     Standing,
 )
 from fullrank.environments.smac_lite.forces import Forces
@@ -71,8 +71,8 @@ class SmacLite:
         self._medics = np.array([unit.heals for unit in allies])
         self._enemy_medics = np.array([unit.heals for unit in enemies])
         self._features = Features(
-            Side.of(allies, task.kinds),
-            Side.of(enemies, task.enemy_kinds),
+            SideConstants.of(allies, task.kinds),
+            SideConstants.of(enemies, task.enemy_kinds),
             cooldown_scale=np.array([[unit.cooldown_scale] for unit in allies]),
             healers=self._medics,
             walkable=task.ground.walkable(),

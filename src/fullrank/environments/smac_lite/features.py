@@ -29,7 +29,7 @@ AWAY = 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class SideConstants:
     """Constants of the k units of one side."""
 
     health: Array
@@ -40,7 +40,7 @@ class Side:
     """One-hot type of each unit, shape (k, bits, 1)."""
 
     @classmethod
-    def of(cls, units: Sequence[UnitType], kinds: Sequence[str]) -> "Side":
+    def of(cls, units: Sequence[UnitType], kinds: Sequence[str]) -> "SideConstants":
         """Side of these units, whose types ``kinds`` lists in the order of the type bits."""
         shield = np.array([[unit.shield] for unit in units], dtype=np.float64)
         bits = np.array([[kind == unit.name for kind in kinds] for unit in units], dtype=np.float64)
@@ -87,8 +87,8 @@ class Features:
 
     def __init__(
         self,
-        allies: Side,
-        enemies: Side,
+        allies: SideConstants,
+        enemies: SideConstants,
         *,
         cooldown_scale: Array,
         healers: BoolArray,
@@ -195,7 +195,7 @@ class Features:
         _write_units(block[:, :, 4:], visible, condition.take(self._others, axis=0))
 
 
-def _width(side: Side) -> int:
+def _width(side: SideConstants) -> int:
     """Return the number of features of a unit's health, shield and type."""
     return 1 + (side.shield is not None) + int(side.bits.shape[1])
 
@@ -217,7 +217,7 @@ def _sight(there: Array, here: Array) -> Array:
     return sight
 
 
-def _condition(side: Side, units: Standing) -> Array:
+def _condition(side: SideConstants, units: Standing) -> Array:
     """Return relative health, relative shield if the army has any, and type bits, (k, width, E)."""
     condition = np.empty((len(side.health), _width(side), units.health.shape[-1]))
     np.divide(units.health, side.health, out=condition[:, 0])

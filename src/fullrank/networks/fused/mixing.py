@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fullrank.networks.fused.packing import Block, places_of, widen, width_of
+from fullrank.networks.fused.packing import PackedArray, places_of, widen, width_of
 from fullrank.networks.fused.row_products import Blocks, add_gradient, multiply
 from fullrank.networks.mixing import MonotonicMixer
 
@@ -27,7 +27,7 @@ class Mixing(Protocol):
         gradients: Accumulated gradients at the blocks, each (U, *block).
     """
 
-    blocks: list[Block]
+    blocks: list[PackedArray]
     gradients: list[Tensor]
 
     def begin(self, packed: Sequence[Tensor]) -> None:
@@ -47,7 +47,7 @@ class _Unweighted:
     """A team without a mixing network."""
 
     def __init__(self, units: int, rows: int) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[PackedArray] = []
         self.gradients: list[Tensor] = []
 
     def begin(self, packed: Sequence[Tensor]) -> None:
@@ -160,7 +160,7 @@ class Monotonic:
         self._hyper = zeros(rows, self._outer)
         self.gradients = [zeros(*block.place.shape) for block in self.blocks]
 
-    def _blocks(self, places: dict[str, Tensor]) -> list[Block]:
+    def _blocks(self, places: dict[str, Tensor]) -> list[PackedArray]:
         wide, states, hyper = self._embed, self._entries, self._outer
         embed = places["hyper_b_1.bias"].numel()
 
@@ -193,7 +193,7 @@ class Monotonic:
             widen(value[1], width_of(1)),
             *second,
         ]
-        return [Block(place, torch.ones(place.shape)) for place in arrays]
+        return [PackedArray(place, torch.ones(place.shape)) for place in arrays]
 
     def begin(self, packed: Sequence[Tensor]) -> None:
         """Take the packed weights of both networks; see ``Mixing.begin``."""

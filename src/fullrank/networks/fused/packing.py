@@ -19,14 +19,14 @@ NOTHING = -1
 """Place of an entry that is zero."""
 
 
-class Block(NamedTuple):
+class PackedArray(NamedTuple):
     """One array: the places of its entries in a flat vector, and their factors, of equal shapes."""
 
     place: Tensor
     factor: Tensor
 
     @classmethod
-    def of(cls, place: Tensor, *widths: int, factor: float = 1.0) -> "Block":
+    def of(cls, place: Tensor, *widths: int, factor: float = 1.0) -> "PackedArray":
         """Pad the last axes of an array of places to ``widths``."""
         place = widen(place, *widths)
         return cls(place, torch.full(place.shape, factor))
@@ -61,7 +61,7 @@ class Packing:
         device: Device of the vectors.
     """
 
-    def __init__(self, blocks: Sequence[Block], *, device: torch.device) -> None:
+    def __init__(self, blocks: Sequence[PackedArray], *, device: torch.device) -> None:
         self._shapes = [block.place.shape for block in blocks]
         self._sizes = [block.place.numel() for block in blocks]
         place = torch.cat([block.place.flatten() for block in blocks])

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullrank.networks.fused.packing import Block, places_of, widen, width_of
+from fullrank.networks.fused.packing import PackedArray, places_of, widen, width_of
 from fullrank.networks.fused.row_products import Blocks, add_gradient, by_unit, multiply, product
 from fullrank.networks.recurrent import RecurrentAgent
 
@@ -65,7 +65,7 @@ class _Weights(NamedTuple):
     last_bias: Tensor
 
 
-def weight_blocks(network: RecurrentAgent, start: int) -> list[Block]:
+def weight_blocks(network: RecurrentAgent, start: int) -> list[PackedArray]:
     """Arrange the parameters of an agents' network as blocks, the biases of its gates in two.
 
     Args:
@@ -75,32 +75,32 @@ def weight_blocks(network: RecurrentAgent, start: int) -> list[Block]:
     places, wide = places_of(network, start), width_of(network.fc1.out_features)
     actions = width_of(network.fc2.out_features)
 
-    def gates(name: str, order: Sequence[int]) -> Block:
+    def gates(name: str, order: Sequence[int]) -> PackedArray:
         """Arrange the rows of the gates r, z, n as columns."""
         place = torch.unflatten(places[name], 0, (3, -1))[list(order)]
         factor = torch.tensor([1.0, 1.0, 2.0])[list(order)]
         if place.dim() == 2:
             padded = widen(place, wide)
-            return Block(padded.flatten(), factor.repeat_interleave(wide))
+            return PackedArray(padded.flatten(), factor.repeat_interleave(wide))
         padded = widen(place.permute(2, 0, 1), wide, 3, wide).flatten(1)
-        return Block(padded, factor.repeat_interleave(wide).expand(wide, -1))
+        return PackedArray(padded, factor.repeat_interleave(wide).expand(wide, -1))
 
-    def extended(block: Block, *, before: int, after: int) -> Block:
+    def extended(block: PackedArray, *, before: int, after: int) -> PackedArray:
         pad = (before, after)
-        return Block(
+        return PackedArray(
             torch.nn.functional.pad(block.place, pad, value=-1),
             torch.nn.functional.pad(block.factor, pad),
         )
 
     first = torch.cat([places["fc1.weight"].t(), places["fc1.bias"][None]])
     return [
-        Block.of(first, network.fc1.in_features + 1, wide),
+        PackedArray.of(first, network.fc1.in_features + 1, wide),
         gates("rnn.weight_ih_l0", (2, 0, 1)),
         gates("rnn.weight_hh_l0", (0, 1, 2)),
         extended(gates("rnn.bias_ih_l0", (2, 0, 1)), before=0, after=wide),
         extended(gates("rnn.bias_hh_l0", (0, 1, 2)), before=wide, after=0),
-        Block.of(places["fc2.weight"].t(), wide, actions),
-        Block.of(places["fc2.bias"], actions),
+        PackedArray.of(places["fc2.weight"].t(), wide, actions),
+        PackedArray.of(places["fc2.bias"], actions),
     ]
 
 

@@ -19,7 +19,7 @@ from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, Progress
 from fullrank_learner.computation import compute
-from fullrank_learner.run_context import RunContext
+from fullrank_learner.run_context import LearnerContext
 
 UNITS, SIZE = 4, 3
 
@@ -52,7 +52,7 @@ class Gated:
         return "gated"
 
 
-def context_of(gradients: Gated) -> RunContext:
+def context_of(gradients: Gated) -> LearnerContext:
     problem = Problem(
         units=tuple(Unit(agent=None, part=part) for part in range(UNITS)),
         unit_sizes=(SIZE,) * UNITS,
@@ -61,7 +61,7 @@ def context_of(gradients: Gated) -> RunContext:
         row_size=1,
         data=DataMode(),
     )
-    return cast(RunContext, SimpleNamespace(worker=Worker(problem, gradients, seed=0)))
+    return cast(LearnerContext, SimpleNamespace(worker=Worker(problem, gradients, seed=0)))
 
 
 async def assigned() -> ActiveAssignment:

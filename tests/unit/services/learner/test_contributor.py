@@ -17,8 +17,8 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_learner.active_assignment import ActiveAssignment
 from fullrank_learner.contributor import Contributor
-from fullrank_learner.run_context import RunContext
-from fullrank_learner.shared_memory import SectionsUnreadable, SharedMemory
+from fullrank_learner.run_context import LearnerContext
+from fullrank_learner.shared_memory import SectionsDamaged, SharedMemory
 
 
 class Call:
@@ -45,7 +45,7 @@ class Overwritten:
     """Memory in which the controller has overwritten the sections meanwhile."""
 
     def read(self, *_: Any) -> None:
-        raise SectionsUnreadable
+        raise SectionsDamaged
 
 
 ENDED = [asyncio.InvalidStateError("RPC already finished"), grpc.aio.InternalError("no such call")]
@@ -71,7 +71,7 @@ async def contribute(call: Call, *, batch: Gathered | Exception) -> None:
             cast(WorkCall, call),
             peer="controller",
             learner=0,
-            context=cast(RunContext, no_delay),
+            context=cast(LearnerContext, no_delay),
             pool=pool,
             memory=cast(SharedMemory, Overwritten()),
             event_log=cast(EventLog, None),

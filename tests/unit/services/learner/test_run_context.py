@@ -11,7 +11,7 @@ from fullrank.config import from_toml, load, to_toml
 from fullrank.rpc.codec import encode_agent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
-from fullrank_learner.run_context import RunContext, prepare
+from fullrank_learner.run_context import LearnerContext, prepare
 
 SMALL = ("algorithm.batch_size=8", "algorithm.hidden=4", "compute.device=cpu", "learners=4")
 
@@ -31,7 +31,7 @@ def welcome_of(*settings: str) -> pb.Welcome:
 
 
 def test_a_prepared_context_equals_the_one_built_for_the_run() -> None:
-    prepared, built = prepare(load(overrides=SMALL)), RunContext(welcome_of())
+    prepared, built = prepare(load(overrides=SMALL)), LearnerContext(welcome_of())
     assert prepared is not None
     assert prepared.fits(welcome_of())
     assert prepared.probe == built.probe
@@ -49,7 +49,7 @@ def test_a_prepared_context_serves_no_run_until_it_is_welcomed() -> None:
     prepared = prepare(load(overrides=SMALL))
     assert prepared is not None
     assert not prepared.serves(welcome_of())
-    assert RunContext(welcome_of()).serves(welcome_of())
+    assert LearnerContext(welcome_of()).serves(welcome_of())
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_learner_imports_no_environment_that_a_controller_names(
     )
     theirs = replace(config.environment, name=environment, params=arguments)
     welcome.configuration = to_toml(replace(config, environment=theirs))
-    assert RunContext(welcome).probe == RunContext(welcome_of()).probe
+    assert LearnerContext(welcome).probe == LearnerContext(welcome_of()).probe
     neighbours = replace(config.algorithm, name="darl1n", params={})
     welcome.configuration = to_toml(replace(config, environment=theirs, algorithm=neighbours))
     with pytest.raises(ConfigError):
-        RunContext(welcome)
+        LearnerContext(welcome)
     assert "never_imported" not in sys.modules

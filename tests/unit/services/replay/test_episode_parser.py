@@ -15,7 +15,7 @@ from fullrank.replay.pace import Pace
 from fullrank.rpc.writer_client import episode_requests
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_replay.episode_parser import EpisodeParser, Refused
+from fullrank_replay.episode_parser import EpisodeParser, RejectedEpisode
 
 LAYOUT = EpisodeLayout(observation_sizes=(1,), action_sizes=(2,))
 ENTRIES_SENT = LAYOUT.row_size
@@ -72,8 +72,8 @@ def test_whatever_comes_is_decided_and_a_valid_episode_is_taken_after_it(
     for message in messages:
         assert reader.bytes_of(message) <= 50 * 4 * ENTRIES_SENT
         for decided in reader.feed(message):
-            assert isinstance(decided, Refused | WrittenEpisode)
-            if isinstance(decided, Refused):
+            assert isinstance(decided, RejectedEpisode | WrittenEpisode)
+            if isinstance(decided, RejectedEpisode):
                 assert decided.message().field in decided.reason
     assert takes(reader, reader.last + 1)
     assert not reader.receiving

@@ -8,7 +8,7 @@ from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay import TABLE, Sample
 from fullrank.replay.items import Items
 from fullrank_replay import minibatches
-from fullrank_replay.minibatches import Minibatches, Rows
+from fullrank_replay.minibatches import GatheredRows, Minibatches
 
 
 def sample(iteration: int) -> Sample:
@@ -23,7 +23,7 @@ class Counted:
         self.encoded: list[int] = []
         self.minibatches = Minibatches(self._gather)
 
-    async def _gather(self, sample: Sample) -> Rows:
+    async def _gather(self, sample: Sample) -> GatheredRows:
         self.gathered.append(sample.iteration)
         return np.full((1, 1), sample.iteration, np.float32), np.ones(1, np.int64)
 

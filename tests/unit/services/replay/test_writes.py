@@ -21,7 +21,7 @@ from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
 from fullrank.rpc.messages import run_term_message
-from fullrank.rpc.writer_client import EpisodeWriter, Refusal, episode_requests
+from fullrank.rpc.writer_client import EpisodeWriter, RefusedEpisode, episode_requests
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import inbox as inbox_module
 from fullrank_replay.inbox import Inbox
@@ -282,7 +282,7 @@ async def test_writers_wait_at_the_window_until_an_iteration_asks_and_nothing_is
 async def test_stale_episodes_are_refused_and_named_to_their_writer() -> None:
     pace = Pace(updates_per_episode=100.0, slack=9, window=9, warmup=1, max_lag=2)
     async with writable(pace) as replay:
-        refused: list[Refusal] = []
+        refused: list[RefusedEpisode] = []
         writer = EpisodeWriter(
             replay.address, run_term=RunTerm("run", 2), window=1, refused=refused.append
         )
