@@ -223,7 +223,7 @@ class ValueLearner(ABC):
             gradients=_fused(self, nets, layout, where) or self.readable(nets, layout, where),
             optimiser=SumOptimiser(
                 parameters,
-                _rule(self),
+                rule_of(self),
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=self.target_every,
@@ -298,8 +298,8 @@ def _fused(
     return FusedValueGradients(nets, layout, settings, device=device)
 
 
-def _rule(learner: ValueLearner) -> Adam | RMSprop:
-    """Build the controller's update rule."""
+def rule_of(learner: ValueLearner) -> Adam | RMSprop:
+    """Build the update rule of a learner's parameters."""
     rate = learner.learning_rate
     if learner.optimiser == "adam":
         return Adam(learning_rate=rate, target_rate=0.0)

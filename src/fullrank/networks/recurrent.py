@@ -28,8 +28,13 @@ class RecurrentAgent(nn.Module):
         Returns:
             Values, shape (steps, rows, actions), and the state, shape (rows, hidden).
         """
+        states, last = self.trunk(inputs, state)
+        return self.fc2(states), last
+
+    def trunk(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the last layer reads, shape (steps, rows, hidden), and the last state."""
         states, last = self.rnn(self.fc1(inputs).relu(), state.unsqueeze(0))
-        return self.fc2(states), last[0]
+        return states, last[0]
 
 
 class FeedForwardAgent(nn.Module):
@@ -51,4 +56,9 @@ class FeedForwardAgent(nn.Module):
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return action values of each step, and the given state; see ``RecurrentAgent``."""
-        return self.fc2(self.rnn(self.fc1(inputs).relu()).relu()), state
+        hidden, state = self.trunk(inputs, state)
+        return self.fc2(hidden), state
+
+    def trunk(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the last layer reads, and the given state; see ``RecurrentAgent``."""
+        return self.rnn(self.fc1(inputs).relu()).relu(), state

@@ -1,0 +1,81 @@
+"""A container: learns a head of its own and hands episodes over by priority [CMARL].
+
+It is the pure core, without network and clock: the centraliser's parameters come in, episodes and
+heads go out. Only a share of its episodes, drawn by priority, reaches the centraliser; all of them
+stay in its buffer.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from fullrank.algorithms.container_learner import ContainerLearner
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray, IntArray
+from fullrank.replay.episode_buffer import EpisodeBuffer
+from fullrank.replay.hand_over import HandOver, ReturnPriority
+from fullrank.training.heads import Head, Heads
+
+
+class Container:
+    """One container.
+
+    Args:
+        number: Its number among the containers.
+        learner: Learns the head.
+        buffer: Keeps its episodes.
+        priority: Priority of an episode.
+        hand_over: Draws the episodes that travel to the centraliser.
+        batch_size: Episodes of a minibatch.
+        seed: The run's seed; update k is keyed by (seed, "container_sample", number, k).
+        heads: Those of all containers, of which this one goes on with its own.
+
+    Attributes:
+        learner: As given.
+        hand_over: As given.
+        trunk_version: Version of the centraliser's parameters in the trunk; -1 before the first.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        learner: ContainerLearner,
+        buffer: EpisodeBuffer,
+        priority: ReturnPriority,
+        hand_over: HandOver,
+        batch_size: int,
+        seed: int,
+        heads: Heads,
+    ) -> None:
+        self._number, self.learner, self._buffer = number, learner, buffer
+        self._priority, self.hand_over = priority, hand_over
+        self._batch_size, self._seed, self._heads = batch_size, seed, heads
+        self.trunk_version = -1
+        if (head := heads.of(number)) is not None:
+            learner.take_head(head.values, updates=head.version)
+
+    @property
+    def may_learn(self) -> bool:
+        """True once it has a trunk and the buffer a minibatch of episodes."""
+        return self.trunk_version >= 0 and len(self._buffer) >= self._batch_size
+
+    def take_trunk(self, version: int, network: FloatArray) -> None:
+        """Read the trunk of the centraliser's network of a version, unless a newer one is held."""
+        if version > self.trunk_version:
+            self.learner.take_trunk(network)
+            self.trunk_version = version
+
+    def store(self, episodes: Sequence[FloatArray]) -> IntArray:
+        """Keep episodes; return the numbers of those that travel to the centraliser, ascending."""
+        priorities = self._priority.of(episodes, self.learner.layout)
+        self._buffer.add(episodes, priorities)
+        return self.hand_over.choose(priorities)
+
+    def update(self) -> Mapping[str, float]:
+        """Take one step of the head and the mixer; see ``ContainerLearner.update``."""
+        generator = stream(self._seed, "container_sample", self._number, self.learner.updates)
+        rows = self._buffer.draw(self._batch_size, generator)
+        return self.learner.update(rows, self._heads.others(self._number))
+
+    def publish(self) -> bool:
+        """Publish the head; return False if it was refused."""
+        return self._heads.publish(self._number, Head(self.learner.updates, self.learner.head))

@@ -1,0 +1,56 @@
+"""Heads of all containers, exchanged by version: the newest one of each container wins."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import FloatArray
+
+
+class Head(NamedTuple):
+    """The last layer of a container's network of action values."""
+
+    version: int
+    """Number of updates that it has taken."""
+    values: FloatArray
+    """Its parameters [W | b], flat."""
+
+
+class Heads:
+    """The newest head of each container.
+
+    Args:
+        size: Entries of a head.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._heads: dict[int, Head] = {}
+
+    def publish(self, container: int, head: Head) -> bool:
+        """Take a container's head; return False if a newer one is held, or it is not finite.
+
+        Raises:
+            InvalidContribution: It has another size.
+        """
+        if head.values.shape != (self._size,):
+            raise InvalidContribution(
+                f"the head of container {container} has shape {head.values.shape}; it has "
+                f"{self._size} entries"
+            )
+        held = self._heads.get(container)
+        if held is not None and held.version > head.version:
+            return False
+        if not np.isfinite(head.values).all():
+            return False
+        self._heads[container] = Head(head.version, head.values.copy())
+        return True
+
+    def of(self, container: int) -> Head | None:
+        """Return a container's newest head, which it goes on with after a restart."""
+        return self._heads.get(container)
+
+    def others(self, container: int) -> list[FloatArray]:
+        """Return the heads of all other containers, by ascending number."""
+        return [head.values for other, head in sorted(self._heads.items()) if other != container]

@@ -1,0 +1,180 @@
+"""A container: what it learns, what it only reads, what it hands over and what it keeps."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from fullrank.algorithms import EnvironmentSpec
+from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.container_learner import ContainerLearner
+from fullrank.algorithms.diversity import Diversity
+from fullrank.algorithms.qmix import QMIX
+from fullrank.algorithms.trajectories import Trajectories
+from fullrank.algorithms.values import ValueLearner, episode_layout
+from fullrank.algorithms.vdn import VDN
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import FloatArray
+from fullrank.environments import AgentSpec, Discrete
+from fullrank.replay.episode_buffer import EpisodeBuffer
+from fullrank.replay.episodes import episodes_in
+from fullrank.replay.hand_over import HandOver, ReturnPriority
+from fullrank.training.container import Container
+from fullrank.training.heads import Head, Heads
+
+AGENTS = tuple(
+    AgentSpec(name=f"agent_{i}", observation_size=5, action=Discrete(4)) for i in range(3)
+)
+ENVIRONMENT = EnvironmentSpec(agents=AGENTS, state_size=6)
+LAYOUT = episode_layout(ENVIRONMENT)
+LEARNERS: dict[str, ValueLearner] = {
+    "qmix": QMIX(batch_size=8, hidden=8, mixing=4, hypernet=6, target_every=3),
+    "vdn": VDN(batch_size=8, hidden=8, optimiser="adam", target_every=3),
+    "without memory": QMIX(batch_size=8, hidden=8, mixing=4, recurrent=False),
+}
+BOTH = Diversity(weight=2.0, target=0.5)
+
+
+def learner_of(
+    name: str = "qmix", *, seed: int = 0, diversity: Diversity | None = BOTH
+) -> ContainerLearner:
+    return ContainerLearner(
+        LEARNERS[name], ENVIRONMENT, diversity=diversity, seed=seed, device="cpu"
+    )
+
+
+def played(count: int, *, seed: int = 0) -> list[FloatArray]:
+    rows = LAYOUT.synthetic(np.random.default_rng(seed), count)
+    return [rows[place] for place in episodes_in(rows, LAYOUT.length)]
+
+
+def trunk(learner: ContainerLearner) -> bytes:
+    """Bits of the trunks of the network and of its target."""
+    (group,) = learner._parameters.groups
+    views = (group.view(0, role)[: -learner.head_size] for role in ("agent", "target_agent"))
+    return b"".join(view.tobytes() for view in views)
+
+
+def container_of(heads: Heads, number: int = 0, *, seed: int = 0) -> Container:
+    return Container(
+        number,
+        learner=learner_of(seed=seed),
+        buffer=EpisodeBuffer(50, exponent=0.6),
+        priority=ReturnPriority(low=-5, high=5),
+        hand_over=HandOver(0.6, seed=1, container=number),
+        batch_size=8,
+        seed=1,
+        heads=heads,
+    )
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_updates_never_touch_the_trunk(name: str) -> None:
+    learner, others = learner_of(name), [learner_of(name, seed=seed).head for seed in (1, 2)]
+    learner.take_trunk(learner_of(name, seed=9).acting)
+    before, heads = trunk(learner), [learner.head]
+    for seed in range(4):
+        learner.update(np.concatenate(played(8, seed=seed)), others)
+        heads.append(learner.head)
+    assert trunk(learner) == before
+    assert all((old != new).any() for old, new in pairwise(heads))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_trunk_is_taken_whole_and_the_head_stays(name: str) -> None:
+    learner, centraliser = learner_of(name), learner_of(name, seed=5)
+    head = learner.head
+    learner.take_trunk(centraliser.acting)
+    assert trunk(learner) == trunk(centraliser)
+    assert learner.head.tobytes() == head.tobytes()
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_without_others_the_loss_is_that_of_the_centraliser(name: str) -> None:
+    learner = learner_of(name)
+    episodes = played(8)
+    batch = Trajectories(episodes, LAYOUT, device=torch.device("cpu"))
+    steps = sum(len(each) - 1 for each in episodes)
+    nets: Networks = learner._nets
+    wanted, shares = LEARNERS[name].loss(nets, batch, steps=steps)
+    loss, found, apart = learner.loss(batch, [])
+    assert apart is None
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    np.testing.assert_allclose(found, shares, rtol=1e-4, atol=1e-6)
+    layers = [*nets.agent[0].children()][-1]
+    assert isinstance(layers, torch.nn.Linear)
+    for own, other in zip(
+        torch.autograd.grad(loss, [*layers.parameters()]),
+        torch.autograd.grad(wanted, [*layers.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-7)
+
+
+def test_the_term_draws_equal_heads_apart() -> None:
+    """Two containers that begin as one, with nothing to gain, come to act differently."""
+    silent = [each.copy() for each in played(8)]
+    for each in silent:
+        each[:, LAYOUT.reward] = 0.0
+    learner, other = learner_of(), learner_of()
+    head = learner.head
+    head[::3] += 0.3
+    learner.take_head(head, updates=0)
+    rows = np.concatenate(silent)
+    apart = [learner.update(rows, [other.head])["divergence"] for _ in range(60)]
+    assert apart[-1] > 2 * apart[0]
+
+
+def test_a_restarted_container_has_its_head_again() -> None:
+    heads = Heads(learner_of().head_size)
+    container = container_of(heads)
+    container.take_trunk(0, learner_of(seed=7).acting)
+    assert not container.may_learn
+    container.store(played(12))
+    assert container.may_learn
+    for _ in range(3):
+        container.update()
+    assert container.publish()
+    again = container_of(heads, seed=99)
+    assert again.learner.head.tobytes() == container.learner.head.tobytes()
+    assert again.learner.updates == 3
+
+
+def test_equal_containers_have_equal_histories() -> None:
+    histories = []
+    for _ in range(2):
+        container = container_of(Heads(learner_of().head_size))
+        container.take_trunk(0, learner_of(seed=7).acting)
+        travelled = [container.store(played(9, seed=seed)).tolist() for seed in range(4)]
+        statistics = [container.update() for _ in range(3)]
+        histories.append((travelled, statistics, container.learner.acting.tobytes()))
+    assert histories[0] == histories[1]
+    assert sum(map(len, histories[0][0])) == 22  # 0.6 of 36, rounded
+
+
+def test_an_older_trunk_is_not_taken() -> None:
+    container = container_of(Heads(learner_of().head_size))
+    container.take_trunk(4, learner_of(seed=7).acting)
+    before = trunk(container.learner)
+    container.take_trunk(3, learner_of(seed=8).acting)
+    assert trunk(container.learner) == before
+    assert container.trunk_version == 4
+
+
+def test_the_newest_head_of_each_container_wins() -> None:
+    heads = Heads(2)
+    new, old = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
+    assert heads.publish(1, Head(5, new))
+    assert not heads.publish(1, Head(4, old))
+    assert heads.publish(0, Head(1, old))
+    assert [each.tolist() for each in heads.others(2)] == [[3, 4], [1, 2]]
+    assert [each.tolist() for each in heads.others(0)] == [[1, 2]]
+
+
+def test_a_head_that_is_not_finite_is_refused() -> None:
+    heads = Heads(1)
+    assert not heads.publish(0, Head(1, np.array([np.inf], np.float32)))
+    assert heads.of(0) is None
+    with pytest.raises(InvalidContribution, match="container 0 has shape"):
+        heads.publish(0, Head(1, np.zeros(2, np.float32)))
