@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.actor_critic import device_of
 from fullrank.algorithms.autograd import Networks, initial_groups
 from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.diversity import Diversity
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import Trajectories
