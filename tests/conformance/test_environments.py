@@ -128,6 +128,27 @@ def test_equal_seeds_give_equal_episodes(make: Make) -> None:
             np.testing.assert_array_equal(a, b)
 
 
+def test_an_episode_is_the_same_whatever_was_played_before(make: Make) -> None:
+    """So that a resumed run, and one that plays block by block, have the uninterrupted one's."""
+
+    def episode(environment: Environment, seed: int) -> list[np.ndarray[Any, Any]]:
+        act = Random(environment, seed)
+        seen = [environment.reset([seed], [0])]
+        for _ in range(STEPS if seed % 20 == 0 else 2):
+            step = environment.step(act(seen[-1]))
+            seen += [*parts(step)[1:], step.observation]
+            if step.ended[0]:
+                break
+        return seen
+
+    one, other, seeds = make(1), make(1), range(30)
+    forwards = {seed: episode(one, seed) for seed in seeds}
+    backwards = {seed: episode(other, seed) for seed in reversed(seeds)}
+    for seed in seeds:
+        for a, b in zip(forwards[seed], backwards[seed], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("case", sorted(CASES.keys() - UNSEEDED))
 def test_other_seeds_give_other_episodes(case: str) -> None:
     environment = made(case, 20)

@@ -75,8 +75,8 @@ class _GymnasiumInstance:
         self, name: str, arguments: Mapping[str, Any], *, copy: int, shared_reward: bool
     ) -> None:
         self._name, self._copy, self.shared_reward = name, copy, shared_reward
-        self._steps = 0
-        self._environment = _make(name, arguments)
+        self._arguments, self._steps = arguments, 0
+        self._environment, self._fresh = _make(name, arguments), True
         with naming(name, "cannot be used"):
             self._observations = _parts(self._environment.observation_space, "observation")
             self._actions = _parts(self._environment.action_space, "action")
@@ -96,8 +96,16 @@ class _GymnasiumInstance:
         self._all = np.ones(stops[-1], dtype=bool)
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
-        """See ``Instance.reset``; every action is available."""
+        """See ``Instance.reset``; every action is available.
+
+        Every episode has an environment of its own: a package may keep something over a reset, as
+        lbforaging 2.0.0 keeps the places of its players, and a seed then fixes no episode.
+        """
         self._steps = 0
+        if not self._fresh:
+            self.close()
+            self._environment = _make(self._name, self._arguments)
+        self._fresh = False
         with naming(self._name, f"failed to reset with seed {seed}"):
             observations, _ = self._environment.reset(seed=seed)
             return np.concatenate(self._vectors(observations)), self._all
