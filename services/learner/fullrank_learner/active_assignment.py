@@ -49,6 +49,8 @@ class ActiveAssignment:
     missing: list[int]
     """Sections not yet received, in order."""
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once all rows are sent, or none is sent any more."""
     task: asyncio.Task[None] | None = None
     rows: list[CodedRow] = field(default_factory=list)
     """Rows that are complete."""
@@ -81,6 +83,7 @@ class ActiveAssignment:
             await asyncio.shield(self.task)
         else:
             self.batch.cancel()
+        self.finished.set()  # the session sets the next assignment before a waiting task runs
 
     async def pause(self, seconds: float) -> None:
         """Wait for ``seconds``, or until the assignment is abandoned."""

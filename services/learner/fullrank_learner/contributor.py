@@ -68,6 +68,9 @@ class Contributor:
         except Exception:
             log.exception("work_failed iteration=%d", iteration)
             await self._half_close()
+        finally:
+            if not work.abandoned.is_set():
+                work.finished.set()
 
     async def _half_close(self) -> None:
         """End this side of the stream, unless all of it has ended meanwhile."""

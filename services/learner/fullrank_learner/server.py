@@ -78,6 +78,7 @@ async def attach(
         FullrankError: The failure is permanent, so that redialling cannot help.
     """
     context: LearnerContext | None = None
+    session: LearnerSession | None = None
     process = uuid.uuid4().bytes
     config = launch.config
     place = HostPlace(replica=replica, device=config.compute.device, ranks=config.ranks)
@@ -88,7 +89,7 @@ async def attach(
     ):
 
         async def dial(address: str, security: Security, health: Health) -> None:
-            nonlocal context
+            nonlocal context, session
             session = LearnerSession(
                 address,
                 domain=launch.config.learner.domain,
@@ -106,8 +107,12 @@ async def attach(
             finally:
                 context = session.context
 
+        async def leave() -> None:
+            if session is not None:
+                await session.leave(within_s=launch.config.learner.drain_s)
+
         try:
-            await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop)
+            await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop, leave=leave)
         finally:
             if context is not None:
                 await asyncio.to_thread(context.close)

@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from fullrank import __version__
@@ -37,6 +38,9 @@ from fullrank_learner.run_context import HostPlace, LearnerContext
 from fullrank_learner.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
+
+FAREWELL_S = 2.0
+"""Longest wait for a controller to end the stream of a learner that leaves, seconds."""
 
 
 class LearnerSession:
@@ -81,9 +85,11 @@ class LearnerSession:
         self._memory: SharedMemory | None = None
         self._assignment: ActiveAssignment | None = None
         self._assembler: Assembler | None = None
+        self._call: WorkCall | None = None
+        self._left = False
 
     async def run(self) -> None:
-        """Serve the stream until the controller ends it.
+        """Serve the stream until the controller ends it, as it does after ``leave``.
 
         Raises:
             ServiceLost: The controller is unreachable or has disconnected; dial again.
@@ -93,6 +99,9 @@ class LearnerSession:
             with translated(self._client.peer):
                 call = self._client.work()
                 await self._dialogue(call)
+        except ServiceLost:
+            if not self._left:
+                raise
         finally:
             try:
                 await self._health.at_work(False)
@@ -100,6 +109,41 @@ class LearnerSession:
                     await self._assignment.abandon()
             finally:
                 await self._client.close()
+
+    async def leave(self, *, within_s: float) -> None:
+        """Finish the assignment, take leave of the controller, and wait for the end of the stream.
+
+        A session that has no stream yet, or whose controller is silent, does not wait for it.
+
+        Args:
+            within_s: Time to finish; rows that take longer are handed back to the controller.
+        """
+        if self._call is None:
+            return
+        try:
+            async with asyncio.timeout(within_s):
+                await self._finish()
+        except TimeoutError:
+            log.warning("handed_back rows=%s: not finished in %.1f s", self._unsent(), within_s)
+        self._left = True
+        leaving = pb.LearnerMessage(leaving=pb.Leaving(rows=self._unsent()))
+        with suppress(ServiceLost, TimeoutError), translated(self._client.peer):
+            async with asyncio.timeout(FAREWELL_S):
+                if self._assignment is not None:
+                    await self._assignment.abandon()
+                await self._call.write(leaving.SerializeToString())
+                await self._call.done_writing()
+                await self._call.code()
+
+    async def _finish(self) -> None:
+        """Return once no assignment is in progress; one that replaces another counts, too."""
+        while self._assignment is not None and not self._assignment.finished.is_set():
+            await self._assignment.finished.wait()
+
+    def _unsent(self) -> list[int]:
+        """Rows of an assignment that is in progress."""
+        work = self._assignment
+        return [] if work is None or work.finished.is_set() else [r.row for r in work.message.rows]
 
     async def _dialogue(self, call: WorkCall) -> None:
         served = run_term_message(self.context.run_term) if self.context else None
@@ -141,6 +185,7 @@ class LearnerSession:
             block=None if self._memory is None else self._memory.location,
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
+        self._call = call
         await self._health.at_work(True)
         log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
         contributor = Contributor(
@@ -153,7 +198,9 @@ class LearnerSession:
             event_log=self._event_log,
         )
         while True:
-            await self._follow(await _read(call), context, contributor)
+            message = await _read(call)
+            if not self._left:
+                await self._follow(message, context, contributor)
 
     def _shared_memory(self, welcome: pb.Welcome) -> SharedMemory | None:
         """Open the controller's block; None if it is on another host or behind a proxy."""

@@ -222,10 +222,13 @@ class DashboardSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """Facts that a learner reports about itself."""
+    """What is each learner's own."""
 
     domain: str = ""
     """Failure domains of the learner, largest first: ``zone/host``; empty: this machine's name."""
+    drain_s: Annotated[float, Field(ge=0.0)] = 10.0
+    """Time that a learner takes to finish its row when it is told to stop, seconds; then others
+    compute the row. Shorter than the notice of its machine's loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

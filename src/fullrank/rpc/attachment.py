@@ -25,12 +25,25 @@ Say: TypeAlias = Callable[..., None]
 WELCOME_S = 10.0
 """Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
 
+Leave: TypeAlias = Callable[[], Awaitable[None]]
+"""Takes leave of a controller, within a time of its own."""
+
 Dial: TypeAlias = Callable[[str, Security, Health], Awaitable[None]]
 """Dials an address and serves the stream to its end."""
 
 
+async def no_leave() -> None:
+    """Leave at once."""
+
+
 async def attach_as(
-    role: Role, launch: Launch, dial: Dial, *, say: Say, stop: asyncio.Event | None = None
+    role: Role,
+    launch: Launch,
+    dial: Dial,
+    *,
+    say: Say,
+    stop: asyncio.Event | None = None,
+    leave: Leave = no_leave,
 ) -> None:
     """Dial until ``stop`` is set, by default until the process receives a stop signal.
 
@@ -43,6 +56,7 @@ async def attach_as(
         dial: Serves one stream.
         say: Receives what happens between streams.
         stop: Ends it.
+        leave: Called when ``stop`` is set; the stream is served meanwhile.
 
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
@@ -59,7 +73,7 @@ async def attach_as(
         await exporter.start()
         coroutines = [
             _dial_for_ever(role, launch, dial, health, say),
-            _until(stop or stop_event(launch)),
+            _until(stop or stop_event(launch), leave),
         ]
         if launch.until_finished:
             coroutines.append(_until_finished(role, launch, say))
@@ -98,8 +112,9 @@ async def keep_lease(
             say("heartbeat_failed %s=%d reason=%s", role, welcome.learner, error)
 
 
-async def _until(stop: asyncio.Event) -> None:
+async def _until(stop: asyncio.Event, leave: Leave) -> None:
     await stop.wait()
+    await leave()
 
 
 async def _until_finished(role: Role, launch: Launch, say: Say) -> None:

@@ -81,6 +81,7 @@ class LearnerMessage(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     CODED_FIELD_NUMBER: _builtins.int
     UNREADABLE_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
@@ -91,6 +92,8 @@ class LearnerMessage(_message.Message):
     def coded(self) -> Global___Coded: ...
     @_builtins.property
     def unreadable(self) -> Global___Unreadable: ...
+    @_builtins.property
+    def leaving(self) -> Global___Leaving: ...
     @_builtins.property
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitDone]: ...
     @_builtins.property
@@ -104,14 +107,15 @@ class LearnerMessage(_message.Message):
         ready: Global___Ready | None = ...,
         coded: Global___Coded | None = ...,
         unreadable: Global___Unreadable | None = ...,
+        leaving: Global___Leaving | None = ...,
         units: _abc.Iterable[Global___UnitDone] | None = ...,
         chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unreadable", b"unreadable"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "hello", b"hello", "leaving", b"leaving", "message", b"message", "ready", b"ready", "unreadable", b"unreadable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "units", b"units", "unreadable", b"unreadable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "coded", b"coded", "hello", b"hello", "leaving", b"leaving", "message", b"message", "ready", b"ready", "units", b"units", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "coded", "unreadable"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "coded", "unreadable", "leaving"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -505,6 +509,32 @@ class Unreadable(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Unreadable: _TypeAlias = Unreadable  # noqa: Y015
+
+@_typing.final
+class Leaving(_message.Message):
+    """The last message of a learner that was told to stop. It has sent the rows that it could finish
+    in `learner.drain_s`, and ends its side of the stream; the controller ends the other.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Rows that it was assigned and has not sent: others compute them."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
 
 @_typing.final
 class UnitDone(_message.Message):

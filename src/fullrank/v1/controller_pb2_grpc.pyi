@@ -43,6 +43,7 @@ class ControllerServiceStub:
       learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
       controller: Commit                      Enough rows have come; abandon this iteration. Sent
                                               only to learners whose row has not come.
+      learner:    Leaving                     I was told to stop, and have finished my row.
 
     A learner that can open the controller's block, and whose block the controller can open, is on
     the same host: sections and vectors then lie in those blocks, and messages hold their offsets
@@ -104,6 +105,7 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
       learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
       controller: Commit                      Enough rows have come; abandon this iteration. Sent
                                               only to learners whose row has not come.
+      learner:    Leaving                     I was told to stop, and have finished my row.
 
     A learner that can open the controller's block, and whose block the controller can open, is on
     the same host: sections and vectors then lie in those blocks, and messages hold their offsets
@@ -168,6 +170,7 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
           learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
           controller: Commit                      Enough rows have come; abandon this iteration. Sent
                                                   only to learners whose row has not come.
+          learner:    Leaving                     I was told to stop, and have finished my row.
 
         A learner that can open the controller's block, and whose block the controller can open, is on
         the same host: sections and vectors then lie in those blocks, and messages hold their offsets

@@ -52,7 +52,7 @@ class ControllerServicer:
         async with statuses(context):
             hello = await self._greet(requests)
             origin = origin_of(context)
-            run, reason = self._run, "it ended its stream"
+            run, failure = self._run, ""
             member = run.roster.join(
                 hello.host,
                 now=asyncio.get_running_loop().time(),
@@ -66,14 +66,17 @@ class ControllerServicer:
             try:
                 await first(self._converse(member, requests, context), member.expelled)
             except FullrankError as error:
-                reason = str(error)
+                failure = str(error)
                 log.info("stream_ended learner=%d reason=%s", member.learner, error)
                 raise
             finally:
                 run.roster.leave(member)
+                reason = failure or member.parting
                 run.event_log.append(Left(term=term, learner=member.learner, reason=reason))
                 run.reception.notify(MembershipChanged())
-                log.info("learner_left learner=%d host=%s", member.learner, member.host)
+                log.info(
+                    "learner_left learner=%d host=%s reason=%s", member.learner, member.host, reason
+                )
 
     async def Collect(self, requests: CollectorMessages, context: Context) -> None:
         """Serve one collector from Hello to the end of its stream."""
@@ -131,6 +134,9 @@ class ControllerServicer:
         parser = ContributionParser(run.identity, run.reception, member)
         async for message in requests:
             member.heard_at = member.sent_at = loop.time()
+            if message.WhichOneof("message") == "leaving":
+                member.parting = _farewell(message.leaving)
+                return
             refused = parser.parse(message)
             member.begun = parser.begun
             if refused is not None:
@@ -143,6 +149,11 @@ class ControllerServicer:
                 run.event_log.append(event)
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
+
+
+def _farewell(leaving: pb.Leaving) -> str:
+    rows = ", ".join(map(str, leaving.rows))
+    return "it was told to stop" + (f", and hands back rows {rows}" if rows else "")
 
 
 def _opened(ready: pb.Ready) -> ReadBlock | None:

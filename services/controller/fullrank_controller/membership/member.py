@@ -92,6 +92,8 @@ class Member:
     """The learner's block, through which sections and vectors pass; None: they are sent."""
     quarantined: str = ""
     """Reason why it holds no row until its process is restarted; empty if it is trusted."""
+    parting: str = "it ended its stream"
+    """Why it has left, unless its stream failed."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
     """Fails with the reason when the controller ends the stream."""
 
