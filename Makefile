@@ -19,7 +19,7 @@ define install
 	@$(1)/bin/python $(PIP) $(2) >$(1)/pip.log 2>&1 || { cat $(1)/pip.log; exit 1; }
 endef
 
-.PHONY: help setup train dashboard test test-all containers check protos docs bench
+.PHONY: help setup train dashboard test test-all containers check protos docs bench release audit
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,15 @@ docs: $(VENV)/.installed-docs ## Build the site of docs/ into site/, without a w
 bench: $(VENV)/.installed-bench ## Run every benchmark; write docs/benchmarks.md
 	$(BIN)/python tools/bench.py $(ARGS)
 
+release: $(VENV)/.installed-release ## Build wheel, sdist and bills of materials into dist/
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python tools/distribution.py materials dist/materials
+
+audit: $(VENV)/.installed-release ## Look for known vulnerabilities of what is installed
+	@if $(BIN)/python -c "import socket; socket.create_connection(('pypi.org', 443), 5)" 2>/dev/null; \
+	then $(BIN)/pip-audit --local --skip-editable; \
+	else echo "pypi.org is out of reach: no advisory was looked up"; fi
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	$(call install,$(VENV),-c constraints.txt -e '.[dev]')
@@ -71,6 +80,10 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	$(call install,$(VENV),-c constraints.txt -e '.[bench]')
+	@touch $@
+
+$(VENV)/.installed-release: $(VENV)/.installed
+	$(call install,$(VENV),-c constraints.txt -e '.[release]')
 	@touch $@
 
 # Of their own: the oldest supported grpcio-tools want another protobuf than the services install.

@@ -1,6 +1,7 @@
 """Real learners that get a notice of their machine's loss."""
 
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def test_learners_that_get_a_notice_leave_by_name_and_change_no_bit(
         with (tmp_path / "learners.log").open("w") as log:
             leavers = [start("serve", "learner", *options, *drained, output=log) for _ in range(2)]
             for at, leaver in enumerate(leavers):
-                wait_until(lambda at=at: committed(tmp_path) > 2 * at, what="it works")
+                works = partial(_committed_more_than, tmp_path, 2 * at)
+                wait_until(works, what="it works")
                 start("serve", "learner", *options, output=log)
                 leaver.send_signal(signal.SIGTERM)
                 assert leaver.wait(WAIT_S) == 0
@@ -43,3 +45,7 @@ def test_learners_that_get_a_notice_leave_by_name_and_change_no_bit(
         assert violations(history, reference=digests(tmp_path)) == []
     finally:
         kill_all(tmp_path)
+
+
+def _committed_more_than(run_dir: Path, count: int) -> bool:
+    return committed(run_dir) > count

@@ -1,8 +1,9 @@
 """The format version of a configuration file and of what a run directory holds.
 
-``config.toml``, ``run.json``, ``fence.json`` and the manifests of checkpoints state it; a record of
-the journal has a mark of its own. It rises with every change that an older reader would
-misunderstand.
+``config.toml``, ``run.json``, ``fence.json`` and the manifests of checkpoints state it; that of
+``run.json`` holds for ``metrics.jsonl`` and ``history/``, too. Records of the journal and tables
+have marks of their own, and peers name their version when they greet. It rises with every change
+that an older reader would misunderstand.
 """
 
 from fullrank.common.errors import VersionMismatch

@@ -16,10 +16,11 @@ from fullrank.runs.journal import read
 from fullrank.runs.record import read_records
 
 RECORDED = Path(__file__).parents[2] / "golden" / "runs"
-BEFORE, NOW = RECORDED / "before_formats.zip", RECORDED / "format_1.zip"
+BEFORE, EARLIER = RECORDED / "before_formats.zip", RECORDED / "format_1.zip"
+NOW = RECORDED / "release_0_2.zip"
 
 
-@pytest.fixture(params=[BEFORE, NOW], ids=lambda recorded: recorded.stem)
+@pytest.fixture(params=[BEFORE, EARLIER, NOW], ids=lambda recorded: recorded.stem)
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return _copy(request.param, tmp_path)
 
@@ -47,8 +48,9 @@ def test_records_journal_and_checkpoints_of_every_format_are_read(recorded: Path
     )
 
 
-def test_a_directory_of_today_needs_no_change(fullrank: Command, tmp_path: Path) -> None:
-    run = _copy(NOW, tmp_path)
+@pytest.mark.parametrize("recorded", [EARLIER, NOW], ids=["0.1", "0.2"], indirect=True)
+def test_a_directory_of_0_1_or_of_today_needs_no_change(fullrank: Command, recorded: Path) -> None:
+    run = recorded
     assert len(read_history(run).controller) > 10
     done = fullrank("migrate", "--apply", str(run))
     assert done.code == 0, done.error
