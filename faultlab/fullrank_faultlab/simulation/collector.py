@@ -1,7 +1,7 @@
 """A simulated collector: no network or threads, and injected misbehaviour."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -10,13 +10,15 @@ from typing import TypeAlias
 import numpy as np
 
 from fullrank import __version__
+from fullrank.algorithms import Section
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import RunTerm
-from fullrank.rpc.codec import PLAYED_CHUNKS, Assembler, encode_chunks
+from fullrank.rpc.codec import PLAYED_CHUNKS, encode_chunks
 from fullrank.rpc.messages import run_term_message
-from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms, Publication
+from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.publications import Publications
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_faultlab.simulation.link import SimulatedStream
 
@@ -52,7 +54,7 @@ class SimulatedCollector:
     Args:
         connect: A stream to the present controller, and its collectors; None while there is none.
         player: Plays blocks with parameters of its own.
-        sizes: Number of parameters of each section.
+        sections: Sections of the run's parameters.
         conduct: Draws the behaviour on each block.
         draws: Generator of its delays.
         ready: What it says of its numerics.
@@ -60,7 +62,7 @@ class SimulatedCollector:
 
     connect: Callable[[], tuple[CollectorStream, CollectorPool] | None]
     player: BlockPlayer
-    sizes: list[int]
+    sections: Sequence[Section]
     conduct: Callable[[], Conduct]
     draws: np.random.Generator
     ready: pb.Ready
@@ -89,21 +91,13 @@ class SimulatedCollector:
         welcome = (await stream.receive()).welcome
         self._served = RunTerm(welcome.run, welcome.term)
         stream.send(pb.CollectorMessage(ready=self.ready))
-        publication, missing = Publication(version=0, sections={}), list[Assembler]()
+        publications = Publications(self.sections, peer="the controller")
         while True:
             order = await stream.receive()
-            kind = order.WhichOneof("message")
-            if kind == "publication":
-                version, sections = order.publication.version, order.publication.sections
-                values = {each: np.empty(self.sizes[each], np.float32) for each in sections}
-                publication = Publication(version=version, sections=values)
-                missing = [Assembler(array, array_id=each) for each, array in values.items()]
-            for chunk in order.chunks:
-                missing[0].add(chunk)
-                if missing[0].complete:
-                    del missing[0]
-            if kind == "play":
-                play = PlayTerms(publication=publication, env_steps=order.play.env_steps)
+            publications.take(order)
+            newest = publications.newest
+            if order.WhichOneof("message") == "play" and newest is not None:
+                play = PlayTerms(publication=newest.publication, env_steps=order.play.env_steps)
                 await self._play(stream, pool, order.play, play)
 
     async def _play(

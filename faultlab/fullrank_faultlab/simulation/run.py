@@ -233,7 +233,7 @@ class SimulatedRun:
             collector = SimulatedCollector(
                 connect=partial(self._connect_collector, number),
                 player=block_player_of(self._config, agents, state_size=0, masked=False),
-                sizes=[section.size for section in sections],
+                sections=sections,
                 conduct=partial(self._faults.conduct, number),
                 draws=stream(self._outcome.seed, "collector", number),
                 ready=numerics_of(self._config, agents),
