@@ -110,7 +110,7 @@ def begin(
             resumes_at=restored.resumes_at,
         )
     )
-    if restored.resumes_at < config.iterations:
+    if restored.committed < config.iterations:  # collectors play what is repeated, too
         numerics.settle(config.audit.fingerprint, own=partial(own_numerics, config, training))
     return run
 

@@ -47,6 +47,14 @@ def test_runs_keep_every_promise_under_all_faults(seed: int) -> None:
         assert not outcome.violations, outcome
 
 
+@pytest.mark.parametrize("seed", [59, 515])
+def test_collectors_play_again_what_was_journalled_last_before_the_controller_died(
+    seed: int,
+) -> None:
+    """Nothing is left to compute, but the episodes of iterations that are repeated are."""
+    assert not simulated(seed).violations
+
+
 def test_a_schedule_is_its_seed() -> None:
     first, again = simulated(7), simulated(7)
     assert first.faults == again.faults
