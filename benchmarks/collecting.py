@@ -10,28 +10,22 @@ they do not.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import emulated_game
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.config import load, to_toml
 from fullrank.runs.record import METRICS, follow
 
-assert emulated_game  # importing it registers it in this process
-HERE = Path(__file__).resolve().parent
 STEP_S, HORIZON, SETTLING = 0.01, 50, 4
 PARTS_CLAIM, PAIR_CLAIM = 10.0, 1.9
 SETTINGS = (
-    "environment.name=emulated",
-    "environment.agents=3",
-    f"environment.step_s={STEP_S}",
+    "environment.name=cooperative_navigation",
+    f"compute.emulate_step_s={STEP_S}",
     f"environment.horizon={HORIZON}",
     "collect.lag=2",
     "collect.warmup=64",
@@ -57,23 +51,6 @@ class Fleet:
     @property
     def name(self) -> str:
         return f"{self.collectors} x {self.copies}"
-
-
-@contextmanager
-def registered(folder: Path) -> Iterator[None]:
-    """Let all processes find the emulated game by its name, as an installed package would."""
-    package = folder / "emulated_game-1.0.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: emulated-game\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(
-        "[fullrank.environments]\nemulated = emulated_game:EmulatedGame\n"
-    )
-    before = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), str(folder), before]))
-    try:
-        yield
-    finally:
-        os.environ["PYTHONPATH"] = before
 
 
 def steps_per_s(fleet: Fleet, *, seconds: float) -> float:
@@ -114,16 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"| repeat | {one.name} | {parts.name} | ratio | {single.name} | {pair.name} | ratio |")
     print("|---|---|---|---|---|---|---|")
     ratios: list[tuple[float, float]] = []
-    with tempfile.TemporaryDirectory() as scratch, registered(Path(scratch)):
-        for repeat in range(options.repeats):
-            rates = [steps_per_s(each, seconds=options.seconds) for each in (one, parts)]
-            halves = [steps_per_s(each, seconds=options.seconds) for each in (single, pair)]
-            ratios.append((rates[1] / rates[0], halves[1] / halves[0]))
-            print(
-                f"| {repeat} | {rates[0]:.0f} | {rates[1]:.0f} | {ratios[-1][0]:.2f} | "
-                f"{halves[0]:.0f} | {halves[1]:.0f} | {ratios[-1][1]:.2f} |",
-                flush=True,
-            )
+    for repeat in range(options.repeats):
+        rates = [steps_per_s(each, seconds=options.seconds) for each in (one, parts)]
+        halves = [steps_per_s(each, seconds=options.seconds) for each in (single, pair)]
+        ratios.append((rates[1] / rates[0], halves[1] / halves[0]))
+        print(
+            f"| {repeat} | {rates[0]:.0f} | {rates[1]:.0f} | {ratios[-1][0]:.2f} | "
+            f"{halves[0]:.0f} | {halves[1]:.0f} | {ratios[-1][1]:.2f} |",
+            flush=True,
+        )
     parts_ratio, pair_ratio = (sorted(each)[len(ratios) // 2] for each in zip(*ratios, strict=True))
     holds = parts_ratio >= PARTS_CLAIM and pair_ratio >= PAIR_CLAIM
     print(

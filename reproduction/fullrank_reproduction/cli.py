@@ -20,13 +20,16 @@ from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
-from fullrank.runs.record import METRICS, IterationRecord, read_records
+from fullrank.runs.record import METRICS, IterationRecord, follow, read_records
 from fullrank_reproduction import coded_maddpg
 from fullrank_reproduction.cells import Cell, CellOrigin
 from fullrank_reproduction.darl1n import experiment as darl1n
+from fullrank_reproduction.dmcaf import experiment as dmcaf
 from fullrank_reproduction.scales import SCALES, ReportPart
 
 POLL_S = 0.2
+WATCH_S = 0.01
+"""Period at which commits are looked for."""
 LONGEST_CELL_S = 7 * 24 * 3600.0
 """Age up to which earlier cells count towards the estimate of the remaining time."""
 
@@ -46,6 +49,13 @@ class Darl1nScaleName(StrEnum):
 
     SMOKE = "smoke"
     PAPER = "paper"
+
+
+class DmcafScaleName(StrEnum):
+    """Scale of the reproduction of [DMCAF]."""
+
+    SMOKE = "smoke"
+    STANDARD = "standard"
 
 
 @app.callback()
@@ -127,6 +137,21 @@ def darl1n_(
     _tell(page)
 
 
+@app.command("dmcaf")
+def dmcaf_(
+    scale: Annotated[
+        DmcafScaleName, typer.Option("--scale", help="How much of it.")
+    ] = DmcafScaleName.SMOKE,
+    output: OutputOption = None,
+) -> None:
+    """[DMCAF]: speed of collection and updates, what waiting costs, hidden states, learning."""
+    directory = _directory("dmcaf", scale, output)
+    chosen = dmcaf.SCALES[scale]
+    with _shown(scale, dmcaf.work(chosen, watch)) as done:
+        page = dmcaf.reproduce(chosen, directory, watch=watch, done=done)
+    _tell(page)
+
+
 def _directory(name: str, scale: str, output: Path | None) -> Path:
     directory = output or Path("reproductions") / f"{name}-{scale}"
     make_directory(directory)
@@ -172,6 +197,23 @@ _SAID = {
     CellOrigin.DAMAGED: "its stored result was damaged; computed again",
     CellOrigin.CHANGED: "its stored result was of other settings; computed again",
 }
+
+
+def watch(config: RunConfig) -> list[float]:
+    """Train on local services; return when each iteration was seen to be committed, in seconds."""
+    seen: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="fullrank-") as scratch:
+        run_dir = Path(scratch)
+        (run_dir / "config.toml").write_text(to_toml(config))
+        processes = services(run_dir, learners=config.learners, collectors=config.collectors.count)
+        with processes as started:
+            records = follow(run_dir / METRICS)
+            while len(seen) < config.iterations:
+                ensure_alive(started)
+                committed = next(records)
+                seen += [time.monotonic()] * len(committed)
+                time.sleep(WATCH_S)
+    return seen
 
 
 def train(config: RunConfig) -> Sequence[IterationRecord]:

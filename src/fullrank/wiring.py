@@ -1,5 +1,6 @@
 """Construction of the objects that every driver needs, from the configuration tree."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,11 +23,12 @@ from fullrank.codes import Code
 from fullrank.codes.analysis import witnesses
 from fullrank.codes.dealing import deal_code, tolerance_asked_of
 from fullrank.common.errors import CodeError, ConfigError
-from fullrank.common.types import Matrix
+from fullrank.common.types import FloatArray, Matrix
 from fullrank.config.auto_code import code_choices
 from fullrank.config.plugins import learners_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
+from fullrank.environments.base import Step
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.replay.authorship import ENTRIES, MOST
 from fullrank.replay.intake import Arrival
@@ -260,7 +262,21 @@ def environment_of(config: RunConfig, *, copies: int) -> Environment:
         EnvironmentFailed: The environment cannot be made.
     """
     settings = config.environment
-    return make_environment(settings.name, agents=settings.agents, copies=copies, **settings.params)
+    made = make_environment(settings.name, agents=settings.agents, copies=copies, **settings.params)
+    step_s = config.compute.emulate_step_s
+    return _emulated(made, step_s) if step_s else made
+
+
+def _emulated(environment: Environment, step_s: float) -> Environment:
+    """Let every step take at least this time, seconds, without the processor."""
+    step = environment.step
+
+    def slow(action: FloatArray) -> Step:
+        time.sleep(step_s)
+        return step(action)
+
+    environment.step = slow  # type: ignore[method-assign]
+    return environment
 
 
 def algorithm_of(

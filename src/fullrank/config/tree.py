@@ -273,7 +273,7 @@ class SidecarSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSettings:
-    """Computation in learners."""
+    """Computation in learners, and emulated times."""
 
     device: Device = "auto"
     """Device that computes updates: ``cpu``, ``cuda``, ``cuda:K``, or ``auto`` for CUDA where there
@@ -283,6 +283,9 @@ class ComputeSettings:
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Emulated computing time of a unit, seconds: a learner sleeps until load x this has passed."""
+    emulate_step_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Emulated time of an environment step, seconds: a process sleeps as long in each step of its
+    copies, as if each of them were a game in a process of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
