@@ -11,12 +11,14 @@ from tests.integration.cluster import Cluster, Service
 from tests.integration.test_collectors import ACTORS, VALUES, settings
 from tests.waiting import WAIT_S, eventually
 
+from fullrank.cli.status import collectors
 from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Corrupted, EnvironmentFailed, Stuck
 from fullrank.local import LocalRun
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.table import TABLE
+from fullrank.rpc.run_status import decode_status
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
@@ -269,6 +271,22 @@ async def test_a_run_whose_collectors_are_gone_says_so_and_goes_on_with_others(
         assert "waiting for 12 episodes: no collector plays" in status.message
         cluster.collector()
         await cluster.finished()
+
+
+async def test_the_status_shows_what_became_of_the_episodes_of_each_collector(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, settings(*TEAMS["qmix"], "iterations=100000")) as cluster:
+        services(cluster, collectors=2)
+        message = await cluster.status_when(
+            lambda status: (
+                bool(status.collectors) and all(each.settled for each in status.collectors)
+            ),
+            what="settled episodes of each",
+        )
+        shown = collectors(decode_status(message))
+        assert [column.header for column in shown.columns][4:7] == ["settled", "stale", "invalid"]
+        assert "2 collectors play" in message.playing
 
 
 def test_free_collection_needs_services_and_collectors() -> None:

@@ -209,6 +209,7 @@ number here is one of StarCraft II.
 
 
 def _speed(scale: DmcafScale, results: Mapping[str, JSON]) -> str:
+    fastest, slowest = speed.qmix_iteration_s(results, scale.maps)
     return f"""## Table III and Fig. 7: collection and updates
 
 An iteration of Qmix, one episode and one update, takes {speed.ITERATION_S:g} s. The share p of it
@@ -220,6 +221,8 @@ AWL is a prediction: 4 collectors of 3 copies, and a learner that updates once f
 
 {speed.table(results, scale.maps)}
 
+Here an iteration of Qmix took {fastest:.2f} to {slowest:.2f} s, emulated times included; its speed
+is counted as one episode in {speed.ITERATION_S:g} s, so that a busy machine does not flatter AWL.
 The last column is what AWL could collect if nothing but playing by 12 actors, or learning, took
 time. Copies of a block wait for the longest of its episodes, in AW and AWL alike.
 
@@ -248,7 +251,9 @@ Time of a step of n actors in lockstep in that of an actor by itself, in virtual
 ## Fig. 4: hidden states
 
 A team trained for {scale.trained} iterations on `3m` plays the same {scale.episodes} episodes with
-hidden states of each copy's own, and with the state of the copy beside it.
+hidden states of each copy's own, and with the state of the copy beside it. The paper mixes while
+it learns; here a team that has learnt without is played. A battle is mostly seen from one
+observation, so that little is lost; play does not fall to chance.
 
 ![Returns with own and mixed hidden states](memory.png)
 {curves * bool(scale.learnt)}"""

@@ -86,15 +86,17 @@ def judge_memory(result: Mapping[str, list[float]]) -> ClaimResult:
     """Judge claim D7."""
     lost = np.subtract(result[OWN], result[MIXED])
     interval = bootstrap(lost)
+    learnt = np.mean(result[OWN]) - np.mean(result[RANDOM])
     said = (
         f"the same team earns {np.mean(result[OWN]):.2f} with hidden states of its own, "
         f"{np.mean(result[MIXED]):.2f} with mixed ones, and random play "
         f"{np.mean(result[RANDOM]):.2f}; lost by mixing: {lost.mean():.2f} "
-        f"[{interval.low:.2f}, {interval.high:.2f}]"
+        f"[{interval.low:.2f}, {interval.high:.2f}], {lost.mean() / learnt:.0%} of what it has "
+        "learnt"
     )
     against = [said] if interval.low <= 0 else []
     return judge(
-        "D7: hidden states must be kept by environment and agent (Fig. 4).",
+        "D7: hidden states must be kept by environment: a team whose states mix loses (Fig. 4).",
         against,
         grounds=said,
         strength=measured(1, interval=True),

@@ -217,6 +217,10 @@ def _collector_facts(now: RunStatus) -> list[JSON]:
             "block_s": each.block_s,
             "dealt_again": each.dealt_again,
             "idle": each.idle,
+            "free": each.free,
+            "settled": each.settled,
+            "stale": each.stale,
+            "invalid": each.invalid,
             "lag": each.lag,
             "silent_s": each.silent_s,
         }

@@ -122,18 +122,20 @@ def learners(now: RunStatus) -> Table:
 
 
 def collectors(now: RunStatus) -> Table:
-    """Table of the attached collectors."""
-    columns = ("collector", "host", "state", "blocks", "each", "twice", "idle", "lag", "heard")
-    table = Table(*columns, "last failure", box=None, pad_edge=False)
+    """Table of the collectors; of those that play freely, what became of their episodes."""
+    free = any(each.free for each in now.collectors)
+    facts = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
+    columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard", "last failure")
+    table = Table(*columns, box=None, pad_edge=False)
     for each in now.collectors:
+        episodes = (str(each.settled), str(each.stale), str(each.invalid))
+        blocks = (f"{1e3 * each.block_s:.1f} ms", str(each.dealt_again), f"{each.idle:.0%}")
         table.add_row(
             str(each.collector),
             each.host,
             each.activity,
             str(each.blocks),
-            f"{1e3 * each.block_s:.1f} ms",
-            str(each.dealt_again),
-            f"{each.idle:.0%}",
+            *(episodes if free else blocks),
             str(each.lag),
             f"{each.silent_s:.1f} s ago",
             each.failed,

@@ -49,7 +49,7 @@ TOPOLOGIES: Mapping[str, Topology] = {
         sizes={"collectors.count": 4, "collect.block": 3, "environment.copies": 12},
     ),
 }
-"""The four systems that [DMCAF] and [CMARL] compare, by name."""
+"""The systems that [DMCAF] compares, and QMIX-BETA, by name."""
 
 
 def topology_layer(name: str, others: Sequence[ConfigLayer]) -> ConfigLayer:

@@ -97,12 +97,22 @@ class CollectorStatus:
     """Share of its time in which it had no block, in [0, 1]."""
     dealt_again: int = 0
     """Blocks dealt to it that another collector played, too."""
+    free: bool = False
+    """It plays freely and writes to replay; ``playing_s`` counts from its last report."""
+    settled: int = 0
+    """Episodes of it that replay has stored or refused."""
+    stale: int = 0
+    """Episodes of it that were refused because their parameters were too old."""
+    invalid: int = 0
+    """Episodes of it that were refused as invalid."""
 
     @property
     def activity(self) -> str:
         """What it does, or why it does nothing."""
         if self.spare:
             return f"spare: {self.spare}"
+        if self.free:
+            return f"plays, reported {self.playing_s:.1f} s ago"
         if self.block is not None:
             iteration, block = self.block
             return f"block {block} of {iteration} for {self.playing_s:.1f} s"
@@ -251,7 +261,10 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
             )
             for status in message.learners
         ),
-        collectors=tuple(map(_decode_collector, message.collectors)),
+        collectors=tuple(
+            _decode_collector(status, free=not message.HasField("blocks"))
+            for status in message.collectors
+        ),
         playing=message.playing,
         blocks=_decode_blocks(message.blocks) if message.HasField("blocks") else None,
     )
@@ -269,14 +282,14 @@ def _decode_blocks(status: controller_pb2.BlocksStatus) -> BlocksStatus:
     )
 
 
-def _decode_collector(status: controller_pb2.CollectorStatus) -> CollectorStatus:
+def _decode_collector(status: controller_pb2.CollectorStatus, *, free: bool) -> CollectorStatus:
     return CollectorStatus(
         collector=status.collector,
         host=status.host,
         fingerprint=status.fingerprint,
         spare=status.spare,
         blocks=status.blocks,
-        block=(status.iteration, status.block) if status.playing else None,
+        block=(status.iteration, status.block) if status.playing and not free else None,
         playing_s=status.playing_s,
         lag=status.lag,
         silent_s=status.silent_s,
@@ -284,6 +297,10 @@ def _decode_collector(status: controller_pb2.CollectorStatus) -> CollectorStatus
         block_s=status.block_s,
         idle=status.idle,
         dealt_again=status.dealt_again,
+        free=free and status.playing,
+        settled=status.settled,
+        stale=status.stale,
+        invalid=status.invalid,
     )
 
 

@@ -49,8 +49,8 @@ class FreePool:
     Attributes:
         roster: As given.
         players: The ready collectors.
-        totals: ``episodes`` that were written since this process began, and those refused as
-            ``stale`` and ``invalid``.
+        totals: ``episodes`` that were written since this process began, those ``settled`` by
+            replay, and those of them that it refused as ``stale`` and ``invalid``.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class FreePool:
         wrote = message.wrote
         self._written.append(_written(wrote, agents=self._agents))
         player.blocks += 1
-        for name in ("stale", "invalid"):
+        for name in ("settled", "stale", "invalid"):
             self.totals[name] += max(0, getattr(wrote, name) - getattr(player, name))
         self.totals["episodes"] += len(wrote.lengths)
         player.settled, player.stale, player.invalid = wrote.settled, wrote.stale, wrote.invalid

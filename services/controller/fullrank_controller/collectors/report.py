@@ -86,6 +86,7 @@ def player_metrics(pool: FreePool, *, version: int) -> Iterator[Family]:
     )
     for name, text in (
         ("episodes", "Episodes that collectors have written."),
+        ("settled", "Episodes that replay has stored or refused."),
         ("stale", "Episodes refused because their parameters were too old."),
         ("invalid", "Episodes refused as invalid."),
     ):

@@ -62,22 +62,30 @@ export function drawLearners({ learners }) {
   $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "Nobody is attached."))]));
 }
 
+const BLOCKS = ["a block", "dealt twice", "idle"];
+const EPISODES = ["settled", "stale", "invalid"];
+
 /** Table of the attached collectors, their totals, and who waits for whom; hidden in runs without any. */
 export function drawCollectors({ collectors, status }) {
   const blocks = status?.blocks;
-  $("#collectors").hidden = !blocks;
-  if (!blocks) return;
+  const free = collectors.some((each) => each.free);
+  $("#collectors").hidden = !blocks && !free;
+  if (!blocks && !free) return;
   $("#collectors .lead").textContent = status.playing;
-  $("#collectors .note").textContent = [
+  $("#collectors .note").textContent = blocks ? [
     `${whole(blocks.played)} blocks played, ${seconds(blocks.block_s)} each`,
     `${whole(blocks.dealt_again)} dealt twice, ${whole(blocks.lost)} lost with their collector, ${whole(blocks.failed)} failed`,
     `the run waited ${seconds(blocks.awaited_s)} for blocks`,
-  ].join("; ") + ".";
+  ].join("; ") + "." : "Episodes that replay has settled, and those that it refused as too old or invalid.";
+  const idle = (each) => h("span", {}, h("progress", { max: 1, value: each.idle, "aria-hidden": "true" }), percent(each.idle));
+  const facts = (each) => (free
+    ? EPISODES.map((name) => whole(each[name]))
+    : [seconds(each.block_s), whole(each.dealt_again), idle(each)]);
   const cells = (each) => [
-    each.collector, each.host, each.state, whole(each.blocks), seconds(each.block_s), whole(each.dealt_again),
-    whole(each.lag), `${seconds(each.silent_s)} ago`,
-    h("span", {}, h("progress", { max: 1, value: each.idle, "aria-hidden": "true" }), percent(each.idle)),
+    each.collector, each.host, each.state, whole(each.blocks), ...facts(each), whole(each.lag), `${seconds(each.silent_s)} ago`,
   ];
+  const heads = ["collector", "host", "state", "blocks", ...(free ? EPISODES : BLOCKS), "lag", "heard"];
+  $("#collectors thead tr").replaceChildren(...heads.map((head) => h("th", {}, head)));
   const rows = collectors.map((each) => h("tr", {}, ...cells(each).map((cell) => h("td", {}, cell))));
   $("#collectors tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 9 }, "Nobody is attached."))]));
 }

@@ -187,6 +187,11 @@ def test_collectors_are_shown_with_what_they_play() -> None:
     assert (shown["state"], shown["blocks"], shown["lag"]) == ("block 2 of 5 for 0.2 s", 7, 1)
     assert replace(collector, spare="other numerics").activity == "spare: other numerics"
     assert replace(collector, block=None).activity == "idle"
+    free = replace(collector, block=None, free=True, settled=30, stale=2, invalid=1)
+    assert free.activity == "plays, reported 0.2 s ago"
+    view.stands(replace(_status(0), collectors=(free,)), None)
+    (shown,) = view.facts()["collectors"]
+    assert (shown["free"], shown["settled"], shown["stale"], shown["invalid"]) == (True, 30, 2, 1)
 
 
 def test_a_page_is_told_what_is_new_and_all_of_it_after_a_rollback() -> None:
