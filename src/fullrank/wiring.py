@@ -1,9 +1,9 @@
 """Construction of the objects that every driver needs, from the configuration tree."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -269,10 +269,10 @@ def environment_of(config: RunConfig, *, copies: int) -> Environment:
 
 def _emulated(environment: Environment, step_s: float) -> Environment:
     """Let every step take at least this time, seconds, without the processor."""
-    step = environment.step
+    step, never = environment.step, Event()
 
     def slow(action: FloatArray) -> Step:
-        time.sleep(step_s)
+        never.wait(step_s)
         return step(action)
 
     environment.step = slow  # type: ignore[method-assign]
