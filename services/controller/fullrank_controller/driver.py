@@ -98,8 +98,9 @@ class Driver:
             lag=config.collect.lag,
             iterations=run.identity.iterations,
         )
+        self._agent_updates = len(training.collector.agents) * training.problem.data.batch_size
         self._resume_head = 0
-        self._began_at = 0.0
+        self._began_at = self._updated_at = 0.0
         self._committing: asyncio.Task[IterationRecord] | None = None
         self._storing = PendingWrite()
         """Makes the newest applied iteration durable, then publishes it."""
@@ -126,6 +127,7 @@ class Driver:
                 starting.append(self.rounds.assemble())
             await asyncio.gather(*starting)
             progress.run()
+        self._updated_at = asyncio.get_running_loop().time()
         while progress.applied < iterations:
             await self._storing.beside(self._iterate())
         await self.rounds.audit(self._storing.ended)
@@ -177,6 +179,7 @@ class Driver:
             collected=collected,
             variant=self._variant,
             collect_s=decided.dispatched_at - self._began_at,
+            agent_updates=self._agent_updates,
         )
         self._committing = asyncio.create_task(self._apply(iteration))
         with self._watchdog.phase("updating"):
@@ -194,7 +197,8 @@ class Driver:
         reach("update.applied")
         now = asyncio.get_running_loop().time()
         round_s = now - decided.round.dispatched_at
-        record = decided.record(round_s=round_s, statistics=statistics)
+        iteration_s, self._updated_at = now - self._updated_at, now
+        record = decided.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)
         await self._storing.ended()
         self._storing.begin(self._make_durable(record, decided, head=self.pipeline.head))
         last = progress.applied == self._run.identity.iterations

@@ -79,6 +79,13 @@ def _last(record: IterationRecord) -> Iterator[Family]:
     known = {name: value for name, value in record.statistics.items() if value is not None}
     if known:
         yield gauge("statistic", "Statistics of the last iteration.", known, label="name")
+    times = {"play": record.play_s, "update": record.update_s, "iteration": record.iteration_s}
+    measured = {name: seconds for name, seconds in times.items() if seconds is not None}
+    if measured:
+        yield gauge("seconds", "Times of the last iteration.", measured, label="part")
+    if record.agent_updates_per_s is not None:
+        rate = record.agent_updates_per_s
+        yield gauge("agent_updates_per_second", "Agents times transitions, per second.", rate)
     yield gauge("received_rows", "Rows used in the last round.", len(record.received))
     yield gauge("error_bound", "Largest possible error of an entry.", record.error_bound or 0.0)
 

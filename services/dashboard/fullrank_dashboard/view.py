@@ -127,6 +127,7 @@ class RunView:
             "collectors": [] if self._now is None else _collector_facts(self._now),
             "return": _mean(record.return_mean for record in recent),
             "win_rate": _mean(record.win_rate for record in recent),
+            "rate": _mean(record.agent_updates_per_s for record in recent),
             "totals": {name: self.curve.total(name) for name in TOTALS},
             "phases": phases,
             "bottleneck": None if longest is None else str(longest),

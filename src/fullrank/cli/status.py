@@ -46,6 +46,7 @@ def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
         **asdict(now),
         "return_mean": _mean([record.return_mean for record in records]),
         "round_median_s": median(record.round_s for record in records) if records else None,
+        "agent_updates_per_s": _mean([record.agent_updates_per_s for record in records]),
         "phases_s": {phase: seconds / len(records) for phase, seconds in phases.items()},
         "bytes": {kind: size / len(records) for kind, size in traffic_of(records).items()},
         "bottleneck": None if longest is None else asdict(longest),
@@ -77,12 +78,22 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
             f"round {1e3 * median(record.round_s for record in records):.0f} ms, code {last.code}, "
             f"tolerance {last.tolerance}"
         )
+        if (rate := _mean([record.agent_updates_per_s for record in records])) is not None:
+            lines.append(_overlap(records, rate))
         lines += _per_iteration(records)
     if now.playing:
         lines.append(now.playing)
     if now.blocks is not None:
         lines.append(str(now.blocks))
     return [*lines, *now.caveats]
+
+
+def _overlap(records: Sequence[IterationRecord], rate: float) -> str:
+    """Mean times of playing, update and iteration, and agent-updates per second."""
+    fields = ("play_s", "update_s", "iteration_s")
+    times = ((name[:-2], _mean([getattr(each, name) for each in records])) for name in fields)
+    shown = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times if s is not None)
+    return f"{shown}, {rate:,.0f} agent-updates/s"
 
 
 def _per_iteration(records: Sequence[IterationRecord]) -> list[str]:

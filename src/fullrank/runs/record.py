@@ -53,6 +53,17 @@ class IterationRecord:
     overlaps the collection of the next iteration's transitions."""
     collect_s: float
     """Time to wait for the transitions and append them to replay, seconds."""
+    play_s: float | None = None
+    """Time to play the transitions, seconds, beside earlier updates where ``collect.lag`` lets it;
+    None where collectors write to replay themselves."""
+    update_s: float | None = None
+    """Time of the update, from the first assignment of work to the updated parameters, seconds:
+    ``round_s`` without waiting for what this process plays first."""
+    iteration_s: float | None = None
+    """Time from the update before, or from the start of the term, to this one, seconds."""
+    agent_updates_per_s: float | None = None
+    """Agents times transitions, or episodes, of the minibatch, per second of ``iteration_s``; None
+    where learners draw samples of their own."""
     compute_s: Mapping[LearnerId, float]
     """Computing time that each received learner reported, seconds."""
     assigned_s: Mapping[LearnerId, float] = field(default_factory=dict)
@@ -213,6 +224,10 @@ def _committed(record: IterationRecord) -> dict[str, float | None]:
         "win_rate": record.win_rate,
         "time/round_s": record.round_s,
         "time/collect_s": record.collect_s,
+        "time/play_s": record.play_s,
+        "time/update_s": record.update_s,
+        "time/iteration_s": record.iteration_s,
+        "agent_updates_per_s": record.agent_updates_per_s,
         "time/compute_s": max(record.compute_s.values(), default=None),
         "time/decode_s": record.decode_s,
         "code/received": len(record.received),

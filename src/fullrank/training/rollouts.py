@@ -40,6 +40,8 @@ class Collected(NamedTuple):
     """Statistics of whole episodes, by PyMARL's names."""
     newest: Authorship | None = None
     """The newest episode that may be drawn, where collectors write to replay themselves."""
+    play_s: float | None = None
+    """Time of playing, seconds, where it was measured."""
 
     @property
     def win_rate(self) -> float | None:

@@ -187,6 +187,10 @@ class Iteration(_message.Message):
     WIN_RATE_FIELD_NUMBER: _builtins.int
     ROWS_PER_LEARNER_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
+    PLAY_S_FIELD_NUMBER: _builtins.int
+    UPDATE_S_FIELD_NUMBER: _builtins.int
+    ITERATION_S_FIELD_NUMBER: _builtins.int
+    AGENT_UPDATES_PER_S_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     term: _builtins.int
     epoch: _builtins.int
@@ -227,6 +231,14 @@ class Iteration(_message.Message):
     """
     rows_per_learner: _builtins.int
     """Consecutive rows that each learner holds; 0: one."""
+    play_s: _builtins.float
+    """Time to play the transitions; absent where collectors write to replay themselves."""
+    update_s: _builtins.float
+    """From the first assignment until the update was applied, without playing that goes first."""
+    iteration_s: _builtins.float
+    """From the update before, or the start of the term, to this one."""
+    agent_updates_per_s: _builtins.float
+    """Agents times transitions of the minibatch, per second of `iteration_s`."""
     @_builtins.property
     def side_returns(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The same for each side of the agents; sides without a finished episode are left out."""
@@ -285,23 +297,37 @@ class Iteration(_message.Message):
         win_rate: _builtins.float | None = ...,
         rows_per_learner: _builtins.int = ...,
         statistics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        play_s: _builtins.float | None = ...,
+        update_s: _builtins.float | None = ...,
+        iteration_s: _builtins.float | None = ...,
+        agent_updates_per_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "return_mean", b"return_mean", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "iteration_s", b"iteration_s", "play_s", b"play_s", "return_mean", b"return_mean", "update_s", b"update_s", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "update_s", b"update_s", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_updates_per_s: _TypeAlias = _typing.Literal["agent_updates_per_s"]  # noqa: Y015
+    _WhichOneofArgType__agent_updates_per_s: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s"]  # noqa: Y015
     _WhichOneofReturnType__condition: _TypeAlias = _typing.Literal["condition"]  # noqa: Y015
     _WhichOneofArgType__condition: _TypeAlias = _typing.Literal["_condition", b"_condition"]  # noqa: Y015
     _WhichOneofReturnType__decodable_s: _TypeAlias = _typing.Literal["decodable_s"]  # noqa: Y015
     _WhichOneofArgType__decodable_s: _TypeAlias = _typing.Literal["_decodable_s", b"_decodable_s"]  # noqa: Y015
     _WhichOneofReturnType__error_bound: _TypeAlias = _typing.Literal["error_bound"]  # noqa: Y015
     _WhichOneofArgType__error_bound: _TypeAlias = _typing.Literal["_error_bound", b"_error_bound"]  # noqa: Y015
+    _WhichOneofReturnType__iteration_s: _TypeAlias = _typing.Literal["iteration_s"]  # noqa: Y015
+    _WhichOneofArgType__iteration_s: _TypeAlias = _typing.Literal["_iteration_s", b"_iteration_s"]  # noqa: Y015
+    _WhichOneofReturnType__play_s: _TypeAlias = _typing.Literal["play_s"]  # noqa: Y015
+    _WhichOneofArgType__play_s: _TypeAlias = _typing.Literal["_play_s", b"_play_s"]  # noqa: Y015
     _WhichOneofReturnType__return_mean: _TypeAlias = _typing.Literal["return_mean"]  # noqa: Y015
     _WhichOneofArgType__return_mean: _TypeAlias = _typing.Literal["_return_mean", b"_return_mean"]  # noqa: Y015
+    _WhichOneofReturnType__update_s: _TypeAlias = _typing.Literal["update_s"]  # noqa: Y015
+    _WhichOneofArgType__update_s: _TypeAlias = _typing.Literal["_update_s", b"_update_s"]  # noqa: Y015
     _WhichOneofReturnType__variance: _TypeAlias = _typing.Literal["variance"]  # noqa: Y015
     _WhichOneofArgType__variance: _TypeAlias = _typing.Literal["_variance", b"_variance"]  # noqa: Y015
     _WhichOneofReturnType__win_rate: _TypeAlias = _typing.Literal["win_rate"]  # noqa: Y015
     _WhichOneofArgType__win_rate: _TypeAlias = _typing.Literal["_win_rate", b"_win_rate"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_updates_per_s) -> _WhichOneofReturnType__agent_updates_per_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__condition) -> _WhichOneofReturnType__condition | None: ...
     @_typing.overload
@@ -309,7 +335,13 @@ class Iteration(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error_bound) -> _WhichOneofReturnType__error_bound | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iteration_s) -> _WhichOneofReturnType__iteration_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__play_s) -> _WhichOneofReturnType__play_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__return_mean) -> _WhichOneofReturnType__return_mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__update_s) -> _WhichOneofReturnType__update_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__variance) -> _WhichOneofReturnType__variance | None: ...
     @_typing.overload

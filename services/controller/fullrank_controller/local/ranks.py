@@ -171,6 +171,11 @@ class Group:
             self._end()
             raise
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Return the numbers of the other ranks' processes."""
+        return self._processes.pids
+
     def compute(
         self,
         batch: FloatArray,

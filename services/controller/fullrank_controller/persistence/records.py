@@ -20,13 +20,20 @@ class DecidedIteration:
     collect_s: float
     """Time to collect and append the transitions, seconds."""
 
-    def record(self, *, round_s: float, statistics: Mapping[str, float]) -> IterationRecord:
+    agent_updates: int
+    """Agents times items of the minibatch; 0 where learners draw their own."""
+
+    def record(
+        self, *, round_s: float, iteration_s: float, statistics: Mapping[str, float]
+    ) -> IterationRecord:
         """The record of the iteration.
 
         Args:
             round_s: From the first assignment until the parameters were updated, seconds.
+            iteration_s: From the update before until then, seconds.
             statistics: Statistics of the update.
         """
+        rate = self.agent_updates / iteration_s if self.agent_updates and iteration_s else None
         decided, decision, timeline = self.round, self.round.decision, self.round.timeline
         returns, sides = self.collected.returns, self.collected.side_returns
         return IterationRecord(
@@ -44,6 +51,10 @@ class DecidedIteration:
             win_rate=self.collected.win_rate,
             round_s=round_s,
             collect_s=self.collect_s,
+            play_s=self.collected.play_s,
+            update_s=round_s - min(timeline.assigned_s.values(), default=0.0),
+            iteration_s=iteration_s,
+            agent_updates_per_s=rate,
             compute_s=timeline.compute_s,
             assigned_s=timeline.assigned_s,
             started_s=timeline.started_s,

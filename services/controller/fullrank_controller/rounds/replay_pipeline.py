@@ -118,7 +118,9 @@ class ReplayPipeline:
         """Play an iteration in this process, after the one before."""
         if before is not None:
             await asyncio.wait({before})
-        return await asyncio.to_thread(self._training.collector.collect, iteration)
+        began_at = asyncio.get_running_loop().time()
+        collected = await asyncio.to_thread(self._training.collector.collect, iteration)
+        return collected._replace(play_s=asyncio.get_running_loop().time() - began_at)
 
     async def _play_elsewhere(
         self,
@@ -129,10 +131,13 @@ class ReplayPipeline:
         before: CollectTask | None,
     ) -> Collected:
         """Let collectors play an iteration; iterations are joined in order."""
+        began_at = asyncio.get_running_loop().time()
         blocks = await pool.play(iteration, play)
+        played_s = asyncio.get_running_loop().time() - began_at
         if before is not None:
             await asyncio.wait({before})
-        return await asyncio.to_thread(keyed.join, iteration, blocks)
+        collected = await asyncio.to_thread(keyed.join, iteration, blocks)
+        return collected._replace(play_s=played_s)
 
     async def collect(self, iteration: int) -> Collected:
         """The iteration's transitions, once replay has acknowledged them."""

@@ -10,7 +10,7 @@ export function drawSummary(run) {
     ["state", run.problem ? "away" : (status?.state ?? "–"), status ? `term ${status.term}` : ""],
     ["iterations", whole(committed), status?.iterations ? `of ${whole(status.iterations)}` : ""],
     ["return", number(run.return), run.win_rate == null ? "" : `won ${percent(run.win_rate)}`],
-    ["round", rounds ? seconds(totals.round_s / rounds) : "–", "mean"],
+    ["round", rounds ? seconds(totals.round_s / rounds) : "–", run.rate == null ? "mean" : `mean, ${whole(Math.round(run.rate))} agent-updates/s`],
     ["saved by the code", rounds ? seconds(totals.saved_s) : "–", rounds ? share(totals) : ""],
     ["learners", run.learners.length ? whole(run.learners.length) : "–", round ? `tolerance ${round.tolerance}` : ""],
   ];
