@@ -25,6 +25,7 @@ from fullrank_reproduction import coded_maddpg
 from fullrank_reproduction.cells import Cell, CellOrigin
 from fullrank_reproduction.darl1n import experiment as darl1n
 from fullrank_reproduction.dmcaf import experiment as dmcaf
+from fullrank_reproduction.multi_gpu import experiment as multi_gpu
 from fullrank_reproduction.scales import SCALES, ReportPart
 
 POLL_S = 0.2
@@ -56,6 +57,13 @@ class DmcafScaleName(StrEnum):
 
     SMOKE = "smoke"
     STANDARD = "standard"
+
+
+class MultiGpuScaleName(StrEnum):
+    """Scale of the reproduction of multi-GPU MADDPG."""
+
+    SMOKE = "smoke"
+    PAPER = "paper"
 
 
 @app.callback()
@@ -149,6 +157,21 @@ def dmcaf_(
     chosen = dmcaf.SCALES[scale]
     with _shown(scale, dmcaf.work(chosen, watch)) as done:
         page = dmcaf.reproduce(chosen, directory, watch=watch, done=done)
+    _tell(page)
+
+
+@app.command("multi-gpu")
+def multi_gpu_(
+    scale: Annotated[
+        MultiGpuScaleName, typer.Option("--scale", help="How much of it.")
+    ] = MultiGpuScaleName.SMOKE,
+    output: OutputOption = None,
+) -> None:
+    """Multi-GPU MADDPG: phases and overlap, ranks against one process, lag and micro-batches."""
+    directory = _directory("multi-gpu", scale, output)
+    chosen, clock = multi_gpu.SCALES[scale], time.process_time
+    with _shown(scale, multi_gpu.work(chosen, clock)) as done:
+        page = multi_gpu.reproduce(chosen, directory, clock=clock, done=done)
     _tell(page)
 
 

@@ -65,6 +65,11 @@ class RankProcesses:
         """Return the number of ranks beside this process."""
         return len(self._pipes)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Return the numbers of their processes, in order."""
+        return tuple(process.pid for process in self._processes if process.pid is not None)
+
     def tell(self, messages: Sequence[Any]) -> None:
         """Send each rank its message; the replies say who has died meanwhile."""
         for rank, (pipe, message) in enumerate(zip(self._pipes, messages, strict=True), start=1):

@@ -1,0 +1,1 @@
+"""The reproduction of multi-GPU MADDPG (paper 004)."""

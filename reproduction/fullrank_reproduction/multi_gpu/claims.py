@@ -1,0 +1,245 @@
+"""The claims C1 to C8 of multi-GPU MADDPG, judged on what was measured, and ours beside them."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from fullrank.common.types import JSON, Interval
+from fullrank.runs.statistics import student
+from fullrank_reproduction.claim_results import (
+    EXACT,
+    ClaimResult,
+    Held,
+    Strength,
+    Whose,
+    judge,
+    untested,
+)
+from fullrank_reproduction.multi_gpu.measurements import SPLITS, VARIANTS, MultiGpuBudget
+
+Results = Mapping[str, JSON]
+
+TIMED = Strength("measured, processor seconds on one machine")
+SLACK = 0.05
+"""Share by which measured ratios may fall where they should rise."""
+BOUNDS = {"lag 1": 0.02, "2 micro-batches": 0.05, "4 micro-batches": 0.05}
+"""Largest relative difference of returns that counts as none: the paper's own figures."""
+NO_GPU = "no host with two CUDA devices was at hand"
+
+
+def judged(results: Results, budget: MultiGpuBudget) -> dict[str, Sequence[ClaimResult]]:
+    """Results by source."""
+    return {
+        "phases": [_c1(results, budget), _c3(results, budget), _c8(results, budget)],
+        "learning": [
+            _equivalent(results, budget, "lag 1", "C2: overlap changes the reward by 0 to 2 %."),
+            *(
+                _equivalent(
+                    results,
+                    budget,
+                    variant,
+                    f"C4: {variant} of their own change the reward by 0 to 5 %.",
+                )
+                for variant in VARIANTS
+                if "micro" in variant
+            ),
+        ],
+        "ranks": [
+            _c5(results, budget),
+            _c6(results, budget),
+            _c7(results, budget),
+            _ours_faster(results, budget),
+        ],
+        "two devices": [
+            untested("C6: N = 32: one GPU is faster at B <= 1024, two above.", NO_GPU),
+            untested(
+                "C7: B = 4096: up to 1.5 times, 'maximum achieved APS at 64 agents'.",
+                f"{NO_GPU}, and the sentence may mean the rate or the gain",
+            ),
+        ],
+    }
+
+
+def shares(results: Results, budget: MultiGpuBudget) -> list[float]:
+    """The update's share of an iteration whose phases follow one another, by team."""
+    return [
+        phases["update_s"] / (phases["update_s"] + phases["play_s"])
+        for phases in (results[f"phases-{agents}"] for agents in budget.agents)
+    ]
+
+
+def overlap_bounds(
+    results: Results, budget: MultiGpuBudget, *, play: str = "play_s"
+) -> list[float]:
+    """The largest gain of overlap, (T_DC + T_MU) / max(T_DC, T_MU), by team."""
+    bounds = []
+    for agents in budget.agents:
+        phases = results[f"phases-{agents}"]
+        times = phases[play], phases["update_s"]
+        bounds.append(sum(times) / max(times))
+    return bounds
+
+
+def _listed(names: Sequence[int], values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f} at {name}" for name, value in zip(names, values, strict=True))
+
+
+def _c1(results: Results, budget: MultiGpuBudget) -> ClaimResult:
+    found = shares(results, budget)
+    against = [
+        f"{later:.2f} after {earlier:.2f}" for earlier, later in pairwise(found) if later < earlier
+    ]
+    if found[-1] <= 0.5:
+        against.append(f"{found[-1]:.2f} with {budget.agents[-1]} agents")
+    return judge(
+        "C1: the update dominates an iteration, and more so with more agents.",
+        against,
+        grounds=f"share of the update: {_listed(budget.agents, found)} agents",
+        strength=TIMED,
+    )
+
+
+def _c3(results: Results, budget: MultiGpuBudget) -> ClaimResult:
+    bounds = overlap_bounds(results, budget)
+    against = [
+        f"{later:.2f} after {earlier:.2f}" for earlier, later in pairwise(bounds) if later > earlier
+    ]
+    return judge(
+        "C3: overlap gains most with few agents, bounded by the slower phase.",
+        against,
+        grounds=f"(T_DC + T_MU) / max: {_listed(budget.agents, bounds)} agents",
+        strength=TIMED,
+    )
+
+
+def _c8(results: Results, budget: MultiGpuBudget) -> ClaimResult:
+    gains = [
+        ratio(results, f"ranks-2-{agents}-{budget.batch}", "transitions")
+        for agents in budget.ranked_agents
+    ]
+    bounds = overlap_bounds(results, budget)
+    against = []
+    if gains[-1] < gains[0] * (1 - SLACK):
+        against.append(f"gain of a second rank: {_listed(budget.ranked_agents, gains)} agents")
+    if bounds[-1] > bounds[0]:
+        against.append(f"gain of overlap: {_listed(budget.agents, bounds)} agents")
+    return judge(
+        "C8: with more agents the second device matters more, overlap less.",
+        against,
+        grounds=f"second rank: {_listed(budget.ranked_agents, gains)} agents; "
+        f"overlap: {_listed(budget.agents, bounds)}",
+        strength=TIMED,
+    )
+
+
+def ratio(results: Results, cell: str, split: str) -> float:
+    """Agent-updates per second of several ranks, relative to one process."""
+    found = results[cell]
+    return float(found["one_s"] / found[split]["busiest_s"])
+
+
+def differences(results: Results, budget: MultiGpuBudget, variant: str) -> Interval:
+    """Relative difference of greedy returns, seed by seed, with its 90 % interval."""
+    pairs = [
+        [results[f"learning-{name.replace(' ', '-')}-{seed}"]["greedy"] for seed in _seeds(budget)]
+        for name in (variant, "one batch")
+    ]
+    changed, plain = map(np.array, pairs)
+    return student((changed - plain) / np.abs(plain).mean(), share=0.9)
+
+
+def _seeds(budget: MultiGpuBudget) -> range:
+    return range(budget.seeds)
+
+
+def _equivalent(results: Results, budget: MultiGpuBudget, variant: str, claim: str) -> ClaimResult:
+    """Held if the whole interval is within the bound, not held if all of it is outside."""
+    found, bound = differences(results, budget, variant), BOUNDS[variant]
+    within = -bound <= found.low and found.high <= bound
+    apart = found.low > bound or found.high < -bound
+    said = (
+        f"{100 * found.mean:+.1f} % [{100 * found.low:+.1f}, {100 * found.high:+.1f}] of the "
+        f"return, bound {100 * bound:.0f} %"
+    )
+    best = Held.HELD if within else Held.UNDECIDED
+    return judge(
+        claim,
+        [said] if apart else [],
+        grounds=said,
+        strength=Strength(
+            f"{budget.seeds} paired seeds, {budget.iterations} iterations, 90 % interval", best
+        ),
+    )
+
+
+def _ranked(budget: MultiGpuBudget) -> list[str]:
+    second = budget.ranked_agents[1]
+    names = [f"ranks-2-{second}-{batch}" for batch in budget.batches]
+    names += [f"ranks-2-{agents}-{budget.batch}" for agents in budget.ranked_agents]
+    names.append(f"ranks-4-{budget.ranked_agents[0]}-{budget.batch}")
+    return list(dict.fromkeys(names))
+
+
+def _c5(results: Results, budget: MultiGpuBudget) -> ClaimResult:
+    names = _ranked(budget)
+    against = [
+        f"{name}, {split}: other digests"
+        for name in names
+        for split in SPLITS
+        if not results[name][split]["equal"]
+    ]
+    return judge(
+        "C5: after the reduction all ranks hold the same weights, those of the full batch.",
+        against,
+        grounds=f"digests of 1, 2 and 4 ranks are equal in {len(names)} settings, by both splits; "
+        "tests compare the sum of micro-batches with the gradient in float64",
+        strength=EXACT,
+    )
+
+
+def _c6(results: Results, budget: MultiGpuBudget) -> ClaimResult:
+    second = budget.ranked_agents[1]
+    gains = [ratio(results, f"ranks-2-{second}-{batch}", "transitions") for batch in budget.batches]
+    against = []
+    if gains[-1] <= 1:
+        against.append("two ranks are never faster")
+    if gains[-1] <= gains[0]:
+        against.append("the ratio does not rise")
+    return judge(
+        "C6 in kind: two devices gain with large batches, and less, or nothing, with small ones.",
+        [f"{', '.join(against)}: {_listed(budget.batches, gains)}"] if against else [],
+        grounds=f"ratio of two ranks to one, {second} agents: B = {_listed(budget.batches, gains)}",
+        strength=TIMED,
+    )
+
+
+def _c7(results: Results, budget: MultiGpuBudget) -> ClaimResult:
+    gains = [
+        ratio(results, f"ranks-2-{agents}-{budget.batch}", "transitions")
+        for agents in budget.ranked_agents
+    ]
+    against = [] if max(gains) > 1 else ["two ranks are never faster"]
+    return judge(
+        "C7 in kind: two devices are faster at a large batch for every team.",
+        against or [f"{gain:.2f}" for gain in gains if gain <= 1],
+        grounds=f"ratio at B = {budget.batch}: {_listed(budget.ranked_agents, gains)} agents",
+        strength=TIMED,
+    )
+
+
+def _ours_faster(results: Results, budget: MultiGpuBudget) -> ClaimResult:
+    names = _ranked(budget)
+    slower = [
+        f"{name}: {ratio(results, name, 'agents'):.2f} against "
+        f"{ratio(results, name, 'transitions'):.2f}"
+        for name in names
+        if ratio(results, name, "agents") < ratio(results, name, "transitions") * (1 - SLACK)
+    ]
+    return judge(
+        "Division by agents is at least as fast as by transitions.",
+        slower,
+        grounds=f"in all {len(names)} settings, within {SLACK:.0%}",
+        strength=TIMED,
+        whose=Whose.OURS,
+    )

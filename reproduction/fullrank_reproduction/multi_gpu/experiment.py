@@ -1,0 +1,98 @@
+"""The reproduction of multi-GPU MADDPG: cells, then pictures and the page."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fullrank_reproduction import claim_results
+from fullrank_reproduction.cells import Cell, CellOrigin, Clock, run
+from fullrank_reproduction.multi_gpu import report
+from fullrank_reproduction.multi_gpu.claims import Results, judged
+from fullrank_reproduction.multi_gpu.measurements import MultiGpuBudget, cells
+from fullrank_reproduction.narrow import narrow
+
+PAGE = "README.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiGpuScale:
+    """Scale of the reproduction."""
+
+    name: str
+    budget: MultiGpuBudget
+
+
+SMOKE = MultiGpuScale(
+    name="smoke",
+    budget=MultiGpuBudget(
+        hidden=128,
+        agents=(4, 8, 16, 32),
+        batch=512,
+        ranked_agents=(4, 8, 16),
+        batches=(32, 512, 2048),
+        repeats=3,
+        seeds=3,
+        iterations=300,
+        learning_batch=256,
+    ),
+)
+"""Takes minutes on two cores."""
+
+PAPER = MultiGpuScale(
+    name="paper",
+    budget=MultiGpuBudget(
+        hidden=1024,
+        agents=(4, 8, 16, 32, 64),
+        batch=4096,
+        ranked_agents=(8, 32, 64),
+        batches=(512, 1024, 2048, 4096),
+        repeats=5,
+        seeds=10,
+        iterations=6000,
+        learning_batch=1024,
+    ),
+)
+"""The paper's sizes and seeds; takes a day on two cores."""
+
+SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
+
+
+def work(scale: MultiGpuScale, clock: Clock) -> float:
+    """Sum of the weights of all cells."""
+    return sum(cell.weight for cell in cells(scale.budget, clock))
+
+
+def reproduce(
+    scale: MultiGpuScale, directory: Path, *, clock: Clock, done: Callable[[Cell, CellOrigin], None]
+) -> Path:
+    """Compute missing cells, then write pictures and the page; returns its path.
+
+    Args:
+        scale: The scale.
+        directory: Directory of results, pictures and page; existing results are reused.
+        clock: Processor clock.
+        done: Called with each cell when its result is available.
+    """
+    results = run(cells(scale.budget, clock), directory, done=done)
+    report.draw_phases(results, scale.budget, directory / "phases.png")
+    report.draw_ranks(results, scale.budget, directory / "ranks.png")
+    path = directory / PAGE
+    path.write_text(narrow(page(scale, results)), encoding="utf-8")
+    return path
+
+
+def page(scale: MultiGpuScale, results: Results) -> str:
+    """The page as Markdown, lines of any length."""
+    claims = claim_results.as_list(judged(results, scale.budget))
+    return f"""# Multi-GPU MADDPG, reproduced ({scale.name} scale)
+
+`fullrank reproduce multi-gpu --scale {scale.name}`: Rover Tower, networks of width
+{scale.budget.hidden}, on the CPU. Times are processor seconds, the least or the mean of
+{scale.budget.repeats} repeats; the time of a group is that of its busiest rank, which leaves out
+all waiting. No CUDA device was used.
+
+## Claims
+
+{claims}
+
+{report.text(results, scale.budget)}"""

@@ -1,0 +1,252 @@
+"""Measured cells: phases of an iteration, updates divided among ranks, and learning by seeds.
+
+Times are processor seconds, the least of several repeats: other work on the machine lengthens wall
+time far more. A group's time is that of its busiest rank, which is what it needs on idle cores
+where nothing waits.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import psutil
+import torch
+
+from fullrank.algorithms import algorithms
+from fullrank.common.types import JSON
+from fullrank.config.layers import load
+from fullrank.config.plugins import spec_of
+from fullrank.config.tree import RunConfig, as_tables
+from fullrank.local import LocalRun
+from fullrank.training.centralised import Centralised
+from fullrank.training.evaluation import Greedy, evaluate
+from fullrank.training.ranks import Split, received_bytes
+from fullrank.training.worker import probe_batch
+from fullrank.wiring import environment_of, training_of
+from fullrank_controller.local.ranks import ranks_of
+from fullrank_reproduction.cells import Cell, Clock
+
+SPLITS: tuple[Split, ...] = ("transitions", "agents")
+"""The paper's division of an update, and ours."""
+PAPERS_COLLECTION = ("environment.copies=4", "collect.steps=25")
+"""100 transitions an update in 25 steps, the original algorithm's episodes."""
+WIDE_COLLECTION = ("environment.copies=100", "collect.steps=1")
+"""The same number in one step, as this engine collects by default."""
+EPISODES, EVALUATION_SEED = 500, 2000
+"""Episodes that the trained policies play, the same for every run."""
+
+
+MOST_REPEATED = 2048
+"""Size of a minibatch below which updates are repeated more often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiGpuBudget:
+    """Sizes of what is measured."""
+
+    hidden: int
+    """Width of every network; the paper's is 1,024."""
+    agents: tuple[int, ...]
+    """Teams whose phases are measured, with minibatches of ``batch``."""
+    batch: int
+    ranked_agents: tuple[int, ...]
+    """Teams whose updates two ranks divide."""
+    batches: tuple[int, ...]
+    """Sizes of minibatches that two ranks divide, for the second of these teams."""
+    repeats: int
+    seeds: int
+    iterations: int
+    learning_batch: int
+
+
+def tower(budget: MultiGpuBudget, agents: int, batch: int, *overrides: str) -> RunConfig:
+    """The configuration of a Rover Tower, the paper's workload."""
+    settings = (
+        *("environment.name=rover_tower", f"environment.agents={agents}", "compute.device=cpu"),
+        *(f"algorithm.hidden={budget.hidden}", f"algorithm.batch_size={batch}"),
+        *("collect.warmup=2048", "metrics.sinks=[]"),
+    )
+    return load(None, environ={}, overrides=[*settings, *overrides]).check().config
+
+
+def phases(budget: MultiGpuBudget, agents: int, clock: Clock) -> Cell:
+    """Processor seconds of the phases of an iteration: playing, both ways, and the update."""
+    config = tower(budget, agents, budget.batch, *PAPERS_COLLECTION)
+    wide = tower(budget, agents, budget.batch, *WIDE_COLLECTION)
+
+    def compute() -> JSON:
+        return {
+            "play_s": _playing(config, budget.repeats, clock),
+            "wide_play_s": _playing(wide, budget.repeats, clock),
+            "update_s": _update(config, budget.repeats, clock),
+        }
+
+    settings = {"run": as_tables(config), "repeats": budget.repeats}
+    return Cell(name=f"phases-{agents}", settings=settings, compute=compute, weight=agents)
+
+
+def _playing(config: RunConfig, repeats: int, clock: Clock) -> float:
+    torch.set_num_threads(1)
+    training, times = training_of(config), []
+    with closing(training.collector):
+        for iteration in range(1 + repeats):
+            training.collector.publish(iteration)
+            began = clock()
+            training.collector.collect(iteration)
+            times.append(clock() - began)
+    return min(times[1:])
+
+
+def _update(config: RunConfig, repeats: int, clock: Clock) -> float:
+    torch.set_num_threads(1)
+    training, times = training_of(config), []
+    compute = Centralised(training.problem, training.algorithm.gradients, seed=config.seed).compute
+    with closing(training.collector):
+        batch = probe_batch(training.problem, spec_of(config).layout, seed=config.seed)
+        for iteration in range(1 + repeats):
+            began = clock()
+            training.trainer.apply(compute(batch, iteration=iteration).updates)
+            times.append(clock() - began)
+    return min(times[1:])
+
+
+def curve(budget: MultiGpuBudget, agents: int, batch: int, clock: Clock) -> Cell:
+    """Processor seconds of an update by one process, the curve T_MU(B) of one device."""
+    config = tower(budget, agents, batch)
+
+    def compute() -> JSON:
+        return {"update_s": _update(config, budget.repeats, clock)}
+
+    settings = {"run": as_tables(config), "repeats": budget.repeats}
+    return Cell(name=f"curve-{agents}-{batch}", settings=settings, compute=compute)
+
+
+def ranked(budget: MultiGpuBudget, agents: int, batch: int, ranks: int) -> Cell:
+    """One process against some ranks, on the same minibatches, by both splits.
+
+    Seconds are the processor's, mean of the repeats after two updates that warm up; of several
+    ranks those of the busiest. ``bytes`` are received by a rank in an update, ``formula`` is what
+    they should be, and ``equal`` says whether the digests are those of one process.
+    """
+    alone = tower(budget, agents, batch, f"algorithm.micro_batches={ranks}")
+    repeats = budget.repeats * max(1, MOST_REPEATED // batch)  # the system counts in 10 ms
+
+    def compute() -> JSON:
+        one_s, _, expected = _busiest(alone, repeats)
+        result: JSON = {"one_s": one_s}
+        problem = algorithms.build("maddpg", **alone.algorithm.params).problem(spec_of(alone))
+        for split in SPLITS:
+            config = tower(
+                budget,
+                agents,
+                batch,
+                f"algorithm.micro_batches={ranks}",
+                *(f"ranks.count={ranks}", f"ranks.split={split}"),
+            )
+            busiest_s, moved, digests = _busiest(config, repeats)
+            result[split] = {
+                "busiest_s": busiest_s,
+                "bytes": moved,
+                "formula": received_bytes(problem, ranks, split),
+                "equal": digests == expected,
+            }
+        return result
+
+    settings = {"run": as_tables(alone), "repeats": repeats}
+    name = f"ranks-{ranks}-{agents}-{batch}"
+    return Cell(name=name, settings=settings, compute=compute, weight=6)
+
+
+def _busiest(config: RunConfig, repeats: int) -> tuple[float, float, list[str]]:
+    """Processor seconds and received bytes of an update, and the digests of all updates."""
+    torch.set_num_threads(1)
+    training, warm, digests = training_of(config), 2, list[str]()
+    own = psutil.Process()
+    before: dict[int, float] = {}
+    with closing(training.collector), ranks_of(config, training) as group:
+        alone = Centralised(training.problem, training.algorithm.gradients, seed=config.seed)
+        batch = probe_batch(training.problem, spec_of(config).layout, seed=config.seed)
+        processes = [own, *map(psutil.Process, () if group is None else group.pids)]
+        for iteration in range(warm + repeats):
+            if iteration == warm:
+                before = {each.pid: _spent(each) for each in processes}
+            targets = (group or alone).compute(batch, iteration=iteration)
+            training.trainer.apply(targets.updates)
+            digests += [digest.hex() for digest in targets.digests]
+        spent = max(_spent(each) - before[each.pid] for each in processes)
+        moved = 0.0
+        if group is not None:  # what one sends, the others receive
+            count, wire = config.ranks.count, group.wire
+            moved = wire.received_bytes
+            if count == 2:
+                moved = (wire.received_bytes + wire.sent_bytes) / 2
+    return spent / repeats, moved / (warm + repeats), digests
+
+
+def _spent(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+VARIANTS = {
+    "one batch": (),
+    "lag 1": ("collect.lag=1",),
+    "2 micro-batches": ("algorithm.micro_batches=2",),
+    "4 micro-batches": ("algorithm.micro_batches=4",),
+}
+"""What is compared with updates that wait for collection and use one batch, seed by seed."""
+
+
+def learning_config(budget: MultiGpuBudget, seed: int, *overrides: str) -> RunConfig:
+    """A run of cooperative navigation, the task of the paper's Figs. 4 and 5."""
+    settings = (
+        *(f"seed={seed}", f"iterations={budget.iterations}", "compute.device=cpu"),
+        *("environment.name=cooperative_navigation", "environment.agents=3"),
+        *("environment.copies=100", f"algorithm.batch_size={budget.learning_batch}"),
+    )
+    return load(None, environ={}, overrides=[*settings, *overrides]).check().config
+
+
+def learning(budget: MultiGpuBudget, variant: str, seed: int) -> Cell:
+    """Return of the greedy policies at the end of a run, mean over the same episodes."""
+    config = learning_config(budget, seed, *VARIANTS[variant])
+    return Cell(
+        name=f"learning-{variant.replace(' ', '-')}-{seed}",
+        settings={"run": as_tables(config), "episodes": EPISODES},
+        compute=partial(_learnt, config),
+        weight=budget.iterations / 100,
+    )
+
+
+def _learnt(config: RunConfig) -> JSON:
+    run = LocalRun(config, coded=False)
+    try:
+        returns = [each.return_mean for each in run.train()]
+    finally:
+        run.training.collector.close()
+    environment = environment_of(config, copies=100)
+    with closing(environment):
+        act = Greedy(run.training.algorithm.actor)
+        played = evaluate(environment, act, EPISODES, EVALUATION_SEED).returns
+    known = [each for each in returns if each is not None]
+    return {
+        "greedy": float(np.mean(played)),
+        "training": float(np.mean(known[-len(known) // 4 :])),
+    }
+
+
+def cells(budget: MultiGpuBudget, clock: Clock) -> list[Cell]:
+    """All measured cells."""
+    second = budget.ranked_agents[1]
+    halves = sorted({size for batch in budget.batches for size in (batch // 2, batch)})
+    every: Sequence[Cell] = [
+        *(phases(budget, agents, clock) for agents in budget.agents),
+        *(curve(budget, second, batch, clock) for batch in halves),
+        *(ranked(budget, second, batch, 2) for batch in budget.batches),
+        *(ranked(budget, agents, budget.batch, 2) for agents in budget.ranked_agents),
+        ranked(budget, budget.ranked_agents[0], budget.batch, 4),
+        *(learning(budget, variant, seed) for seed in range(budget.seeds) for variant in VARIANTS),
+    ]
+    return list({cell.name: cell for cell in every}.values())
