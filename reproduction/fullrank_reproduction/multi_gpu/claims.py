@@ -1,11 +1,11 @@
 """The claims C1 to C8 of multi-GPU MADDPG, judged on what was measured, and ours beside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from fullrank.common.types import JSON, Interval
+from fullrank.common.types import Interval
 from fullrank.runs.statistics import student
 from fullrank_reproduction.claim_results import (
     EXACT,
@@ -16,9 +16,8 @@ from fullrank_reproduction.claim_results import (
     judge,
     untested,
 )
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.multi_gpu.measurements import SPLITS, VARIANTS, MultiGpuBudget
-
-Results = Mapping[str, JSON]
 
 TIMED = Strength("measured, processor seconds on one machine")
 SLACK = 0.05

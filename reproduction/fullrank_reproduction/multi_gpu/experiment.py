@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fullrank_reproduction import claim_results
 from fullrank_reproduction.cells import Cell, CellOrigin, Clock, run
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.multi_gpu import report
-from fullrank_reproduction.multi_gpu.claims import Results, judged
+from fullrank_reproduction.multi_gpu.claims import judged
 from fullrank_reproduction.multi_gpu.measurements import MultiGpuBudget, cells
 from fullrank_reproduction.narrow import narrow
 

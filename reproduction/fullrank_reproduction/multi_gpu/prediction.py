@@ -9,7 +9,7 @@ from fullrank.training.ranks import Split, received_bytes
 TARGET_SHARE = 0.07
 """Part of an update that every rank repeats when agents are divided: all target policies."""
 
-Curve = Callable[[float], float]
+UpdateTimes = Callable[[float], float]
 """Seconds of an update by one device over the size of the minibatch."""
 
 
@@ -23,7 +23,7 @@ class DeviceModel:
     bandwidth: float
     """Bytes a second that a device receives in a reduction."""
 
-    def curve(self, flop: float) -> Curve:
+    def curve(self, flop: float) -> UpdateTimes:
         """Return T_MU(B), given the operations of one transition."""
         return lambda batch: batch * flop / self.flops
 
@@ -46,7 +46,7 @@ def flop_of(problem: Problem) -> float:
 
 
 def speed_up(
-    curve: Curve, problem: Problem, batch: int, split: Split, bandwidth: float, *, exact: bool
+    curve: UpdateTimes, problem: Problem, batch: int, split: Split, bandwidth: float, *, exact: bool
 ) -> float:
     """Predicted agent-updates per second of two devices, relative to one.
 

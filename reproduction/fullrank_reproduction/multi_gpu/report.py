@@ -8,9 +8,9 @@ from fullrank.algorithms import algorithms
 from fullrank.config.plugins import spec_of
 from fullrank.training.ranks import received_bytes
 from fullrank_reproduction import pictures
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.multi_gpu.claims import (
     BOUNDS,
-    Results,
     differences,
     overlap_bounds,
     ratio,
