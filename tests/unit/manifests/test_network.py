@@ -54,7 +54,8 @@ def test_workloads_reach_one_another_only_on_the_ports_of_the_dialogue(overlay: 
         for port in ports
         if _allowed(overlay, source, destination, port)
     }
-    collectors = {("collector", "controller", TRAINING)} if "collector" in names else set()
+    dialled = {("collector", "controller", TRAINING), ("collector", "replay", REPLAY)}
+    collectors = dialled if "collector" in names else set()
     assert reached == collectors | {
         ("learner", "controller", TRAINING),
         ("learner", "replay", REPLAY),
