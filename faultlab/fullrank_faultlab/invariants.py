@@ -25,8 +25,8 @@ from fullrank.runs.events import (
     Added,
     Assigned,
     Began,
+    BlockAssigned,
     Committed,
-    Dealt,
     EpochBegan,
     Event,
     Joined,
@@ -279,19 +279,19 @@ def _episodes_are_stored_once(history: EventHistory) -> Iterator[str]:
 
 
 def _stale_blocks(history: EventHistory, lag: int) -> Iterator[str]:
-    """Blocks dealt with parameters that are too old, or that nobody has yet."""
+    """Blocks assigned with parameters that are too old, or that nobody has yet."""
     for term in _terms(history):
         applied = term.began.known
         for event in term.events:
             if isinstance(event, Committed):
                 applied = max(applied, event.iteration + 1)
-            if not isinstance(event, Dealt) or event.version is None:
+            if not isinstance(event, BlockAssigned) or event.version is None:
                 continue
             block = f"block {event.block} of iteration {event.iteration}"
             if event.iteration - event.version > lag:
-                yield f"{block} was dealt with version {event.version}, a lag above {lag}"
+                yield f"{block} was assigned with version {event.version}, a lag above {lag}"
             if event.version > applied + 1:  # the last update may not be durable yet
-                yield f"{block} was dealt with version {event.version} after {applied} updates"
+                yield f"{block} was assigned with version {event.version} after {applied} updates"
 
 
 INVARIANTS: dict[str, Callable[[EventHistory], Iterator[str]]] = {

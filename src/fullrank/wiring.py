@@ -21,7 +21,7 @@ from fullrank.algorithms.base import layout_of
 from fullrank.audit.ledger import WINDOW
 from fullrank.codes import Code
 from fullrank.codes.analysis import witnesses
-from fullrank.codes.dealing import deal_code, tolerance_asked_of
+from fullrank.codes.learner_codes import code_for_learners, tolerance_asked_of
 from fullrank.common.errors import CodeError, ConfigError
 from fullrank.common.types import FloatArray, Matrix
 from fullrank.config.auto_code import code_choices
@@ -418,7 +418,9 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
             f"code.tolerance = {asked} lost learners needs more than {asked} learners: use "
             f"--learners {asked + 1} or a lower code.tolerance"
         )
-    code = deal_code(family, learners=learners, units=units, seed=config.seed, target=target)
+    code = code_for_learners(
+        family, learners=learners, units=units, seed=config.seed, target=target
+    )
     _require_witnesses(config, code)
     return code
 

@@ -31,7 +31,7 @@ from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch
 from fullrank.runs.event_history import read_history
-from fullrank.runs.events import Dealt
+from fullrank.runs.events import BlockAssigned
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.training.worker import probe, probe_batch
@@ -92,9 +92,9 @@ def services(cluster: Cluster) -> None:
     cluster.learners(cluster.config.learners)
 
 
-def dealt(cluster: Cluster) -> list[Dealt]:
+def assigned(cluster: Cluster) -> list[BlockAssigned]:
     history = read_history(cluster.run_dir)
-    return [event for event in history.controller if isinstance(event, Dealt)]
+    return [event for event in history.controller if isinstance(event, BlockAssigned)]
 
 
 @pytest.mark.parametrize("lag", [0, 2])
@@ -111,8 +111,8 @@ async def test_a_run_with_collectors_is_bit_for_bit_that_without(
         assert not status.caveats
         assert sum(each.blocks for each in status.collectors) == status.blocks.played == 4 * 3
         assert all(each.block_s > 0.0 and 0.0 <= each.idle <= 1.0 for each in status.collectors)
-        assert (status.blocks.dealt_again, status.blocks.lost, status.playing) == (0, 0, "")
-        assert {event.version for event in dealt(cluster)} == set(range(max(1, 4 - lag)))
+        assert (status.blocks.reassigned, status.blocks.lost, status.playing) == (0, 0, "")
+        assert {event.version for event in assigned(cluster)} == set(range(max(1, 4 - lag)))
         assert cluster.outcome() == alone(chosen)
 
 
@@ -164,9 +164,9 @@ async def test_a_block_that_is_overdue_is_played_by_another_collector(
         await cluster.committed(4)
         hanging.released.set()
         status = await cluster.finished()
-        keys = [(event.iteration, event.block) for event in dealt(cluster)]
-        assert len(keys) > len(set(keys))  # dealt twice
-        assert status.blocks.dealt_again == len(keys) - len(set(keys))
+        keys = [(event.iteration, event.block) for event in assigned(cluster)]
+        assert len(keys) > len(set(keys))  # reassigned
+        assert status.blocks.reassigned == len(keys) - len(set(keys))
         assert cluster.outcome() == alone(VALUES)
 
 
@@ -292,7 +292,7 @@ class FakeCollector:
 
 
 async def _unasked(play: pb.Play) -> list[bytes]:
-    raise AssertionError(f"a spare was dealt {play}")
+    raise AssertionError(f"a spare was assigned {play}")
 
 
 async def test_a_collector_of_other_numerics_stays_spare_and_the_status_says_why(
@@ -349,7 +349,7 @@ BAD = {
     "rows": (2**40, "played.rows is 1099511627776, expected 4"),
     "playing_s": (float("nan"), "is not a duration"),
     "digest": (b"x" * 16, "played.digest is not that of the block"),
-    "iteration": (3, "block 0 of iteration 3 was not dealt to this collector"),
+    "iteration": (3, "block 0 of iteration 3 was not assigned to this collector"),
 }
 
 
@@ -400,7 +400,7 @@ async def test_two_collectors_that_play_one_block_differently_are_named(tmp_path
             return _lie(play, row_size=row_size)
 
         liar = asyncio.create_task(FakeCollector(cluster, numerics).run(lie))
-        await eventually(lambda: bool(asked), what="the liar is dealt a block")
+        await eventually(lambda: bool(asked), what="the liar is assigned a block")
         cluster.collector()
         await cluster.committed(1)
         truth.set()

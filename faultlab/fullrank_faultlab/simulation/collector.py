@@ -25,7 +25,7 @@ from fullrank_faultlab.simulation.link import SimulatedStream
 CollectorStream: TypeAlias = SimulatedStream[pb.CollectorMessage, pb.CollectorOrder]
 
 OVERDUE_S = 4.0
-"""Mean duration of a slow block: beyond the first deadline, so that it is dealt again."""
+"""Mean duration of a slow block: beyond the first deadline, so that it is reassigned."""
 
 
 class Conduct(Enum):
@@ -118,7 +118,7 @@ class SimulatedCollector:
             played.rows.view(np.uint8).reshape(-1)[
                 int(self.draws.integers(played.rows.nbytes))
             ] ^= 1
-        if conduct is Conduct.LIE and key not in pool.dealing.waiting:
+        if conduct is Conduct.LIE and key not in pool.scheduler.waiting:
             played = played._replace(earned=played.earned + 1.0)
             digest = played.digest
         messages = _messages(key, played, digest)

@@ -216,7 +216,7 @@ def _collector_facts(now: RunStatus) -> list[JSON]:
             "state": each.activity,
             "blocks": each.blocks,
             "block_s": each.block_s,
-            "dealt_again": each.dealt_again,
+            "reassigned": each.reassigned,
             "idle": each.idle,
             "free": each.free,
             "settled": each.settled,

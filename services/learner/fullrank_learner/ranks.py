@@ -105,16 +105,20 @@ class RankGradients:
         if not processes.alive:
             raise ServiceLost("the ranks of this learner have ended")
         count = processes.count + 1
-        dealt = [tuple(units[rank::count]) for rank in range(count)]
+        assigned = [tuple(units[rank::count]) for rank in range(count)]
         try:
             if self._owes:  # to a call that was cancelled
                 processes.replies(check_cancelled=check_cancelled)
                 self._owes = False
-            processes.tell([self._task(batch, own, iteration, row) for own in dealt[1:]])
+            processes.tell([self._task(batch, own, iteration, row) for own in assigned[1:]])
             self._owes = True
-            if dealt[0]:
+            if assigned[0]:
                 yield from self._gradients.compute(
-                    batch, dealt[0], iteration=iteration, row=row, check_cancelled=check_cancelled
+                    batch,
+                    assigned[0],
+                    iteration=iteration,
+                    row=row,
+                    check_cancelled=check_cancelled,
                 )
             replies = processes.replies(check_cancelled=check_cancelled)
             self._owes = False

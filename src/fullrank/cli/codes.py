@@ -21,7 +21,7 @@ from fullrank.codes.analysis import (
     condition_statistics,
     decodable_given_losses,
 )
-from fullrank.codes.dealing import deal_code
+from fullrank.codes.learner_codes import code_for_learners
 from fullrank.codes.targets import described, rank_of
 from fullrank.common.errors import ConfigError, TooFewRows
 from fullrank.common.types import JSON
@@ -131,7 +131,7 @@ def _make(name: str, learners: int, units: int, seed: int, parameters: list[str]
             code = make_code(name, rows=learners, units=units, seed=seed, **params)
         except TooFewRows:
             family = codes.build(name, **params)
-            code = deal_code(family, learners=learners, units=units, seed=seed)
+            code = code_for_learners(family, learners=learners, units=units, seed=seed)
     for warning in caught:
         say(f"fullrank: {warning.message}", error=True)
     return code

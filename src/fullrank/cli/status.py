@@ -140,7 +140,7 @@ def collectors(now: RunStatus) -> Table:
     table = Table(*columns, box=None, pad_edge=False)
     for each in now.collectors:
         episodes = (str(each.settled), str(each.stale), str(each.invalid))
-        blocks = (f"{1e3 * each.block_s:.1f} ms", str(each.dealt_again), f"{each.idle:.0%}")
+        blocks = (f"{1e3 * each.block_s:.1f} ms", str(each.reassigned), f"{each.idle:.0%}")
         table.add_row(
             str(each.collector),
             each.host,

@@ -28,7 +28,7 @@ from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
 from fullrank.cli.terminal import Terminal
 from fullrank.codes import codes
-from fullrank.codes.dealing import tolerance_asked_of
+from fullrank.codes.learner_codes import tolerance_asked_of
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import EPISODIC, PER_AGENT

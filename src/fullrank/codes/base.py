@@ -3,7 +3,7 @@
 Row j of C is a linear combination: its holder computes every unit i with c_ji != 0 and returns the
 coded vector y_j = sum_i c_ji u_i. A set J of received rows determines the target T U iff the row
 space of C_J contains that of T; for T = I iff rank(C_J) = M [Wang21, section III]. A learner holds
-one row, or several consecutive ones (``dealing``), which are lost together.
+one row, or several consecutive ones (``learner_codes``), which are lost together.
 """
 
 import math
@@ -71,7 +71,7 @@ class Code:
 
     @property
     def learners(self) -> int:
-        """N, the number of learners that the rows are dealt to."""
+        """N, the number of learners that the rows are assigned to."""
         return self.rows // self.rows_per_learner
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from fullrank.codes.analysis import condition_statistics
 from fullrank.codes.base import Code, codes, make_code
-from fullrank.codes.dealing import deal_code
+from fullrank.codes.learner_codes import code_for_learners
 from fullrank.codes.targets import each_unit, rank_of
 from fullrank.common.errors import CodeError
 from fullrank.common.types import Matrix
@@ -64,7 +64,7 @@ def _candidates(learners: int, units: int, seed: int, target: bytes) -> tuple[Ca
 
     def several_rows(name: str, params: dict[str, Any]) -> Code:
         family = codes.build(name, **params)
-        return deal_code(family, learners=learners, units=units, seed=seed, target=wanted)
+        return code_for_learners(family, learners=learners, units=units, seed=seed, target=wanted)
 
     alone = _options(one_row, spare=learners - rank_of(wanted))
     return alone or _options(several_rows, spare=learners - 1)

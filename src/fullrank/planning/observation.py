@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.codes.base import Code, codes
-from fullrank.codes.dealing import deal_code
+from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.types import IntArray, LearnerId, Matrix, Times
 from fullrank.planning.costs import Traffic
 from fullrank.runs.record import IterationRecord
@@ -99,7 +99,7 @@ def code_of_record(
     record: IterationRecord, *, units: int, seed: int, target: Matrix | None = None
 ) -> Code:
     """The code of a recorded iteration, built again; parameters but the tolerance are defaults."""
-    return deal_code(
+    return code_for_learners(
         codes.build(record.code, **_params_of(record)),
         learners=record.code_rows // record.rows_per_learner,
         units=units,

@@ -78,13 +78,13 @@ class CollectorStatus:
     host: str
     fingerprint: str
     spare: str
-    """Why it is dealt no block; empty if it may be."""
+    """Why it is assigned no block; empty if it may be."""
     blocks: int
     """Blocks that it has played since it was connected."""
     block: tuple[int, int] | None
     """Iteration and number of the block that it plays; None while it is idle."""
     playing_s: float
-    """Seconds since that block was dealt to it."""
+    """Seconds since that block was assigned to it."""
     lag: int
     """Updates between the parameters that it acts with and the current ones."""
     silent_s: float
@@ -95,8 +95,8 @@ class CollectorStatus:
     """Mean duration of its blocks, seconds; 0 before the first."""
     idle: float = 0.0
     """Share of its time in which it had no block, in [0, 1]."""
-    dealt_again: int = 0
-    """Blocks dealt to it that another collector played, too."""
+    reassigned: int = 0
+    """Blocks assigned to it that another collector played, too."""
     free: bool = False
     """It plays freely and writes to replay; ``playing_s`` counts from its last report."""
     settled: int = 0
@@ -125,8 +125,8 @@ class BlocksStatus:
 
     played: int
     """Blocks that collectors have played."""
-    dealt_again: int
-    """Blocks dealt to another collector, too, because they were overdue."""
+    reassigned: int
+    """Blocks assigned to another collector, too, because they were overdue."""
     lost: int
     """Blocks whose collector was lost while it played them."""
     failed: int
@@ -140,8 +140,8 @@ class BlocksStatus:
 
     def __str__(self) -> str:
         return (
-            f"blocks: {self.played} played, {1e3 * self.block_s:.1f} ms each, {self.dealt_again} "
-            f"dealt twice, {self.lost} lost with their collector, {self.failed} failed; the run "
+            f"blocks: {self.played} played, {1e3 * self.block_s:.1f} ms each, {self.reassigned} "
+            f"reassigned, {self.lost} lost with their collector, {self.failed} failed; the run "
             f"waited {self.awaited_s:.1f} s for blocks"
         )
 
@@ -273,7 +273,7 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
 def _decode_blocks(status: controller_pb2.BlocksStatus) -> BlocksStatus:
     return BlocksStatus(
         played=status.played,
-        dealt_again=status.dealt_again,
+        reassigned=status.reassigned,
         lost=status.lost,
         failed=status.failed,
         waiting=status.waiting,
@@ -296,7 +296,7 @@ def _decode_collector(status: controller_pb2.CollectorStatus, *, free: bool) -> 
         failed=status.failed,
         block_s=status.block_s,
         idle=status.idle,
-        dealt_again=status.dealt_again,
+        reassigned=status.reassigned,
         free=free and status.playing,
         settled=status.settled,
         stale=status.stale,

@@ -136,10 +136,10 @@ class TakenBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dealt:
-    """A collector was dealt a block of an iteration; several may be dealt the same one."""
+class BlockAssigned:
+    """A collector was assigned a block of an iteration; several may be assigned the same one."""
 
-    event: Literal["dealt"] = "dealt"
+    event: Literal["block_assigned"] = "block_assigned"
     term: int
     iteration: int
     block: int
@@ -226,7 +226,7 @@ Event: TypeAlias = Annotated[
     | Committed
     | Published
     | TakenBack
-    | Dealt
+    | BlockAssigned
     | Acknowledged
     | Reopened
     | Truncated

@@ -123,11 +123,11 @@ class Differing(NamedTuple):
     second: int
 
 
-class Dealing(Generic[BlockAnswer]):
-    """Deals open blocks to idle collectors, one at a time, in the order of keys.
+class BlockScheduler(Generic[BlockAnswer]):
+    """Assigns open blocks to idle collectors, one at a time, in the order of keys.
 
-    A block that is overdue is dealt again to an idle collector once no block waits. Every block is
-    taken exactly once, with the first answer, however often it was dealt.
+    A block that is overdue is reassigned to an idle collector once no block waits. Every block is
+    taken exactly once, with the first answer, however often it was assigned.
 
     Args:
         plan: Blocks of an iteration.
@@ -163,21 +163,21 @@ class Dealing(Generic[BlockAnswer]):
         for block in self._open.values():
             block.forget(collector)
 
-    def deal(self, now: float, *, deadline_s: float) -> list[tuple[int, BlockKey]]:
+    def assign(self, now: float, *, deadline_s: float) -> list[tuple[int, BlockKey]]:
         """Give every idle collector a block, as far as there are any.
 
         Args:
             now: Current time, seconds.
             deadline_s: Age beyond which a block is overdue, seconds.
         """
-        dealt = []
+        assigned = []
         for collector in sorted(each for each, key in self._busy.items() if key is None):
             key = self._next(collector, overdue_since=now - deadline_s)
             if key is not None:
                 self._busy[collector] = key
                 self._open[key].holders[collector] = now
-                dealt.append((collector, key))
-        return dealt
+                assigned.append((collector, key))
+        return assigned
 
     def _next(self, collector: int, *, overdue_since: float) -> BlockKey | None:
         """Return the block for an idle collector: one without a holder, else an overdue one."""
@@ -200,7 +200,7 @@ class Dealing(Generic[BlockAnswer]):
         return overdue
 
     def begun_at(self) -> float | None:
-        """Return when the block was dealt that is overdue next; None if no block is played."""
+        """Return when the block was assigned that is overdue next; None if no block is played."""
         times = [
             max(block.holders.values())
             for block in self._open.values()

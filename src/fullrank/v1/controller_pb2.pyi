@@ -810,7 +810,7 @@ class Play(_message.Message):
     env_steps: _builtins.int
     """Environment steps that count for the exploration schedule."""
     deadline_s: _builtins.float
-    """Seconds after which the controller deals the block to another collector, too."""
+    """Seconds after which the controller assigns the block to another collector, too."""
     def __init__(
         self,
         *,
@@ -1107,16 +1107,16 @@ class BlocksStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAYED_FIELD_NUMBER: _builtins.int
-    DEALT_AGAIN_FIELD_NUMBER: _builtins.int
+    REASSIGNED_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     BLOCK_S_FIELD_NUMBER: _builtins.int
     AWAITED_S_FIELD_NUMBER: _builtins.int
     played: _builtins.int
-    """Blocks that collectors have played, a block that was dealt twice counted twice."""
-    dealt_again: _builtins.int
-    """Blocks dealt to another collector, too, because they were overdue."""
+    """Blocks that collectors have played, a block that was reassigned counted twice."""
+    reassigned: _builtins.int
+    """Blocks assigned to another collector, too, because they were overdue."""
     lost: _builtins.int
     """Blocks whose collector was lost while it played them."""
     failed: _builtins.int
@@ -1131,7 +1131,7 @@ class BlocksStatus(_message.Message):
         self,
         *,
         played: _builtins.int = ...,
-        dealt_again: _builtins.int = ...,
+        reassigned: _builtins.int = ...,
         lost: _builtins.int = ...,
         failed: _builtins.int = ...,
         waiting: _builtins.int = ...,
@@ -1140,7 +1140,7 @@ class BlocksStatus(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_s", b"awaited_s", "block_s", b"block_s", "dealt_again", b"dealt_again", "failed", b"failed", "lost", b"lost", "played", b"played", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_s", b"awaited_s", "block_s", b"block_s", "failed", b"failed", "lost", b"lost", "played", b"played", "reassigned", b"reassigned", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1164,7 +1164,7 @@ class CollectorStatus(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     BLOCK_S_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
-    DEALT_AGAIN_FIELD_NUMBER: _builtins.int
+    REASSIGNED_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     INVALID_FIELD_NUMBER: _builtins.int
@@ -1172,7 +1172,7 @@ class CollectorStatus(_message.Message):
     host: _builtins.str
     fingerprint: _builtins.str
     spare: _builtins.str
-    """Why it is dealt no block, such as another numeric fingerprint than that of the run."""
+    """Why it is assigned no block, such as another numeric fingerprint than that of the run."""
     blocks: _builtins.int
     """Blocks that it has played since it was connected."""
     playing: _builtins.bool
@@ -1180,7 +1180,7 @@ class CollectorStatus(_message.Message):
     iteration: _builtins.int
     block: _builtins.int
     playing_s: _builtins.float
-    """Seconds since that block was dealt to it; 0 while it is idle."""
+    """Seconds since that block was assigned to it; 0 while it is idle."""
     lag: _builtins.int
     """Updates between the parameters that it acts with and the current ones."""
     silent_s: _builtins.float
@@ -1191,8 +1191,8 @@ class CollectorStatus(_message.Message):
     """Mean duration of its blocks, as it measured them; 0 before the first."""
     idle: _builtins.float
     """Share of its time in which it had no block, in [0, 1]."""
-    dealt_again: _builtins.int
-    """Blocks dealt to it that another collector played, too."""
+    reassigned: _builtins.int
+    """Blocks assigned to it that another collector played, too."""
     settled: _builtins.int
     """Where collection is free: episodes that replay has settled, and those of them that it refused
     because their parameters were too old, or as invalid.
@@ -1216,14 +1216,14 @@ class CollectorStatus(_message.Message):
         failed: _builtins.str = ...,
         block_s: _builtins.float = ...,
         idle: _builtins.float = ...,
-        dealt_again: _builtins.int = ...,
+        reassigned: _builtins.int = ...,
         settled: _builtins.int = ...,
         stale: _builtins.int = ...,
         invalid: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "dealt_again", b"dealt_again", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "invalid", b"invalid", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "settled", b"settled", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "invalid", b"invalid", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "reassigned", b"reassigned", "settled", b"settled", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

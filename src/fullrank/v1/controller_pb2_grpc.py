@@ -98,15 +98,15 @@ class ControllerServiceServicer(object):
         collector:  Hello                   I run this version.
         controller: Welcome                 You are collector k of run r; this is what we train.
         collector:  Ready                   My numerical probe has these digests.
-        then, for every block that the collector is dealt:
+        then, for every block that the collector is assigned:
         controller: Publication, chunks...  Act with these parameters; left out if it has them.
         controller: Play                    Play this block of this iteration.
         collector:  Played, chunks...       The block's returns and rows; or
         collector:  Failed                  The environment raised.
 
-        A block follows from its key and the parameters alone. A block that is overdue is dealt to
+        A block follows from its key and the parameters alone. A block that is overdue is assigned to
         another collector, too: the first answer counts, and one that differs from it is named in the
-        status. A collector of another numeric fingerprint than the run's is dealt no block.
+        status. A collector of another numeric fingerprint than the run's is assigned no block.
 
         Where collection is free, the controller asks for no block. Instead:
         controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.

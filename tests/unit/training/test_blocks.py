@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import EnvironmentFailed
-from fullrank.training.blocks import BlockKey, BlockPlan, Dealing, Differing, deadline_of
+from fullrank.training.blocks import BlockKey, BlockPlan, BlockScheduler, Differing, deadline_of
 
 
 class Answered(NamedTuple):
@@ -25,13 +25,15 @@ def rows_of(key: BlockKey) -> Answered:
     return Answered(f"rows of {key}")
 
 
-def dealt(dealing: Dealing[Answered], now: float, deadline_s: float = 10.0) -> dict[int, BlockKey]:
-    return dict(dealing.deal(now, deadline_s=deadline_s))
+def assigned(
+    scheduler: BlockScheduler[Answered], now: float, deadline_s: float = 10.0
+) -> dict[int, BlockKey]:
+    return dict(scheduler.assign(now, deadline_s=deadline_s))
 
 
 @pytest.fixture
-def dealing() -> Dealing[Answered]:
-    return Dealing(BlockPlan(copies=5, size=2))
+def scheduler() -> BlockScheduler[Answered]:
+    return BlockScheduler(BlockPlan(copies=5, size=2))
 
 
 def test_the_last_block_is_smaller_if_blocks_do_not_divide_the_copies() -> None:
@@ -43,12 +45,12 @@ def test_the_last_block_is_smaller_if_blocks_do_not_divide_the_copies() -> None:
     ]
 
 
-def test_blocks_are_dealt_in_the_order_of_keys(dealing: Dealing[Answered]) -> None:
-    dealing.open(7)
-    dealing.open(8)
+def test_blocks_are_assigned_in_the_order_of_keys(scheduler: BlockScheduler[Answered]) -> None:
+    scheduler.open(7)
+    scheduler.open(8)
     for collector in range(4):
-        dealing.attach(collector)
-    assert dealt(dealing, 0.0) == {
+        scheduler.attach(collector)
+    assert assigned(scheduler, 0.0) == {
         0: BlockKey(7, 0),
         1: BlockKey(7, 1),
         2: BlockKey(7, 2),
@@ -56,83 +58,89 @@ def test_blocks_are_dealt_in_the_order_of_keys(dealing: Dealing[Answered]) -> No
     }
 
 
-def test_the_block_of_a_collector_that_is_gone_is_dealt_again(dealing: Dealing[Answered]) -> None:
-    dealing.open(0)
-    dealing.attach(0)
-    dealt(dealing, 0.0)
-    dealing.detach(0)
-    dealing.attach(1)
-    assert dealt(dealing, 1.0) == {1: BlockKey(0, 0)}
+def test_the_block_of_a_collector_that_is_gone_is_reassigned(
+    scheduler: BlockScheduler[Answered],
+) -> None:
+    scheduler.open(0)
+    scheduler.attach(0)
+    assigned(scheduler, 0.0)
+    scheduler.detach(0)
+    scheduler.attach(1)
+    assert assigned(scheduler, 1.0) == {1: BlockKey(0, 0)}
 
 
-def test_an_overdue_block_is_dealt_again_once_no_block_waits(dealing: Dealing[Answered]) -> None:
-    dealing.open(0)
+def test_an_overdue_block_is_reassigned_once_no_block_waits(
+    scheduler: BlockScheduler[Answered],
+) -> None:
+    scheduler.open(0)
     for collector in range(3):
-        dealing.attach(collector)
-    dealt(dealing, 0.0)
-    dealing.answer(1, BlockKey(0, 1), rows_of(BlockKey(0, 1)))
-    assert dealt(dealing, 9.0) == {}
-    assert dealt(dealing, 10.0) == {1: BlockKey(0, 0)}
-    assert dealing.holders(BlockKey(0, 0)) == [0, 1]
-    assert dealing.begun_at() == 0.0
+        scheduler.attach(collector)
+    assigned(scheduler, 0.0)
+    scheduler.answer(1, BlockKey(0, 1), rows_of(BlockKey(0, 1)))
+    assert assigned(scheduler, 9.0) == {}
+    assert assigned(scheduler, 10.0) == {1: BlockKey(0, 0)}
+    assert scheduler.holders(BlockKey(0, 0)) == [0, 1]
+    assert scheduler.begun_at() == 0.0
 
 
-def test_the_first_answer_counts_and_one_that_differs_is_named(dealing: Dealing[Answered]) -> None:
-    dealing.open(0)
+def test_the_first_answer_counts_and_one_that_differs_is_named(
+    scheduler: BlockScheduler[Answered],
+) -> None:
+    scheduler.open(0)
     for collector in range(4):
-        dealing.attach(collector)
-    held = dealt(dealing, 0.0)
-    assert dealt(dealing, 20.0) == {3: BlockKey(0, 0)}
+        scheduler.attach(collector)
+    held = assigned(scheduler, 0.0)
+    assert assigned(scheduler, 20.0) == {3: BlockKey(0, 0)}
     for collector, key in held.items():
-        assert dealing.answer(collector, key, rows_of(key)) is None
-    assert dealing.take(0) == [rows_of(BlockKey(0, block)) for block in range(3)]
-    differing = dealing.answer(3, BlockKey(0, 0), Answered("other rows"))
+        assert scheduler.answer(collector, key, rows_of(key)) is None
+    assert scheduler.take(0) == [rows_of(BlockKey(0, block)) for block in range(3)]
+    differing = scheduler.answer(3, BlockKey(0, 0), Answered("other rows"))
     assert differing == Differing(BlockKey(0, 0), 0, 3)
-    assert not dealing.waiting
+    assert not scheduler.waiting
 
 
-def test_an_answer_that_nobody_asked_for_is_ignored(dealing: Dealing[Answered]) -> None:
-    dealing.open(0)
-    dealing.attach(0)
-    dealing.answer(0, BlockKey(0, 0), rows_of(BlockKey(0, 0)))
-    assert dealing.waiting == [BlockKey(0, 0), BlockKey(0, 1), BlockKey(0, 2)]
+def test_an_answer_that_nobody_asked_for_is_ignored(scheduler: BlockScheduler[Answered]) -> None:
+    scheduler.open(0)
+    scheduler.attach(0)
+    scheduler.answer(0, BlockKey(0, 0), rows_of(BlockKey(0, 0)))
+    assert scheduler.waiting == [BlockKey(0, 0), BlockKey(0, 1), BlockKey(0, 2)]
 
 
 def test_a_block_that_failed_goes_to_another_collector_and_three_failures_end_the_run(
-    dealing: Dealing[Answered],
+    scheduler: BlockScheduler[Answered],
 ) -> None:
-    dealing.open(0)
+    scheduler.open(0)
     for collector in range(3):
-        dealing.attach(collector)
-    held, failing = dealt(dealing, 0.0), BlockKey(0, 0)
-    dealing.fail(0, failing, "copy 1 raised")
-    assert dealt(dealing, 0.0) == {}  # the two others will try it
-    dealing.answer(1, held[1], rows_of(held[1]))
-    assert dealt(dealing, 0.0) == {1: failing}
-    dealing.fail(1, failing, "copy 1 raised")
-    dealing.answer(2, held[2], rows_of(held[2]))
-    assert dealt(dealing, 0.0) == {2: failing}
+        scheduler.attach(collector)
+    held, failing = assigned(scheduler, 0.0), BlockKey(0, 0)
+    scheduler.fail(0, failing, "copy 1 raised")
+    assert assigned(scheduler, 0.0) == {}  # the two others will try it
+    scheduler.answer(1, held[1], rows_of(held[1]))
+    assert assigned(scheduler, 0.0) == {1: failing}
+    scheduler.fail(1, failing, "copy 1 raised")
+    scheduler.answer(2, held[2], rows_of(held[2]))
+    assert assigned(scheduler, 0.0) == {2: failing}
     with pytest.raises(EnvironmentFailed, match="copy 1 raised; block 0 failed 3 times"):
-        dealing.fail(2, failing, "copy 1 raised")
+        scheduler.fail(2, failing, "copy 1 raised")
 
 
-def test_a_lone_collector_tries_again(dealing: Dealing[Answered]) -> None:
-    dealing.open(0)
-    dealing.attach(0)
-    dealt(dealing, 0.0)
-    dealing.fail(0, BlockKey(0, 0), "raised")
-    assert dealt(dealing, 0.0) == {0: BlockKey(0, 0)}
+def test_a_lone_collector_tries_again(scheduler: BlockScheduler[Answered]) -> None:
+    scheduler.open(0)
+    scheduler.attach(0)
+    assigned(scheduler, 0.0)
+    scheduler.fail(0, BlockKey(0, 0), "raised")
+    assert assigned(scheduler, 0.0) == {0: BlockKey(0, 0)}
 
 
 def test_a_collector_that_hangs_does_not_keep_a_failed_block_waiting() -> None:
-    dealing: Dealing[Answered] = Dealing(BlockPlan(copies=2, size=1))
-    dealing.open(0)
-    dealing.attach(0)
-    dealing.attach(1)
-    assert dealt(dealing, 0.0) == {0: BlockKey(0, 0), 1: BlockKey(0, 1)}
-    dealing.fail(1, BlockKey(0, 1), "raised")
-    assert dealt(dealing, 1.0) == {}
-    assert dealt(dealing, 11.0) == {1: BlockKey(0, 1)}
+    scheduler: BlockScheduler[Answered] = BlockScheduler(BlockPlan(copies=2, size=1))
+    scheduler.open(0)
+    scheduler.attach(0)
+    scheduler.attach(1)
+    assert assigned(scheduler, 0.0) == {0: BlockKey(0, 0), 1: BlockKey(0, 1)}
+    scheduler.fail(1, BlockKey(0, 1), "raised")
+    assert assigned(scheduler, 1.0) == {}
+    assert assigned(scheduler, 11.0) == {1: BlockKey(0, 1)}
 
 
 def test_the_deadline_follows_from_the_durations_of_recent_blocks() -> None:
@@ -152,53 +160,53 @@ def test_any_schedule_gives_every_block_once_in_the_order_of_keys(
     events: list[tuple[str, int]], copies: int, size: int, iterations: int
 ) -> None:
     plan = BlockPlan(copies, size)
-    dealing: Dealing[Answered] = Dealing(plan)
+    scheduler: BlockScheduler[Answered] = BlockScheduler(plan)
     attached: dict[int, BlockKey | None] = {}
     now, failures = 0.0, Counter[BlockKey]()
 
-    def deal() -> None:
-        for collector, key in dealing.deal(now, deadline_s=2.0):
+    def assign() -> None:
+        for collector, key in scheduler.assign(now, deadline_s=2.0):
             assert attached[collector] is None
             attached[collector] = key
 
     def apply(kind: str, collector: int) -> None:
         if kind == "join" and collector not in attached:
-            dealing.attach(collector)
+            scheduler.attach(collector)
             attached[collector] = None
         elif kind == "die" and collector in attached:
-            dealing.detach(collector)
+            scheduler.detach(collector)
             del attached[collector]
         key = attached.get(collector)
         if kind == "answer" and key is not None:
             attached[collector] = None
-            assert dealing.answer(collector, key, rows_of(key)) is None
+            assert scheduler.answer(collector, key, rows_of(key)) is None
         elif kind == "fail" and key is not None and failures[key] < 2:
             attached[collector] = None
             failures[key] += 1
-            dealing.fail(collector, key, "raised")
+            scheduler.fail(collector, key, "raised")
 
     for iteration in range(iterations):
-        dealing.open(iteration)
+        scheduler.open(iteration)
     for kind, collector in events:
         now += kind == "wait"
         apply(kind, collector)
-        deal()
+        assign()
     collected: list[Answered] = []
     for iteration in range(iterations):
         for _ in range(200):
-            if (answers := dealing.take(iteration)) is not None:
+            if (answers := scheduler.take(iteration)) is not None:
                 break
             now += 1.0
             for collector in range(4):
                 apply("join", collector)
                 apply("answer", collector)
-            deal()
+            assign()
         assert answers is not None
-        assert dealing.take(iteration) is None
+        assert scheduler.take(iteration) is None
         collected += answers
     assert collected == [
         rows_of(BlockKey(iteration, block))
         for iteration in range(iterations)
         for block in range(plan.blocks)
     ]
-    assert not dealing.waiting
+    assert not scheduler.waiting

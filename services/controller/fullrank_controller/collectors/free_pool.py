@@ -12,7 +12,7 @@ from fullrank.config.tree import ControllerSettings
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.free import Written
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.hands import PublicationEncoder
+from fullrank_controller.collectors.block_orders import PublicationEncoder
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress

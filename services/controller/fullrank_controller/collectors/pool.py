@@ -1,4 +1,4 @@
-"""Attached collectors, the blocks dealt to them, and the iterations that wait for blocks."""
+"""Attached collectors, the blocks assigned to them, and the iterations that wait for blocks."""
 
 import asyncio
 import logging
@@ -10,11 +10,16 @@ from typing import NamedTuple
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.config.tree import ControllerSettings
 from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Dealt
+from fullrank.runs.events import BlockAssigned
 from fullrank.training.block_player import PlayedBlock, PlayTerms
-from fullrank.training.blocks import BlockKey, BlockPlan, Dealing, deadline_of
+from fullrank.training.blocks import BlockKey, BlockPlan, BlockScheduler, deadline_of
+from fullrank_controller.collectors.block_orders import (
+    BlockTotals,
+    CollectorWork,
+    OrderSender,
+    unplayed,
+)
 from fullrank_controller.collectors.blocks_in import Finished
-from fullrank_controller.collectors.hands import BlockTotals, Hand, OrderSender, unplayed
 from fullrank_controller.membership.member import Member, excluded
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
@@ -54,7 +59,7 @@ class BlockDeadline:
         self._durations_s.append(duration_s)
 
     def watch(self, begun_at: float | None, *, now: float) -> None:
-        """Set the timer to the block that was dealt at this time, unless it is overdue already."""
+        """Set the timer to the block assigned at this time, unless it is overdue already."""
         self.stop()
         if begun_at is not None and begun_at + self.age_s > now:
             loop = asyncio.get_running_loop()
@@ -82,14 +87,14 @@ class CollectorPool:
         roster: Attached collectors.
         learners: Attached learners, which hold the numerics of the run.
         progress: Shows what the run waits for.
-        event_log: Receives each block that is dealt.
+        event_log: Receives each block that is assigned.
         term: Term of this controller.
 
     Attributes:
         plan: As given.
         roster: As given.
-        hands: What each collector that may play has been dealt.
-        dealing: Blocks without an answer, and who plays them.
+        eligible: Record of each collector that may play.
+        scheduler: Blocks without an answer, and who plays them.
         totals: Blocks and times so far.
         awaited: Iteration that cannot go on without its blocks; None while there is none.
         lost: Collectors that were lost with each block that is not played.
@@ -109,13 +114,13 @@ class CollectorPool:
         self.plan, self.roster = plan, roster
         self._learners, self._progress = learners, progress
         self._event_log, self._term = event_log, term
-        self.dealing: Dealing[PlayedBlock] = Dealing(plan)
+        self.scheduler: BlockScheduler[PlayedBlock] = BlockScheduler(plan)
         self.totals = BlockTotals()
         self.awaited: int | None = None
         self.lost: Counter[BlockKey] = Counter()
-        self.hands: dict[Member, Hand] = {}
+        self.eligible: dict[Member, CollectorWork] = {}
         self._iterations: dict[int, _Waiting] = {}
-        self._deadline = BlockDeadline(settings, self.deal)
+        self._deadline = BlockDeadline(settings, self.assign)
         self._sender = OrderSender(write_s=settings.lost_after_s)
         self._stalled = self._ended = False
 
@@ -125,10 +130,10 @@ class CollectorPool:
         Raises:
             EnvironmentFailed: A block failed too often.
         """
-        self.dealing.open(iteration)
+        self.scheduler.open(iteration)
         complete: asyncio.Future[list[PlayedBlock]] = asyncio.get_running_loop().create_future()
         self._iterations[iteration] = _Waiting(play, complete)
-        self.deal()
+        self.assign()
         try:
             return await complete
         finally:
@@ -146,23 +151,23 @@ class CollectorPool:
             self.totals.awaited_s += clock() - began_at
 
     def end(self) -> None:
-        """Deal no more."""
+        """Assign no more."""
         self._ended = True
         self._deadline.stop()
 
-    def deal(self) -> None:
+    def assign(self) -> None:
         """Give idle collectors blocks, now and when a block is overdue."""
         if self._ended:
             return
         self._attach()
         now, deadline_s = asyncio.get_running_loop().time(), self._deadline.age_s
-        members = {member.learner: member for member in self.hands}
-        for collector, key in self.dealing.deal(now, deadline_s=deadline_s):
+        members = {member.learner: member for member in self.eligible}
+        for collector, key in self.scheduler.assign(now, deadline_s=deadline_s):
             member, play = members[collector], self._iterations[key.iteration].play
-            hand = self.hands[member]
-            self._sender.send(member.outbox, hand, key, play, now=now, deadline_s=deadline_s)
+            work = self.eligible[member]
+            self._sender.send(member.outbox, work, key, play, now=now, deadline_s=deadline_s)
             self._event_log.append(
-                Dealt(
+                BlockAssigned(
                     term=self._term,
                     iteration=key.iteration,
                     block=key.block,
@@ -170,11 +175,11 @@ class CollectorPool:
                     version=play.publication.version,
                 )
             )
-            again = len(self.dealing.holders(key)) > 1
-            hand.dealt_again += again
-            self.totals.dealt += 1
-            self.totals.dealt_again += again
-        self._deadline.watch(self.dealing.begun_at(), now=now)
+            again = len(self.scheduler.holders(key)) > 1
+            work.reassigned += again
+            self.totals.assigned += 1
+            self.totals.reassigned += again
+        self._deadline.watch(self.scheduler.begun_at(), now=now)
         self._show()
 
     def _attach(self) -> None:
@@ -183,32 +188,32 @@ class CollectorPool:
         if self.roster.numerics is None:
             return
         for member in self.roster.eligible:
-            if member not in self.hands:
-                self.hands[member] = Hand()
-                self.dealing.attach(member.learner)
+            if member not in self.eligible:
+                self.eligible[member] = CollectorWork()
+                self.scheduler.attach(member.learner)
 
     def leave(self, member: Member) -> None:
-        """Forget a collector whose stream ended; its block is dealt to another."""
-        hand = self.hands.pop(member, None)
-        if hand is not None:
-            if hand.block is not None:
+        """Forget a collector whose stream ended; its block is assigned to another."""
+        work = self.eligible.pop(member, None)
+        if work is not None:
+            if work.block is not None:
                 self.totals.lost += 1
-                self.lost[hand.block] += 1
-            self.dealing.detach(member.learner)
+                self.lost[work.block] += 1
+            self.scheduler.detach(member.learner)
         self.roster.leave(member)
-        self.deal()
+        self.assign()
 
     def answered(self, member: Member, finished: Finished) -> None:
         """Take a block from a collector; the first answer counts, another one is named."""
-        hand, key = self.hands[member], finished.key
-        differing = self.dealing.answer(member.learner, key, finished.played)
-        for sums in (hand, self.totals):
+        work, key = self.eligible[member], finished.key
+        differing = self.scheduler.answer(member.learner, key, finished.played)
+        for sums in (work, self.totals):
             sums.playing_s += finished.playing_s
             sums.idle_s += finished.idle_s
-        hand.block, hand.blocks = None, hand.blocks + 1
+        work.block, work.blocks = None, work.blocks + 1
         self.totals.played += 1
         self.lost.pop(key, None)
-        self._deadline.record(asyncio.get_running_loop().time() - hand.dealt_at)
+        self._deadline.record(asyncio.get_running_loop().time() - work.assigned_at)
         if differing is not None:
             caveat = (
                 f"collectors {differing.first} and {differing.second} played block {key.block} of "
@@ -219,32 +224,32 @@ class CollectorPool:
             log.warning("blocks_differ %s", caveat)
         waiting = self._iterations.get(key.iteration)
         if waiting is not None and not waiting.complete.done():
-            blocks = self.dealing.take(key.iteration)
+            blocks = self.scheduler.take(key.iteration)
             if blocks is not None:
                 waiting.complete.set_result(blocks)
-        self.deal()
+        self.assign()
         log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, finished.playing_s)
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:
         """Take note that a collector's environment raised; too many failures end the run."""
-        hand = self.hands[member]
-        hand.block, hand.failed = None, reason
+        work = self.eligible[member]
+        work.block, work.failed = None, reason
         self.totals.failed += 1
         log.warning("block_failed collector=%d host=%s %s", member.learner, member.host, reason)
         try:
-            self.dealing.fail(member.learner, key, f"on {member.host}: {reason}")
+            self.scheduler.fail(member.learner, key, f"on {member.host}: {reason}")
         except EnvironmentFailed as error:
             for waiting in self._iterations.values():
                 if not waiting.complete.done():
                     waiting.complete.set_exception(error)
             return
-        self.deal()
+        self.assign()
 
     def _show(self) -> None:
         """Say what the run waits for if nobody can play."""
         roster = self.roster
-        if self._iterations and not self.hands:
-            waits = f"{unplayed(self.dealing.waiting)}, which waits for a collector"
+        if self._iterations and not self.eligible:
+            waits = f"{unplayed(self.scheduler.waiting)}, which waits for a collector"
             if self._progress.stall(f"{waits}{excluded(roster.members, roster.numerics)}"):
                 log.warning("stalled reason=%s", self._progress.message)
             self._stalled = True

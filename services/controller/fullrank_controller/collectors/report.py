@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.block_orders import CollectorWork, unplayed
 from fullrank_controller.collectors.free_pool import CollectorProgress, FreePool
-from fullrank_controller.collectors.hands import Hand, unplayed
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
 from fullrank_controller.progress import RunProgress
@@ -18,25 +18,25 @@ def collector_metrics(pool: CollectorPool, *, version: int) -> Iterator[Family]:
         pool: Attached collectors.
         version: Version of the current parameters.
     """
-    hands, totals = pool.hands, pool.totals
+    eligible, totals = pool.eligible, pool.totals
     yield gauge("collectors_attached", "Collectors attached.", len(pool.roster.members))
-    yield gauge("collectors_eligible", "Collectors that may be dealt blocks.", len(hands))
+    yield gauge("collectors_eligible", "Collectors that may be assigned blocks.", len(eligible))
     yield gauge(
         "collector_lag",
         "Lag of each collector, in updates.",
-        {str(each.learner): float(_lag(hand, version)) for each, hand in hands.items()},
+        {str(each.learner): float(_lag(work, version)) for each, work in eligible.items()},
         label="collector",
     )
     yield gauge(
         "collector_block_seconds",
         "Mean duration of a block of each collector.",
-        {str(each.learner): _block_s(hand) for each, hand in hands.items()},
+        {str(each.learner): _block_s(work) for each, work in eligible.items()},
         label="collector",
     )
-    yield gauge("blocks_waiting", "Blocks without an answer.", len(pool.dealing.waiting))
+    yield gauge("blocks_waiting", "Blocks without an answer.", len(pool.scheduler.waiting))
     yield counter("blocks_played", "Blocks that collectors have played.", totals.played)
-    yield counter("blocks_dealt", "Blocks dealt, again when overdue.", totals.dealt)
-    yield counter("blocks_dealt_again", "Overdue blocks dealt again.", totals.dealt_again)
+    yield counter("blocks_assigned", "Blocks assigned, again when overdue.", totals.assigned)
+    yield counter("blocks_reassigned", "Overdue blocks reassigned.", totals.reassigned)
     yield counter("blocks_lost", "Blocks whose collector was lost.", totals.lost)
     yield counter("blocks_failed", "Blocks whose environment raised.", totals.failed)
     yield counter("collectors_playing_seconds", "Time of playing.", totals.playing_s)
@@ -44,12 +44,12 @@ def collector_metrics(pool: CollectorPool, *, version: int) -> Iterator[Family]:
     yield counter("blocks_awaited_seconds", "Time of the run without blocks.", totals.awaited_s)
 
 
-def _lag(hand: Hand, version: int) -> int:
-    return 0 if hand.version is None else max(0, version - hand.version)
+def _lag(work: CollectorWork, version: int) -> int:
+    return 0 if work.version is None else max(0, version - work.version)
 
 
-def _block_s(hand: Hand) -> float:
-    return hand.playing_s / hand.blocks if hand.blocks else 0.0
+def _block_s(work: CollectorWork) -> float:
+    return work.playing_s / work.blocks if work.blocks else 0.0
 
 
 def blocks_status(pool: CollectorPool) -> pb.BlocksStatus:
@@ -57,10 +57,10 @@ def blocks_status(pool: CollectorPool) -> pb.BlocksStatus:
     totals = pool.totals
     return pb.BlocksStatus(
         played=totals.played,
-        dealt_again=totals.dealt_again,
+        reassigned=totals.reassigned,
         lost=totals.lost,
         failed=totals.failed,
-        waiting=len(pool.dealing.waiting),
+        waiting=len(pool.scheduler.waiting),
         block_s=totals.playing_s / totals.played if totals.played else 0.0,
         awaited_s=totals.awaited_s,
     )
@@ -130,36 +130,38 @@ def collector_status(
         version: Version of the current parameters.
         now: Loop time.
     """
-    hand = pool.hands.get(member) or Hand()
-    block, measured_s = hand.block, hand.playing_s + hand.idle_s
+    work = pool.eligible.get(member) or CollectorWork()
+    block, measured_s = work.block, work.playing_s + work.idle_s
     return pb.CollectorStatus(
         collector=member.learner,
         host=member.host,
         fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
         spare=member.objection(pool.roster.numerics),
-        blocks=hand.blocks,
+        blocks=work.blocks,
         playing=block is not None,
         iteration=0 if block is None else block.iteration,
         block=0 if block is None else block.block,
-        playing_s=0.0 if block is None else now - hand.dealt_at,
-        lag=_lag(hand, version),
+        playing_s=0.0 if block is None else now - work.assigned_at,
+        lag=_lag(work, version),
         silent_s=now - member.heard_at,
-        failed=hand.failed,
-        block_s=_block_s(hand),
-        idle=hand.idle_s / measured_s if measured_s else 0.0,
-        dealt_again=hand.dealt_again,
+        failed=work.failed,
+        block_s=_block_s(work),
+        idle=work.idle_s / measured_s if measured_s else 0.0,
+        reassigned=work.reassigned,
     )
 
 
 def who_waits(pool: CollectorPool, progress: RunProgress) -> str:
     """One line: who waits for whom; empty once the run is finished."""
-    keys = pool.dealing.waiting
+    keys = pool.scheduler.waiting
     if progress.finished:
         return ""
     if not keys:
-        return f"{len(pool.hands)} collectors wait for the update of iteration {progress.applied}"
+        return (
+            f"{len(pool.eligible)} collectors wait for the update of iteration {progress.applied}"
+        )
     first, blocks = keys[0], unplayed(keys)
-    holders = pool.dealing.holders(first)
+    holders = pool.scheduler.holders(first)
     who = f"collectors {holders}" if holders else "a collector"
     left = pool.lost[first]
     lost = f"; {left} collectors were lost while they played it" if left else ""

@@ -76,7 +76,7 @@ async def _converse(
         pool.admit(member)
         reading = _read_reports(pool, member, requests)
     else:
-        pool.deal()
+        pool.assign()
         reading = _read(run, pool, member, requests)
     if objection := member.objection(pool.roster.numerics):
         log.warning("collector_spare collector=%d reason=%s", member.learner, objection)
@@ -99,23 +99,23 @@ async def _read(run: Run, pool: CollectorPool, member: Member, requests: Collect
         if message.WhichOneof("message") == "failed":
             failed = message.failed
             key = BlockKey(failed.iteration, failed.block)
-            _check_dealt(pool, member, key)
+            _check_assigned(pool, member, key)
             pool.failed(member, key, failed.reason)
             continue
         finished = parser.parse(message)
         if finished is not None:
-            _check_dealt(pool, member, finished.key)
+            _check_assigned(pool, member, finished.key)
             pool.answered(member, finished)
 
 
-def _check_dealt(pool: CollectorPool, member: Member, key: BlockKey) -> None:
-    """Refuse a block that the collector was not dealt.
+def _check_assigned(pool: CollectorPool, member: Member, key: BlockKey) -> None:
+    """Refuse a block that the collector was not assigned.
 
     Raises:
-        InvalidContribution: It was dealt another one, or none.
+        InvalidContribution: It was assigned another one, or none.
     """
-    hand = pool.hands.get(member)
-    if hand is None or hand.block != key:
+    work = pool.eligible.get(member)
+    if work is None or work.block != key:
         raise InvalidContribution(
-            f"block {key.block} of iteration {key.iteration} was not dealt to this collector"
+            f"block {key.block} of iteration {key.iteration} was not assigned to this collector"
         )

@@ -12,8 +12,8 @@ import numpy as np
 from fullrank.codes import Code, codes
 from fullrank.codes.base import CodeFamily
 from fullrank.codes.conditions import decodable, loss_patterns, rows_held
-from fullrank.codes.dealing import deal_code
 from fullrank.codes.decoding.completion import completing_units
+from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.errors import CodeError
 from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex
 from fullrank.config.tree import PluginSettings
@@ -141,7 +141,7 @@ def code_of_learners(
     """
     for wanted in _lowered(codes.get(name), params, range(learners - 1, -1, -1)):
         try:
-            return deal_code(
+            return code_for_learners(
                 codes.build(name, **wanted),
                 learners=learners,
                 units=units,

@@ -62,7 +62,7 @@ export function drawLearners({ learners }) {
   $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "Nobody is attached."))]));
 }
 
-const BLOCKS = ["a block", "dealt twice", "idle"];
+const BLOCKS = ["a block", "reassigned", "idle"];
 const EPISODES = ["settled", "stale", "invalid"];
 
 /** Table of the attached collectors, their totals, and who waits for whom; hidden in runs without any. */
@@ -74,13 +74,13 @@ export function drawCollectors({ collectors, status }) {
   $("#collectors .lead").textContent = status.playing;
   $("#collectors .note").textContent = blocks ? [
     `${whole(blocks.played)} blocks played, ${seconds(blocks.block_s)} each`,
-    `${whole(blocks.dealt_again)} dealt twice, ${whole(blocks.lost)} lost with their collector, ${whole(blocks.failed)} failed`,
+    `${whole(blocks.reassigned)} reassigned, ${whole(blocks.lost)} lost with their collector, ${whole(blocks.failed)} failed`,
     `the run waited ${seconds(blocks.awaited_s)} for blocks`,
   ].join("; ") + "." : "Episodes that replay has settled, and those that it refused as too old or invalid.";
   const idle = (each) => h("span", {}, h("progress", { max: 1, value: each.idle, "aria-hidden": "true" }), percent(each.idle));
   const facts = (each) => (free
     ? EPISODES.map((name) => whole(each[name]))
-    : [seconds(each.block_s), whole(each.dealt_again), idle(each)]);
+    : [seconds(each.block_s), whole(each.reassigned), idle(each)]);
   const cells = (each) => [
     each.collector, each.host, each.state, whole(each.blocks), ...facts(each), whole(each.lag), `${seconds(each.silent_s)} ago`,
   ];

@@ -155,7 +155,7 @@ async def test_a_code_without_its_stated_tolerance_is_not_assigned(
 ) -> None:
     matrix = np.eye(4, UNITS)
     false = Code(name="false", matrix=matrix, known_tolerance=Tolerance(1, "closed form"))
-    monkeypatch.setattr(module, "deal_code", lambda *_, **__: false)
+    monkeypatch.setattr(module, "code_for_learners", lambda *_, **__: false)
     with pytest.raises(CodeError, match="does not tolerate the 1 losses"):
         assigned(4)
 

@@ -1,4 +1,4 @@
-"""What each collector has been dealt, and the messages by which it is dealt a block."""
+"""Record of the blocks assigned to each collector, and the messages that assign them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from fullrank_controller.learners.outbox import Outbox
 
 
 @dataclass(eq=False, slots=True)
-class Hand:
-    """What a collector has been dealt."""
+class CollectorWork:
+    """Blocks and times of one collector, and the block that it plays."""
 
     block: BlockKey | None = None
-    dealt_at: float = 0.0
+    assigned_at: float = 0.0
     version: int | None = None
     """Version of the parameters that it was sent last."""
     blocks: int = 0
     """Blocks that it has played."""
-    dealt_again: int = 0
-    """Blocks dealt to it that another collector played, too."""
+    reassigned: int = 0
+    """Blocks assigned to it that another collector played, too."""
     playing_s: float = 0.0
     """Seconds of playing, as it measured them."""
     idle_s: float = 0.0
     """Seconds without a block, as it measured them."""
     failed: str = ""
-    """Why its last failure was one."""
+    """Reason of its last failure."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class BlockTotals:
     """Blocks and times of all collectors of a term."""
 
     played: int = 0
-    dealt: int = 0
-    """Blocks dealt, those dealt again included."""
-    dealt_again: int = 0
-    """Blocks dealt to another collector, too, because they were overdue."""
+    assigned: int = 0
+    """Blocks assigned, those reassigned included."""
+    reassigned: int = 0
+    """Blocks assigned to another collector, too, because they were overdue."""
     lost: int = 0
     """Blocks whose collector was lost while it played them."""
     failed: int = 0
@@ -90,7 +90,7 @@ class OrderSender:
     def send(
         self,
         outbox: Outbox,
-        hand: Hand,
+        work: CollectorWork,
         key: BlockKey,
         play: PlayTerms,
         *,
@@ -101,14 +101,14 @@ class OrderSender:
 
         Args:
             outbox: Leads to the collector.
-            hand: What it has been dealt, from now on this block.
+            work: Its record, which holds this block from now on.
             key: The block.
-            play: What the block follows from.
+            play: Parameters and exploration of the block.
             now: Loop time.
-            deadline_s: Age at which the block is dealt to another collector, too.
+            deadline_s: Age at which the block is assigned to another collector, too.
         """
         publication = play.publication
-        messages = [] if hand.version == publication.version else self._encoder.encode(publication)
+        messages = [] if work.version == publication.version else self._encoder.encode(publication)
         order = pb.Play(
             iteration=key.iteration,
             block=key.block,
@@ -121,7 +121,7 @@ class OrderSender:
             [*(("publication", message) for message in messages), ("play", encoded)],
             deadline_s=self._write_s,
         )
-        hand.block, hand.dealt_at, hand.version = key, now, publication.version
+        work.block, work.assigned_at, work.version = key, now, publication.version
 
 
 def unplayed(keys: Sequence[BlockKey]) -> str:

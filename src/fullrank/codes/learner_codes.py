@@ -24,7 +24,7 @@ from fullrank.common.errors import CodeError
 from fullrank.common.types import IntArray, Matrix
 
 
-def deal_code(
+def code_for_learners(
     family: CodeFamily, *, learners: int, units: int, seed: int = 0, target: Matrix | None = None
 ) -> Code:
     """The code of N learners, each with a row of its own if the family has such a code.
@@ -44,7 +44,7 @@ def deal_code(
         CodeError: N <= s, or the family has no code of M units.
 
     >>> from fullrank.codes import codes
-    >>> code = deal_code(codes.build("cyclic", tolerance=1), learners=3, units=4)
+    >>> code = code_for_learners(codes.build("cyclic", tolerance=1), learners=3, units=4)
     >>> code.rows_per_learner, code.tolerance, code.load.tolist()
     (2, 1, [3, 3, 2])
     """
@@ -61,7 +61,7 @@ def deal_code(
         except CodeError as error:
             refused = refused or error
         else:
-            return _dealt(code, learners)
+            return _in_blocks(code, learners)
     for base in _smaller_codes(family, learners=learners, units=units, seed=seed):
         try:
             return _spread(base, target)
@@ -69,7 +69,7 @@ def deal_code(
             continue
     try:
         rows = family.rows_to_recover(target)
-        code = _dealt(family.recovering(target, rows=rows, seed=seed), learners)
+        code = _in_blocks(family.recovering(target, rows=rows, seed=seed), learners)
     except CodeError as error:
         raise refused or error from None
     if code.tolerance < asked:
@@ -83,7 +83,7 @@ def tolerance_asked_of(family: CodeFamily) -> int:
     return max((getattr(family, key) - value for key, value in least.items()), default=0)
 
 
-def _dealt(code: Code, learners: int) -> Code:
+def _in_blocks(code: Code, learners: int) -> Code:
     """The same rows in equal blocks of consecutive ones, the last of which are filled by zeros."""
     each = math.ceil(code.rows / learners)
     empty = np.zeros((learners * each - code.rows, code.units))
@@ -115,7 +115,7 @@ def _built(
     for rows in sizes:
         with suppress(CodeError):
             code = family.build(rows=rows, units=columns, seed=seed)
-            yield _dealt(code, learners)
+            yield _in_blocks(code, learners)
             return
 
 

@@ -10,7 +10,7 @@ from tests.registries import shipped
 
 from fullrank.codes import Code, Decoder, codes, make_code
 from fullrank.codes.conditions import ALL_PATTERNS, decodable, loss_patterns, rows_held
-from fullrank.codes.dealing import deal_code, tolerance_asked_of
+from fullrank.codes.learner_codes import code_for_learners, tolerance_asked_of
 from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
 from fullrank.common.errors import CodeError
 from fullrank.common.types import Matrix
@@ -24,11 +24,11 @@ TARGETS = {
 MOST_LEARNERS = 8
 
 
-def dealt(name: str, learners: int, target: Matrix, **params: int) -> Code:
+def assigned(name: str, learners: int, target: Matrix, **params: int) -> Code:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         family = codes.build(name, **params)
-        return deal_code(family, learners=learners, units=target.shape[1], target=target)
+        return code_for_learners(family, learners=learners, units=target.shape[1], target=target)
 
 
 def survivors(code: Code, losses: int) -> np.ndarray:
@@ -41,7 +41,7 @@ def survivors(code: Code, losses: int) -> np.ndarray:
 def test_any_number_of_learners_survives_its_tolerance_and_no_more(name: str, target: str) -> None:
     asked = tolerance_asked_of(codes.build(name))
     for learners in range(asked + 1, MOST_LEARNERS + 1):
-        code = dealt(name, learners, TARGETS[target])
+        code = assigned(name, learners, TARGETS[target])
         assert (code.learners, code.units) == (learners, UNITS)
         np.testing.assert_array_equal(code.target, TARGETS[target])
         assert code.tolerance >= asked
@@ -59,7 +59,7 @@ def test_with_a_row_for_each_learner_the_code_is_the_family_s_own(name: str) -> 
                 own = make_code(name, rows=learners, units=UNITS, target=each_unit(UNITS))
         except CodeError:
             continue
-        code = dealt(name, learners, each_unit(UNITS))
+        code = assigned(name, learners, each_unit(UNITS))
         np.testing.assert_array_equal(code.matrix, own.matrix)
         assert (code.rows_per_learner, code.tolerance) == (1, own.tolerance)
 
@@ -68,9 +68,9 @@ def test_with_a_row_for_each_learner_the_code_is_the_family_s_own(name: str) -> 
 def test_one_learner_computes_everything(name: str) -> None:
     if tolerance_asked_of(codes.build(name)):
         with pytest.raises(CodeError, match="the loss of 1 learners is tolerated by 2 or more: 1"):
-            dealt(name, 1, each_unit(UNITS))
+            assigned(name, 1, each_unit(UNITS))
         return
-    code = dealt(name, 1, each_unit(UNITS))
+    code = assigned(name, 1, each_unit(UNITS))
     assert (code.load.tolist(), code.tolerance) == ([UNITS], 0)
 
 
@@ -83,7 +83,7 @@ def test_a_tolerance_asked_for_costs_the_fewest_rows_and_an_even_load(
 ) -> None:
     learners = losses + more
     target = sum_of_units(units) if sums else each_unit(units)
-    code = dealt("cyclic", learners, target, tolerance=losses)
+    code = assigned("cyclic", learners, target, tolerance=losses)
     assert code.tolerance >= losses
     if sums:
         assert code.rows_per_learner == 1
@@ -95,7 +95,7 @@ def test_a_tolerance_asked_for_costs_the_fewest_rows_and_an_even_load(
 
 @pytest.mark.parametrize("learners", [2, 3, 5])
 def test_the_rows_of_all_but_the_tolerated_learners_decode(learners: int) -> None:
-    code = dealt("cyclic", learners, each_unit(UNITS), tolerance=1)
+    code = assigned("cyclic", learners, each_unit(UNITS), tolerance=1)
     decoder = Decoder(code)
     for row in range(code.rows_per_learner, code.rows):
         decoder.offer(row=row)
@@ -105,5 +105,5 @@ def test_the_rows_of_all_but_the_tolerated_learners_decode(learners: int) -> Non
 def test_the_load_of_few_learners_is_even() -> None:
     for learners, units in ((3, 8), (4, 9), (5, 32)):
         for losses in (0, 1):
-            load = dealt("cyclic", learners, each_unit(units), tolerance=losses).load
+            load = assigned("cyclic", learners, each_unit(units), tolerance=losses).load
             assert load.max() - load.min() <= 2, (learners, units, load)
