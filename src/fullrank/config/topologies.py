@@ -15,6 +15,30 @@ from fullrank.config.leaves import ConfigLayer, Key, Leaf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSettings:
+    """Collectors as containers of [CMARL]; the defaults are those of the paper and its program."""
+
+    learn: bool = True
+    """Learn a head in each container; False: play with the centraliser's policy."""
+    share: float = 0.6
+    """Share of the episodes that travel to the centraliser, eta / 100."""
+    low: float = 0.0
+    """Least return of an episode, L of its priority."""
+    high: float = 20.0
+    """Greatest return of an episode, H of its priority."""
+    floor: float = 0.1
+    """Priority of an episode of the least return."""
+    exponent: float = 0.6
+    """Exponent alpha of the priorities in a container's buffer."""
+    capacity: int = 3400
+    """Episodes in a container's buffer."""
+    batch_size: int = 64
+    """Episodes of a container's minibatch."""
+    every_s: float = 30.0
+    """Time between two trunks that a container takes, and between two heads that it publishes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """The settings of a published system."""
 
@@ -24,6 +48,26 @@ class Topology:
     """Dotted keys to the values that the name stands for."""
     sizes: Mapping[str, Any] = field(default_factory=dict)
     """Dotted keys to the paper's numbers."""
+    containers: ContainerSettings | None = None
+    """Settings of the containers, if collectors are containers."""
+
+
+def _cmarl(meaning: str, *, containers: int = 3, actors: int = 13, learn: bool = True) -> Topology:
+    """Return CMARL or one of its ablations."""
+    return Topology(
+        meaning=meaning,
+        fixed={"collect.mode": "free", "collect.lag": 0},
+        sizes={
+            "collectors.count": containers,
+            "collect.block": actors,
+            "environment.copies": containers * actors,
+            "collect.max_lag": 1_000_000,
+            "algorithm.name": "qmix",
+            "algorithm.batch_size": 128,
+            "algorithm.target_every": 800,
+        },
+        containers=ContainerSettings(learn=learn),
+    )
 
 
 _INLINE = {"collect.mode": "inline", "collect.lag": 0, "collectors.count": 0}
@@ -48,8 +92,31 @@ TOPOLOGIES: Mapping[str, Topology] = {
         fixed={"collect.mode": "free", "collect.lag": 0},
         sizes={"collectors.count": 4, "collect.block": 3, "environment.copies": 12},
     ),
+    "parallel-v2": Topology(
+        meaning="the controller plays 8 copies in lockstep with the settings of PyMARL2",
+        fixed=_INLINE,
+        sizes={
+            "environment.copies": 8,
+            "algorithm.name": "qmix",
+            "algorithm.optimiser": "adam",
+            "algorithm.learning_rate": 1e-3,
+            "algorithm.trace": 0.6,
+            "algorithm.batch_size": 128,
+        },
+    ),
+    "apex": Topology(
+        meaning="one collector of 10 copies plays all the time, without containers",
+        fixed={"collect.mode": "free", "collect.lag": 0},
+        sizes={"collectors.count": 1, "collect.block": 10, "environment.copies": 10},
+    ),
+    "cmarl": _cmarl("3 containers of 13 actors learn heads of their own"),
+    "cmarl-no-diversity": _cmarl("3 containers play with the centraliser's policy", learn=False),
+    "cmarl-2-containers": _cmarl("2 containers of 13 actors", containers=2),
+    "cmarl-1-container": _cmarl("1 container of 13 actors", containers=1),
+    "cmarl-8-actors": _cmarl("3 containers of 8 actors", actors=8),
+    "cmarl-2-actors": _cmarl("3 containers of 2 actors", actors=2),
 }
-"""The systems that [DMCAF] compares, and QMIX-BETA, by name."""
+"""The systems that [DMCAF] and [CMARL] compare, by name."""
 
 
 def topology_layer(name: str, others: Sequence[ConfigLayer]) -> ConfigLayer:

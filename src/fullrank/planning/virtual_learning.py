@@ -1,0 +1,141 @@
+"""Learning in virtual time: real episodes and gradients, and durations as numbers.
+
+It tells what a cluster would reach, and when, before it is rented: collectors, containers and the
+centraliser are the objects of the services, without their processes. The centralised update is
+committed; a code adds the time of its round, which ``fullrank simulate`` tells. Equal
+configurations give equal histories, and keyed collection with lag 0 gives the bits of the run in
+one process.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from fullrank.algorithms import environment_spec
+from fullrank.algorithms.container_learner import ContainerLearner
+from fullrank.algorithms.diversity import Diversity
+from fullrank.algorithms.values import ValueLearner
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import derive
+from fullrank.config.topologies import ContainerSettings
+from fullrank.config.tree import RunConfig
+from fullrank.planning.virtual_course import VirtualCourse, VirtualHistory
+from fullrank.planning.virtual_free import FreeVirtualRun
+from fullrank.planning.virtual_keyed import keyed_history
+from fullrank.planning.virtual_time import VirtualDurations
+from fullrank.replay.episode_buffer import EpisodeBuffer
+from fullrank.replay.hand_over import HandOver, ReturnPriority
+from fullrank.training.container import Container
+from fullrank.training.heads import Heads
+from fullrank.wiring import Training, algorithm_config_of, block_player_of, training_of
+
+
+def learn_in_virtual_time(
+    config: RunConfig,
+    durations: VirtualDurations,
+    *,
+    containers: ContainerSettings | None,
+    until_s: float,
+    every_s: float,
+    episodes: int,
+) -> VirtualHistory:
+    """Run until the configured iterations are committed, or the virtual time is over.
+
+    Args:
+        config: The run; without collectors one process plays all copies, in lockstep.
+        durations: Durations of steps, updates and wires.
+        containers: Settings of the containers, if collectors are containers.
+        until_s: End, virtual seconds.
+        every_s: Virtual time between two evaluations, seconds.
+        episodes: Episodes of an evaluation.
+
+    Raises:
+        ConfigError: The algorithm does not learn from whole episodes, or something is inconsistent.
+    """
+    torch.set_num_threads(config.compute.threads)
+    if config.collect.mode == "inline":
+        collect = replace(config.collect, mode="keyed", block=config.environment.copies)
+        config = replace(config, collect=collect)
+    learner = algorithm_config_of(config)
+    if not isinstance(learner, ValueLearner):
+        raise ConfigError(
+            f"{config.algorithm.name} does not learn from whole episodes, and --learn plays whole "
+            "ones: use --algorithm qmix, vdn or iql"
+        )
+    training = training_of(config)
+    course = VirtualCourse(config, training, every_s=every_s, episodes=episodes)
+    layout = training.problem.episodes
+    assert layout is not None
+    try:
+        if config.collect.mode == "keyed":
+            return keyed_history(config, training, course, layout, durations, until_s=until_s)
+        collector = training.collector
+        player = block_player_of(
+            config, collector.agents, state_size=collector.state_size, masked=collector.masked
+        )
+        run = FreeVirtualRun(
+            config,
+            training,
+            player,
+            containers_of(config, training, learner, containers) if containers else [],
+            learn=containers is not None and containers.learn,
+            every_s=containers.every_s if containers else 0.0,
+            course=course,
+            durations=durations,
+        )
+        try:
+            return run.history(until_s=until_s)
+        finally:
+            player.close()
+    finally:
+        training.collector.close()
+
+
+def containers_of(
+    config: RunConfig, training: Training, learner: ValueLearner, settings: ContainerSettings
+) -> list[Container]:
+    """Build the containers of a run, one for each collector.
+
+    Args:
+        config: The run.
+        training: Its environment's agents are the containers'.
+        learner: Losses and hyperparameters.
+        settings: Settings of the containers.
+    """
+    collector, game, numbers = (
+        training.collector,
+        config.environment,
+        range(max(1, config.collectors.count)),
+    )
+    spec = environment_spec(
+        collector.agents,
+        environment=game.name,
+        count=game.agents,
+        params=game.params,
+        state_size=collector.state_size,
+        masked=collector.masked,
+    )
+    learners = [
+        ContainerLearner(
+            learner,
+            spec,
+            diversity=Diversity(),
+            seed=derive(config.seed, "container", number),
+            device=config.compute.device,
+        )
+        for number in numbers
+    ]
+    heads = Heads(learners[0].head_size)
+    return [
+        Container(
+            number,
+            learner=learners[number],
+            buffer=EpisodeBuffer(settings.capacity, exponent=settings.exponent),
+            priority=ReturnPriority(low=settings.low, high=settings.high, floor=settings.floor),
+            hand_over=HandOver(settings.share, seed=config.seed, container=number),
+            batch_size=settings.batch_size,
+            seed=config.seed,
+            heads=heads,
+        )
+        for number in numbers
+    ]
