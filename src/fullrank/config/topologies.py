@@ -145,5 +145,18 @@ def topology_layer(name: str, others: Sequence[ConfigLayer]) -> ConfigLayer:
     return {_key(key): Leaf(value, origin) for key, value in settings.items()}
 
 
+def refuse_containers(name: str | None) -> None:
+    """Refuse a topology whose collectors are containers, which no service is yet.
+
+    Raises:
+        ConfigError: It has containers.
+    """
+    if name in TOPOLOGIES and TOPOLOGIES[name].containers is not None:
+        raise ConfigError(
+            f"--topology {name}: containers learn in virtual time alone; use fullrank simulate "
+            f"--learn --topology {name}, or --topology apex"
+        )
+
+
 def _key(dotted: str) -> Key:
     return tuple(dotted.split("."))

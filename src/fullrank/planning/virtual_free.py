@@ -151,6 +151,7 @@ class FreeVirtualRun:
     def _finish_block(
         self, collector: VirtualCollector, key: BlockKey, played: PlayedBlock, version: int
     ) -> None:
+        self._course.reach(self._agenda.now_s)
         self._course.played(played.lengths.tolist())
         episodes = played.episodes
         travelling = range(len(episodes))
