@@ -151,7 +151,8 @@ def refuse_containers(name: str | None) -> None:
     Raises:
         ConfigError: It has containers.
     """
-    if name in TOPOLOGIES and TOPOLOGIES[name].containers is not None:
+    topology = TOPOLOGIES.get(name or "")
+    if topology is not None and topology.containers is not None:
         raise ConfigError(
             f"--topology {name}: containers learn in virtual time alone; use fullrank simulate "
             f"--learn --topology {name}, or --topology apex"
