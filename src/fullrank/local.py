@@ -96,6 +96,9 @@ class _Transitions:
         """Collect for an iteration."""
         self._training.collector.collect(iteration)
 
+    def foresee(self, iteration: int) -> None:
+        """Foresee nothing: one thread does everything in order."""
+
     async def collect(self, iteration: int) -> Collected:
         """Collect, unless that was done, and append."""
         self._training.collector.publish(iteration)

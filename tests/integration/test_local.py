@@ -12,7 +12,9 @@ from fullrank.local import LocalRun
 from fullrank.rpc.lock import lock_replay
 from fullrank.rpc.process import Launch
 from fullrank.runs.event_history import read_history
+from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records
+from fullrank_controller.local import server
 from fullrank_controller.local.server import serve
 from fullrank_faultlab.invariants import violations
 
@@ -47,6 +49,22 @@ async def test_one_process_commits_the_reference(tmp_path: Path, overrides: tupl
     records = await run(tmp_path, settings)
     assert [record.update_digest for record in records] == reference_digests(settings.config)
     assert all(record.exact and record.received == (0,) for record in records)
+
+
+async def test_playing_beside_computing_commits_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "usable_cores", lambda: 2)
+    settings = resolved("iterations=12", "collect.warmup=600", "environment.copies=4")
+    records = await run(tmp_path, settings)
+    assert [record.update_digest for record in records] == reference_digests(settings.config)
+    order = [
+        event
+        for event in read_history(tmp_path).controller
+        if isinstance(event, Acknowledged | Assigned)
+    ]
+    beside = sum(isinstance(event, Assigned) for event in order[1::2])  # after the warm-up
+    assert 0 < beside < settings.config.iterations  # some minibatches hold rows of their iteration
 
 
 async def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
+from fullrank.replay.samplers import Sample
 from fullrank.rpc.codec import encode_agent
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.shared_memory import written_block
@@ -177,7 +178,11 @@ def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
 
 
 def make_pipeline(
-    term: Term, table: TransitionTable, *, pool: CollectorPool | None = None
+    term: Term,
+    table: TransitionTable,
+    *,
+    pool: CollectorPool | None = None,
+    holds: Callable[[Sample], bool] | None = None,
 ) -> ReplayPipeline:
     """Make the replay pipeline of a run over its table, whose episodes collectors may play."""
     return ReplayPipeline(
@@ -188,6 +193,7 @@ def make_pipeline(
         event_log=term.run.event_log,
         watchdog=term.watchdog,
         pool=pool,
+        holds=holds,
     )
 
 

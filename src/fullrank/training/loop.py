@@ -24,6 +24,12 @@ class TransitionPort(Protocol):
     def begin(self, iteration: int) -> object:
         """Begin to collect for an iteration with the current parameters, unless that was done."""
 
+    def foresee(self, iteration: int) -> Sample | None:
+        """Return the iteration's minibatch if the table holds all of it already, else None.
+
+        Then the iteration's own transitions are being collected, beside its updates.
+        """
+
     async def collect(self, iteration: int) -> Collected:
         """Return the iteration's transitions once the table holds them."""
 
@@ -60,10 +66,16 @@ class IterationLoop(Generic[ComputeResult, CommitResult]):
 
     async def iterate(self, iteration: int) -> CommitResult:
         """Run one iteration; returns the value of ``commit``."""
-        collected = await self._transitions.collect(iteration)
-        sample = self._transitions.sample(iteration)
-        result = await self._compute(sample, lambda: self._collect_ahead(iteration))
-        await self._transitions.finish_playing()  # it still acts with the old parameters
+        transitions = self._transitions
+        sample = transitions.foresee(iteration)
+        if sample is None:
+            collected = await transitions.collect(iteration)
+            sample = transitions.sample(iteration)
+            result = await self._compute(sample, lambda: self._collect_ahead(iteration))
+        else:
+            result = await self._compute(sample, lambda: self._collect_ahead(iteration))
+            collected = await transitions.collect(iteration)
+        await transitions.finish_playing()  # it still acts with the old parameters
         return await self._commit(collected, result)
 
     async def repeat(self, iteration: int, apply: Callable[[], Awaitable[object]]) -> None:

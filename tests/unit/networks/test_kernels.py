@@ -49,6 +49,19 @@ def test_a_kernel_restores_the_process_wide_setting(name: str) -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
+def test_overlapping_blocks_keep_their_kernel_until_the_last_has_ended() -> None:
+    before = torch.get_float32_matmul_precision()
+    first, second = (Kernel("onednn").active() for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.get_float32_matmul_precision() == "medium"
+    with pytest.raises(RuntimeError, match="onednn is active"), Kernel("default").active():
+        pass
+    second.__exit__(None, None, None)
+    assert torch.get_float32_matmul_precision() == before
+
+
 def test_a_kernel_that_is_not_float32_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_prefers_onednn", lambda: True)
     monkeypatch.setattr(kernels, "is_float32", lambda kernel: False)

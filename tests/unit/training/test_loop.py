@@ -15,8 +15,12 @@ NOTHING = Collected(np.empty((0, 1), np.float32), np.empty(0), {})
 class Ports:
     """Ports that write down their calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, foreseen: bool = False) -> None:
         self.calls: list[str] = []
+        self._foreseen = foreseen
+
+    def foresee(self, iteration: int) -> Sample | None:
+        return self.sample(iteration) if self._foreseen else None
 
     def begin(self, iteration: int) -> None:
         self.calls.append(f"begin {iteration}")
@@ -56,6 +60,12 @@ def test_the_next_collection_begins_once_the_sample_is_fixed_if_the_run_collects
         *("collect 0", "sample 0", "begin 1", "compute 0", "finish", "commit updates 0"),
         *("collect 1", "sample 1", "compute 1", "finish", "commit updates 1"),
     ]
+
+
+def test_a_foreseen_minibatch_is_computed_before_the_collection_is_awaited() -> None:
+    ports = Ports(foreseen=True)
+    assert complete(ports.loop(lag=0).iterate(0)) == "updates 0"
+    assert ports.calls == ["sample 0", "compute 0", "collect 0", "finish", "commit updates 0"]
 
 
 @pytest.mark.parametrize(("lag", "ahead"), [(0, []), (1, ["begin 1"])])

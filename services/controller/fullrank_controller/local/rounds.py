@@ -39,7 +39,7 @@ class LocalRounds:
         run: Parts shared with the observers' ports.
         training: Its problem is the run's.
         computation: Computes decisions.
-        pipeline: Plays before each computation, with the same kernels.
+        pipeline: Plays before each computation, or beside it where they share nothing.
         watchdog: Observes computing.
     """
 
@@ -119,7 +119,7 @@ class LocalRounds:
         """Return: no other process reports these units."""
 
     async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
-        """Compute the updates of a sample, after playing: both use the same kernels.
+        """Compute the updates of a sample, after what is played ahead: it uses the same kernels.
 
         Raises:
             NotDecodable: All rows of the code do not determine the updates.
@@ -127,7 +127,8 @@ class LocalRounds:
         opened, clock = self._open(sample), asyncio.get_running_loop().time
         collect_ahead()
         try:
-            await self._pipeline.finish_playing()
+            if self._config.collect.lag:
+                await self._pipeline.finish_playing()
             began_at = clock()
             with self._watchdog.phase("computing"):
                 computed = await self._in_thread(sample)

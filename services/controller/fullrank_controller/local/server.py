@@ -101,9 +101,11 @@ async def _serve(
                 observers=launch.observers,
             )
         )
-        if group is None and (beside := _second_thread(config, training)) is not None:
-            stack.enter_context(beside)
-        driver = _make_driver(term, table, group)
+        second = None if group is not None else _second_thread(config, training)
+        if second is not None:
+            stack.enter_context(second)
+        beside = second is not None and _plays_beside(config, training)
+        driver = _make_driver(term, table, group, beside=beside)
         ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
         await health.at_work(True)
@@ -124,10 +126,17 @@ async def _serve(
         return term.run.progress.finished
 
 
-def _make_driver(term: Term, table: LocalTable, group: Group | None) -> Driver:
-    """Make the driver of a run over a table and units in this process, or a group of ranks."""
+def _make_driver(term: Term, table: LocalTable, group: Group | None, *, beside: bool) -> Driver:
+    """Make the driver of a run over a table and units in this process, or a group of ranks.
+
+    Args:
+        term: The open parts of the term.
+        table: The run's table.
+        group: Computes the targets in several processes; None: this one computes them.
+        beside: True to play beside computing.
+    """
     config, training = term.config, term.training
-    pipeline = make_pipeline(term, table)
+    pipeline = make_pipeline(term, table, holds=table.holds if beside else None)
     rounds = LocalRounds(
         config,
         term.run,
@@ -147,6 +156,12 @@ def _second_thread(config: RunConfig, training: Training) -> ThreadPoolExecutor 
     executor = ThreadPoolExecutor(1)
     gradients.run_beside(executor)
     return executor
+
+
+def _plays_beside(config: RunConfig, training: Training) -> bool:
+    """Whether every iteration collects as many rows, with the parameters that it learns from."""
+    episodic = training.problem.episodes is not None
+    return config.collect.mode == "inline" and not config.collect.lag and not episodic
 
 
 async def _watch_loop(watchdog: Watchdog, *, every_s: float) -> None:

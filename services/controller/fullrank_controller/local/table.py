@@ -92,8 +92,16 @@ class LocalTable:
             head += len(block)
         return head
 
+    def holds(self, sample: Sample) -> bool:
+        """Whether all rows of a uniform sample are stored, even if its head is not reached."""
+        if not sample.size or sample.priority is not None or sample.episodes is not None:
+            return False
+        return int(sample.positions().max()) < self._table.head
+
     def minibatch(self, sample: Sample, *, row_size: int) -> FloatArray:
         """Return the sample's transitions, shape (size, row_size); none where learners collect."""
         if not sample.size:
             return np.empty((0, row_size), np.float32)
+        if sample.head > self._table.head:  # its rows are held
+            return self._table.gather(sample.positions())
         return self._table.minibatch(sample)

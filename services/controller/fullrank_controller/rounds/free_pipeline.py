@@ -114,6 +114,9 @@ class FreePipeline:
         self.head = head
         self._event_log.append(Acknowledged(term=self._identity.term, head=head))
 
+    def foresee(self, iteration: int) -> None:
+        """Foresee nothing: what may be drawn depends on what collectors have written."""
+
     async def finish_playing(self) -> None:
         """Return: this process plays nothing."""
 

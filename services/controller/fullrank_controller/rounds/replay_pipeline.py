@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from fullrank.common.failpoints import reach
@@ -54,6 +55,8 @@ class ReplayPipeline:
         event_log: Receives acknowledged positions.
         watchdog: Observes playing.
         pool: Collectors that play; None: this process plays.
+        holds: Whether the table holds a sample's rows; given where playing shares nothing with
+            computing and every collection has as many rows, it lets both go on at once.
 
     Attributes:
         head: One past the last transition that replay has acknowledged.
@@ -69,6 +72,7 @@ class ReplayPipeline:
         event_log: EventLog,
         watchdog: Watchdog,
         pool: CollectorPool | None = None,
+        holds: Callable[[Sample], bool] | None = None,
     ) -> None:
         self._identity, self._training, self._table = identity, training, table
         self._capacity = capacity_of(config, training)
@@ -76,6 +80,9 @@ class ReplayPipeline:
         self._event_log, self._watchdog = event_log, watchdog
         self._pool = pool
         self._playing: dict[int, CollectTask] = {}
+        self._holds, self._rows = holds, config.environment.copies * config.collect.steps
+        self._beside: CollectTask | None = None
+        """Plays and appends the transitions of an iteration whose updates are being computed."""
         self.head = self._tail = 0
 
     async def open(self, head: int, *, resumes_at: int) -> None:
@@ -139,8 +146,25 @@ class ReplayPipeline:
         collected = await asyncio.to_thread(keyed.join, iteration, blocks)
         return collected._replace(play_s=played_s)
 
+    def foresee(self, iteration: int) -> Sample | None:
+        """The iteration's minibatch, if it draws none of the rows that are still to be played.
+
+        These rows are then collected beside.
+        """
+        if self._holds is None:
+            return None
+        sample = self._sample(iteration, head=self.head + self._rows)
+        if not self._holds(sample):
+            return None
+        self._beside = asyncio.create_task(self._collect(iteration))
+        return sample
+
     async def collect(self, iteration: int) -> Collected:
         """The iteration's transitions, once replay has acknowledged them."""
+        beside, self._beside = self._beside, None
+        return await (beside or self._collect(iteration))
+
+    async def _collect(self, iteration: int) -> Collected:
         self._training.collector.publish(iteration)
         playing, pool = self.begin(iteration), self._pool
         waits = self._watchdog.phase("playing") if pool is None else pool.awaiting(iteration)
@@ -168,6 +192,8 @@ class ReplayPipeline:
     async def end(self) -> None:
         """Play no more."""
         await self.finish_playing()
+        if self._beside is not None:
+            await asyncio.gather(self._beside, return_exceptions=True)
         if self._pool is not None:
             self._pool.end()
             for playing in self._playing.values():
@@ -176,5 +202,8 @@ class ReplayPipeline:
 
     def sample(self, iteration: int) -> Sample:
         """The iteration's minibatch, drawn from acknowledged transitions."""
-        tail = max(self._tail, self.head - self._capacity)
-        return self._training.trainer.sample(iteration, tail=tail, head=self.head)
+        return self._sample(iteration, head=self.head)
+
+    def _sample(self, iteration: int, *, head: int) -> Sample:
+        tail = max(self._tail, head - self._capacity)
+        return self._training.trainer.sample(iteration, tail=tail, head=head)

@@ -3,7 +3,8 @@
 On processors where MKL does not use AVX-512, letting PyTorch send float32 products to oneDNN
 (``set_float32_matmul_precision("medium")``) doubles their speed. Where oneDNN supports bfloat16
 blocks, the same setting silently computes in bfloat16, so the products are probed first. Only this
-module touches the process-wide setting, and it restores the previous value.
+module touches the process-wide setting, and it restores the previous value after the last of the
+blocks that overlap on several threads.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from threading import Lock
 from typing import Literal
 
 import numpy as np
@@ -36,15 +38,15 @@ class Kernel:
     def active(self) -> Iterator[None]:
         """Use this kernel within the block, without autograd and its bookkeeping.
 
-        Buffers created inside the block may be written only inside it.
+        Blocks of one kernel may overlap on several threads. Buffers created inside the block may be
+        written only inside it.
         """
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest" if self.name == "default" else "medium")
+        _SETTING.enter(self)
         try:
             with torch.inference_mode():
                 yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            _SETTING.leave()
 
     def shared_product(
         self, weights: Tensor, inputs: Tensor, out: Tensor, *, beta: float = 0.0
@@ -65,6 +67,40 @@ class Kernel:
             out.flatten(0, 1).addmm_(weights.flatten(0, 1), inputs, beta=beta)
         else:
             out.baddbmm_(weights, inputs.expand(len(weights), -1, -1), beta=beta)
+
+
+class _Setting:
+    """The process-wide setting while blocks of one kernel are active, on any threads."""
+
+    def __init__(self) -> None:
+        self._lock, self._before = Lock(), ""
+        self._kernels: list[Kernel] = []
+
+    def enter(self, kernel: Kernel) -> None:
+        """Set the kernel of a block that begins.
+
+        Raises:
+            RuntimeError: Blocks of another kernel are active.
+        """
+        with self._lock:
+            if self._kernels and kernel not in self._kernels:
+                raise RuntimeError(f"kernel {self._kernels[0].name} is active, not {kernel.name}")
+            if not self._kernels:
+                self._before = torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision(
+                    "highest" if kernel.name == "default" else "medium"
+                )
+            self._kernels.append(kernel)
+
+    def leave(self) -> None:
+        """Restore the value before the first block at the end of the last one."""
+        with self._lock:
+            self._kernels.pop()
+            if not self._kernels:
+                torch.set_float32_matmul_precision(self._before)
+
+
+_SETTING = _Setting()
 
 
 def choose(device: torch.device, *, least_product: int) -> Kernel:
