@@ -11,10 +11,14 @@ from tests.addresses import free_address
 from tests.buckets import bucket
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster, Service, reference_digests, resolved
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, eventually
 
+from fullrank.audit.draws import AuditDraws
 from fullrank.common.errors import ConfigError, StaleTerm
 from fullrank.config import Resolved
+from fullrank.runs.checkpoint import newest
+from fullrank.runs.mirror import take_over
+from fullrank.runs.record import read_records
 from fullrank_controller.server import serve
 
 pytestmark = pytest.mark.integration
@@ -104,6 +108,34 @@ async def test_a_controller_whose_term_is_claimed_elsewhere_ends_before_it_publi
             await asyncio.wait_for(first.task, WAIT_S)
         first.stop.set()
     assert len(one.records()) == 2
+
+
+async def test_what_is_taken_back_is_taken_back_in_the_mirror(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A liar's iteration is withdrawn; whoever takes the run over knows the repeated one alone."""
+    monkeypatch.setattr(
+        AuditDraws,
+        "below",
+        lambda draws, count, purpose, *indices: count - 1 if purpose == "audit" else 0,
+    )
+    overrides = ("code.name=cyclic", "code.tolerance=1", "learners=4", "audit.every=3")
+    settings = mirrored(tmp_path, *overrides, f"checkpoint.mirror={place}", "checkpoint.keep=9")
+    async with Cluster(tmp_path / "one", settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
+        late, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await cluster.committed(3)
+        late.release.set()
+        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        cluster.learners(2)
+        await cluster.finished()
+    take_over(place, tmp_path / "other")
+    found = read_records(tmp_path / "other" / "metrics.jsonl")
+    assert [record.update_digest for record in found] == reference_digests(settings.config)
+    assert newest(tmp_path / "other" / "checkpoints").iteration == 7
 
 
 async def test_a_standby_that_could_never_take_over_is_refused(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Mirror:
         self._seen: dict[str, tuple[int, int]] = {}
         """Time and size of each small file when it was mirrored."""
         self._mirrored = 0
-        """Bytes of the metrics that are mirrored."""
+        """Bytes of the metrics that need not be mirrored again."""
 
     def claim(self, run: str, *, last: int) -> int:
         """Claim the next term for the directory, whose last one was ``last``; as ``Claims.claim``.
@@ -76,6 +76,7 @@ class Mirror:
         self._mirrored = 0
         self._extend_metrics()
         self._objects.remove(chunks)
+        self._mirrored = 0  # the term that begins now may cut the file before it extends it
         held = set(self._objects.names(f"{JOURNAL}/"))
         begun = {f"{JOURNAL}/{each}/{_BEGUN}" for each in segments_in(self._run_dir / JOURNAL)}
         for name in sorted(begun - held):

@@ -96,10 +96,10 @@ class Disputes:
             try:
                 finding = await self._prove(dispute, past)
             except ServiceLost as error:
-                raise self._take_back(_doubtful(dispute, past), str(error)) from None
+                raise await self._take_back(_doubtful(dispute, past), str(error)) from None
             except FullrankError as error:
                 raise await self._leave_out(dispute, past, str(error)) from None
-            self._act(finding)
+            await self._act(finding)
 
     def _stop(self, dispute: Dispute, reason: str) -> Unsettled:
         """End the run with what cannot be taken back, and keep it in the status when it resumes."""
@@ -115,7 +115,7 @@ class Disputes:
         for learner in sorted(dispute.parties - {CONTROLLER}):
             why = f"it disagreed with others on iteration {dispute.iteration}, and no one could say"
             self._run.roster.quarantine(learner, why, present_at=dispute.iteration)
-        taken_back = self._take_back(_doubtful(dispute, past), said)
+        taken_back = await self._take_back(_doubtful(dispute, past), said)
         if await self._run.membership.bears_the_loss():
             return taken_back
         return Unsettled(
@@ -167,22 +167,22 @@ class Disputes:
             raise FullrankError("the controller's numeric fingerprint is not that of the run")
         return shadow
 
-    def _act(self, finding: Finding) -> None:
+    async def _act(self, finding: Finding) -> None:
         """Quarantine the culprits, and withdraw iterations that committed their bits."""
         for learner, iteration in finding.culprits.items():
             reason = f"its update of iteration {iteration} was wrong, computed again"
             log.error("convicted learner=%d reason=%s", learner, reason)
             self._run.roster.quarantine(learner, reason, present_at=iteration)
         if finding.wrong is not None:
-            raise self._take_back(finding.wrong, f"iteration {finding.wrong} was wrong")
+            raise await self._take_back(finding.wrong, f"iteration {finding.wrong} was wrong")
 
-    def _take_back(self, first: int, reason: str) -> RolledBack:
+    async def _take_back(self, first: int, reason: str) -> RolledBack:
         """Withdraw the committed iterations from ``first`` on."""
         term, last = self._run.identity.term, self._run.progress.committed - 1
         self._run.event_log.append(TakenBack(term=term, first=first))
         supersede(self._directory.journal, term=term + 1, first=first)
         if self._directory.mirror is not None:
-            self._directory.mirror.equalise()
+            await asyncio.to_thread(self._directory.mirror.equalise)
         return RolledBack(f"{reason}: committed iterations {first} to {last} are taken back")
 
 
