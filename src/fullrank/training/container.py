@@ -12,7 +12,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episode_buffer import EpisodeBuffer
 from fullrank.replay.hand_over import HandOver, ReturnPriority
-from fullrank.training.heads import Head, Heads
+from fullrank.training.heads import ContainerHead, Heads
 
 
 class Container:
@@ -78,4 +78,6 @@ class Container:
 
     def publish(self) -> bool:
         """Publish the head; return False if it was refused."""
-        return self._heads.publish(self._number, Head(self.learner.updates, self.learner.head))
+        return self._heads.publish(
+            self._number, ContainerHead(self.learner.updates, self.learner.head)
+        )

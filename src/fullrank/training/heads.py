@@ -8,7 +8,7 @@ from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
 
 
-class Head(NamedTuple):
+class ContainerHead(NamedTuple):
     """The last layer of a container's network of action values."""
 
     version: int
@@ -26,9 +26,9 @@ class Heads:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._heads: dict[int, Head] = {}
+        self._heads: dict[int, ContainerHead] = {}
 
-    def publish(self, container: int, head: Head) -> bool:
+    def publish(self, container: int, head: ContainerHead) -> bool:
         """Take a container's head; return False if a newer one is held, or it is not finite.
 
         Raises:
@@ -44,10 +44,10 @@ class Heads:
             return False
         if not np.isfinite(head.values).all():
             return False
-        self._heads[container] = Head(head.version, head.values.copy())
+        self._heads[container] = ContainerHead(head.version, head.values.copy())
         return True
 
-    def of(self, container: int) -> Head | None:
+    def of(self, container: int) -> ContainerHead | None:
         """Return a container's newest head, which it goes on with after a restart."""
         return self._heads.get(container)
 

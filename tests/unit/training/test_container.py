@@ -21,7 +21,7 @@ from fullrank.replay.episode_buffer import EpisodeBuffer
 from fullrank.replay.episodes import episodes_in
 from fullrank.replay.hand_over import HandOver, ReturnPriority
 from fullrank.training.container import Container
-from fullrank.training.heads import Head, Heads
+from fullrank.training.heads import ContainerHead, Heads
 
 AGENTS = tuple(
     AgentSpec(name=f"agent_{i}", observation_size=5, action=Discrete(4)) for i in range(3)
@@ -165,16 +165,16 @@ def test_an_older_trunk_is_not_taken() -> None:
 def test_the_newest_head_of_each_container_wins() -> None:
     heads = Heads(2)
     new, old = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
-    assert heads.publish(1, Head(5, new))
-    assert not heads.publish(1, Head(4, old))
-    assert heads.publish(0, Head(1, old))
+    assert heads.publish(1, ContainerHead(5, new))
+    assert not heads.publish(1, ContainerHead(4, old))
+    assert heads.publish(0, ContainerHead(1, old))
     assert [each.tolist() for each in heads.others(2)] == [[3, 4], [1, 2]]
     assert [each.tolist() for each in heads.others(0)] == [[1, 2]]
 
 
 def test_a_head_that_is_not_finite_is_refused() -> None:
     heads = Heads(1)
-    assert not heads.publish(0, Head(1, np.array([np.inf], np.float32)))
+    assert not heads.publish(0, ContainerHead(1, np.array([np.inf], np.float32)))
     assert heads.of(0) is None
     with pytest.raises(InvalidContribution, match="container 0 has shape"):
-        heads.publish(0, Head(1, np.zeros(2, np.float32)))
+        heads.publish(0, ContainerHead(1, np.zeros(2, np.float32)))
