@@ -40,7 +40,8 @@ RUN = settings(
     "checkpoint.keep=9",
 )
 ELSEWHERE = {
-    *("term", "round_s", "collect_s", "compute_s", "assigned_s", "started_s", "sent_s"),
+    *("term", "round_s", "collect_s", "play_s", "update_s", "iteration_s", "agent_updates_per_s"),
+    *("compute_s", "assigned_s", "started_s", "sent_s"),
     *("arrival_s", "decodable_s", "decode_s", "audited", "rows", "received", "late", "condition"),
     *("bytes_sent", "bytes_received"),
 }

@@ -1,5 +1,7 @@
 """The kernel in use is real float32, and choosing one leaves no trace."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -52,14 +54,16 @@ def test_a_kernel_restores_the_process_wide_setting(name: str) -> None:
 def test_overlapping_blocks_keep_their_kernel_until_the_last_has_ended() -> None:
     before = torch.get_float32_matmul_precision()
     first, second = (Kernel("onednn").active() for _ in range(2))
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert torch.get_float32_matmul_precision() == "medium"
-    with pytest.raises(RuntimeError, match="onednn is active"), Kernel("default").active():
-        pass
-    second.__exit__(None, None, None)
+    with ThreadPoolExecutor(1) as thread, ThreadPoolExecutor(1) as other:
+        thread.submit(first.__enter__).result()
+        other.submit(second.__enter__).result()
+        thread.submit(first.__exit__, None, None, None).result()
+        assert torch.get_float32_matmul_precision() == "medium"
+        with pytest.raises(RuntimeError, match="onednn is active"), Kernel("default").active():
+            pass
+        other.submit(second.__exit__, None, None, None).result()
     assert torch.get_float32_matmul_precision() == before
+    assert not torch.is_inference_mode_enabled()
 
 
 def test_a_kernel_that_is_not_float32_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
