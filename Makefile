@@ -65,9 +65,11 @@ release: $(VENV)/.installed-release ## Build wheel, sdist and bills of materials
 	$(BIN)/python tools/distribution.py materials dist/materials
 
 audit: $(VENV)/.installed-release ## Look for known vulnerabilities of what is installed
-	@if $(BIN)/python -c "import socket; socket.create_connection(('pypi.org', 443), 5)" 2>/dev/null; \
-	then $(BIN)/pip-audit --local --skip-editable; \
-	else echo "pypi.org is out of reach: no advisory was looked up"; fi
+	@rm -f $(VENV)/advisories.json
+	@$(BIN)/pip-audit --local --skip-editable -f json -o $(VENV)/advisories.json 2>$(VENV)/audit.log \
+	&& cat $(VENV)/audit.log || if [ -e $(VENV)/advisories.json ]; \
+	then cat $(VENV)/audit.log $(VENV)/advisories.json; exit 1; \
+	else echo "the advisories are out of reach: none was looked up"; fi
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
