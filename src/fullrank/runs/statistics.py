@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 from fullrank.common.seeding import stream
 from fullrank.common.types import Interval
@@ -57,6 +56,8 @@ def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
         values: Independent, roughly normal observations, shape (n,), n at least 2.
         share: Share of such intervals that contain the true mean.
     """
+    from scipy.special import stdtrit  # large, and needed for intervals only
+
     mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
     reach = error * float(stdtrit(len(values) - 1, 0.5 + share / 2))
     return Interval(float(mean), float(mean - reach), float(mean + reach))
@@ -69,6 +70,8 @@ def wilson(successes: NDArray[np.bool_], *, share: float = 0.95) -> Interval:
         successes: Independent outcomes, shape (n,), n at least 1.
         share: Share of such intervals that contain the true proportion.
     """
+    from scipy.special import ndtri
+
     n, mean, z = len(successes), float(successes.mean()), float(ndtri(0.5 + share / 2))
     centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z * np.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)

@@ -11,7 +11,6 @@ is a lower bound of the best.
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from fullrank.common.seeding import stream
 from fullrank.common.types import Array, BoolArray, FloatArray, Interval
@@ -121,6 +120,8 @@ def _steer(position: Array, velocity: Array, targets: Array) -> FloatArray:
     Returns:
         Shape (E, 5 M).
     """
+    from scipy.optimize import linear_sum_assignment  # large, and needed for these policies only
+
     line = targets[:, :, None] - position[:, :, :, None]
     away = np.zeros_like(position)
     for copy, distance in enumerate(np.hypot(line[:, 0], line[:, 1])):
