@@ -7,9 +7,13 @@ equal time, 2 collectors at least 1.9 times those of one, as ratios within one r
 they do not.
 
     OMP_NUM_THREADS=1 python benchmarks/collecting.py
+
+With ``--foreign`` the game is a PettingZoo environment whose own step takes 10 ms, and nothing is
+emulated: each copy is played in a process of its own.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -23,10 +27,18 @@ from fullrank.runs.record import METRICS, follow
 
 STEP_S, HORIZON, SETTLING = 0.01, 50, 4
 PARTS_CLAIM, PAIR_CLAIM = 10.0, 1.9
-SETTINGS = (
+EMULATED = (
     "environment.name=cooperative_navigation",
     f"compute.emulate_step_s={STEP_S}",
     f"environment.horizon={HORIZON}",
+)
+FOREIGN = (
+    "environment.name=slow_game:SlowGame",
+    f"environment.step_s={STEP_S}",
+    f"environment.horizon={HORIZON}",
+    "collectors.processes=true",
+)
+SETTINGS = (
     "collect.lag=2",
     "collect.warmup=64",
     "collect.warmup_copies=64",
@@ -53,11 +65,12 @@ class Fleet:
         return f"{self.collectors} x {self.copies}"
 
 
-def steps_per_s(fleet: Fleet, *, seconds: float) -> float:
-    """Environment steps that a fleet collects in a second."""
+def steps_per_s(fleet: Fleet, game: Sequence[str], *, seconds: float) -> float:
+    """Environment steps of a game that a fleet collects in a second."""
     copies = fleet.copies * fleet.blocks
     iterations = max(3, round(seconds / (STEP_S * HORIZON * fleet.blocks / fleet.collectors)))
     overrides = [
+        *game,
         *SETTINGS,
         f"iterations={SETTLING + iterations}",
         f"environment.copies={copies}",
@@ -84,16 +97,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each fleet")
+    parser.add_argument("--foreign", action="store_true", help="copies in processes of their own")
     options = parser.parse_args(arguments)
+    game, how = (FOREIGN, "in the game") if options.foreign else (EMULATED, "emulated by sleep")
+    if options.foreign:
+        os.chdir(Path(__file__).parent)  # where the services find the game
     one, parts = Fleet(collectors=1, copies=1, blocks=1), Fleet(collectors=4, copies=3, blocks=4)
     single, pair = (Fleet(collectors=count, copies=3, blocks=4) for count in (1, 2))
-    print(f"Steps of {1e3 * STEP_S:.0f} ms, emulated by sleep; {HORIZON} steps an episode.\n")
+    print(f"Steps of {1e3 * STEP_S:.0f} ms, {how}; {HORIZON} steps an episode.\n")
     print(f"| repeat | {one.name} | {parts.name} | ratio | {single.name} | {pair.name} | ratio |")
     print("|---|---|---|---|---|---|---|")
     ratios: list[tuple[float, float]] = []
     for repeat in range(options.repeats):
-        rates = [steps_per_s(each, seconds=options.seconds) for each in (one, parts)]
-        halves = [steps_per_s(each, seconds=options.seconds) for each in (single, pair)]
+        rates = [steps_per_s(each, game, seconds=options.seconds) for each in (one, parts)]
+        halves = [steps_per_s(each, game, seconds=options.seconds) for each in (single, pair)]
         ratios.append((rates[1] / rates[0], halves[1] / halves[0]))
         print(
             f"| {repeat} | {rates[0]:.0f} | {rates[1]:.0f} | {ratios[-1][0]:.2f} | "

@@ -30,6 +30,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.environments.base import Step
 from fullrank.environments.capabilities import offers_masks, own_state_size
+from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.authorship import ENTRIES, MOST
 from fullrank.replay.intake import Arrival
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
@@ -219,7 +220,12 @@ def arrival_rules(config: RunConfig, problem: Problem, *, first: int) -> Arrival
 
 
 def block_player_of(
-    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int, masked: bool
+    config: RunConfig,
+    agents: Sequence[AgentSpec],
+    *,
+    state_size: int,
+    masked: bool,
+    processes: bool = False,
 ) -> BlockPlayer:
     """Build a player of a run's blocks, with parameters of its own.
 
@@ -228,15 +234,19 @@ def block_player_of(
         agents: Specifications of the environment's agents, in order.
         state_size: Entries of its global state; 0 if it has none.
         masked: True if some actions may be unavailable to a living agent.
+        processes: True if each copy is played in a process of its own.
 
     Raises:
         ConfigError: The configuration names something unknown or is inconsistent.
     """
+    named = config.environment
+    start = partial(EnvironmentProcess, named.name, agents=named.agents, params=named.params)
     return BlockPlayer(
         partial(_copies_of, config),
         algorithm_of(config, agents, state_size=state_size, masked=masked),
         plan_of(config),
         seed=config.seed,
+        start_copy=start if processes else None,
     )
 
 

@@ -133,6 +133,27 @@ async def test_collectors_that_die_change_no_bit(tmp_path: Path) -> None:
         assert cluster.outcome() == alone(chosen)
 
 
+async def test_copies_in_processes_of_their_own_change_no_bit(tmp_path: Path) -> None:
+    """A game of another package, whose copies step at the same time in each collector."""
+    game = (
+        "environment.name=mpe2.simple_spread_v3:parallel_env",
+        "environment.max_cycles=6",
+        "environment.copies=4",
+        "algorithm.batch_size=16",
+        "code.name=uncoded",
+        "collectors.processes=true",
+        "iterations=3",
+    )
+    chosen = (*SMALL, *game)
+    async with Cluster(tmp_path, settings(*chosen)) as cluster:
+        services(cluster)
+        for _ in range(2):
+            cluster.collector()
+        status = await cluster.finished()
+        assert (status.blocks.played, status.blocks.lost) == (3 * 2, 0)
+        assert cluster.outcome() == alone(chosen)
+
+
 def _has_committed(least: int, status: pb.GetStatusResponse) -> bool:
     return status.iterations_committed >= least
 

@@ -42,7 +42,13 @@ class CollectorContext:
         batch = probe_batch(self.problem, layout, seed=self.config.seed)
         self.probe: Probe = probe(self.problem, gradients, batch)
         self.fingerprint = gradients.fingerprint()
-        self.player = block_player_of(self.config, agents, state_size=state_size, masked=masked)
+        self.player = block_player_of(
+            self.config,
+            agents,
+            state_size=state_size,
+            masked=masked,
+            processes=self.config.collectors.processes,
+        )
         self.writing: Writing | None = None
         """The writer of this process; None before free collection begins."""
 

@@ -16,6 +16,8 @@ FACTOR = 20.0
 controller do."""
 RECENT = 200
 """Number of blocks whose durations give the limit."""
+ENDING_S = 30.0
+"""Longest wait for the end of a block whose environments' processes have been killed."""
 
 
 class TimedPlayer:
@@ -37,8 +39,9 @@ class TimedPlayer:
         """Play a block.
 
         Raises:
-            EnvironmentFailed: The environment raised.
-            Stuck: The environment hangs; the playing thread is lost.
+            EnvironmentFailed: The environment raised, or hung in a process of its own, which was
+                ended.
+            Stuck: The environment hangs on the playing thread, which is lost.
         """
         loop, began_at = asyncio.get_running_loop(), time.monotonic()
         playing = loop.run_in_executor(self._pool, self._player.play, key, play)
@@ -49,6 +52,8 @@ class TimedPlayer:
             unmeasured_s=self._settings.stuck_after_s,
         )
         await asyncio.wait({playing}, timeout=longest_s)
+        if not playing.done() and self._player.interrupt(f"no answer for {longest_s:.1f} s"):
+            await asyncio.wait({playing}, timeout=ENDING_S)
         if not playing.done():
             raise Stuck(f"{self._player.name(key)}: it hangs for {longest_s:.1f} s")
         self._durations_s.append(time.monotonic() - began_at)

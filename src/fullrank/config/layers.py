@@ -277,6 +277,13 @@ def _check_together(config: RunConfig) -> None:
             f"collect.lag = {config.collect.lag} needs collect.mode = 'keyed'; inline collection "
             "is at most 1 ahead"
         )
+    if config.collectors.processes and not is_adapted(config.environment.name):
+        raise ConfigError(
+            "collectors.processes is for PettingZoo's and gymnasium's environments: the copies of "
+            f"{config.environment.name} are stepped as arrays"
+        )
+    if config.collectors.processes and config.compute.emulate_step_s:
+        raise ConfigError("collectors.processes and compute.emulate_step_s exclude each other")
     if config.replay.capacity < config.collect.warmup:
         raise ConfigError(
             f"replay.capacity = {config.replay.capacity} cannot hold the warm-up of "

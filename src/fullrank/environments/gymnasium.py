@@ -20,6 +20,7 @@ from fullrank.environments.instances import (
     CopyStep,
     Instances,
     naming,
+    naming_agent,
     require_agents,
     search_working_directory,
 )
@@ -41,8 +42,7 @@ class Gymnasium:
         """See ``EnvironmentConfig.make``."""
         shared = _pays_a_number(self.id, self.arguments)
         instances = [
-            _GymnasiumInstance(self.id, self.arguments, copy=copy, shared_reward=shared)
-            for copy in range(copies)
+            _GymnasiumInstance(self.id, self.arguments, shared_reward=shared) for _ in range(copies)
         ]
         require_agents(self.id, agents, own=len(instances[0].agents))
         return Instances(instances)
@@ -71,10 +71,8 @@ class _GymnasiumInstance:
 
     state_size: int | None = None
 
-    def __init__(
-        self, name: str, arguments: Mapping[str, Any], *, copy: int, shared_reward: bool
-    ) -> None:
-        self._name, self._copy, self.shared_reward = name, copy, shared_reward
+    def __init__(self, name: str, arguments: Mapping[str, Any], *, shared_reward: bool) -> None:
+        self._name, self.shared_reward = name, shared_reward
         self._arguments, self._steps = arguments, 0
         self._environment, self._fresh = _make(name, arguments), True
         with naming(name, "cannot be used"):
@@ -113,7 +111,7 @@ class _GymnasiumInstance:
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """See ``Instance.step``."""
         self._steps += 1
-        with naming(self._name, f"failed in step {self._steps} of copy {self._copy}"):
+        with naming(self._name, f"failed in step {self._steps}"):
             pairs = zip(self._actions, self._places, strict=True)
             actions = tuple(unpack_action(space, action[part]) for space, part in pairs)
             observations, reward, *ends, _ = self._environment.step(actions)
@@ -130,16 +128,19 @@ class _GymnasiumInstance:
             )
 
     def _vectors(self, observations: Any) -> list[FloatArray]:
-        pairs = zip(self._observations, observations, strict=True)
-        return [pack_observation(space, observation) for space, observation in pairs]
+        vectors = []
+        for agent, space, own in zip(self.agents, self._observations, observations, strict=True):
+            with naming_agent(agent.name):
+                vectors.append(pack_observation(space, own))
+        return vectors
 
     def _rewards(self, reward: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the reward of each agent, shape (M,)."""
         shape = () if self.shared_reward else (len(self.agents),)
         if np.shape(reward) != shape:
             raise ValueError(f"a reward has shape {np.shape(reward)}, not {shape}")
-        if not np.isfinite(reward).all():
-            raise ValueError("a reward is not finite")
+        if wrong := np.flatnonzero(~np.isfinite(reward)).tolist():
+            raise ValueError(f"{self.agents[wrong[0]].name}: a reward is not finite")
         return np.broadcast_to(np.asarray(reward, dtype=np.float64), (len(self.agents),))
 
     def state(self) -> FloatArray:

@@ -58,9 +58,13 @@ class Instances:
     Args:
         instances: One instance per copy, all alike.
         masked: True if some actions may be unavailable to a living agent.
+
+    Attributes:
+        first_copy: Number by which messages name the first copy.
     """
 
     pauses = True
+    first_copy = 0
 
     def __init__(self, instances: Sequence[Instance], *, masked: bool = False) -> None:
         self._instances, first = instances, instances[0]
@@ -80,7 +84,8 @@ class Instances:
         """See ``Environment.reset``; the instances get these seeds."""
         observation, available = self._observation.copy(), self._available.copy()
         for seed, copy in zip(seeds, copies, strict=True):
-            observation[copy], available[copy] = self._instances[copy].reset(seed)
+            with self._naming(copy):
+                observation[copy], available[copy] = self._instances[copy].reset(seed)
             self._alive[copy] = True
         self._observation, self._available = observation, available
         return observation
@@ -101,7 +106,8 @@ class Instances:
         )
         available = self._available.copy()
         for copy in np.flatnonzero(self._alive.any(axis=1)).tolist():
-            outcome = self._instances[copy].step(action[copy], self._alive[copy])
+            with self._naming(copy):
+                outcome = self._instances[copy].step(action[copy], self._alive[copy])
             step.observation[copy] = outcome.observation
             step.reward[copy] = outcome.reward
             step.terminated[copy] = outcome.terminated
@@ -113,6 +119,14 @@ class Instances:
         self._available = np.where(choosing[:, self._owner], available, self._idle)
         self._observation, self._alive = step.observation, step.alive.copy()
         return step
+
+    @contextmanager
+    def _naming(self, copy: int) -> Iterator[None]:
+        """Name the copy in errors of its instance."""
+        try:
+            yield
+        except EnvironmentFailed as error:
+            raise EnvironmentFailed(f"copy {self.first_copy + copy}: {error}") from error
 
     def state(self) -> FloatArray:
         """See ``Stated``; the joint observation if the foreign environment has no state."""
@@ -164,3 +178,12 @@ def naming(environment: str, failure: str) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise EnvironmentFailed(f"{environment} {failure}: {reason}") from error
+
+
+@contextmanager
+def naming_agent(agent: str) -> Iterator[None]:
+    """Name the agent whose part of a foreign environment's answer is refused."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{agent}: {error}") from error

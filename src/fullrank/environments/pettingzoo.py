@@ -24,6 +24,7 @@ from fullrank.environments.instances import (
     CopyStep,
     Instances,
     naming,
+    naming_agent,
     require_agents,
     search_working_directory,
 )
@@ -56,11 +57,10 @@ class PettingZoo:
         """See ``EnvironmentConfig.make``."""
         build = _resolve(self.factory)
         instances = [
-            _PettingZooInstance(self.factory, build, self.arguments, copy=copy)
-            for copy in range(copies)
+            _PettingZooInstance(self.factory, build, self.arguments) for _ in range(copies)
         ]
         require_agents(self.factory, agents, own=len(instances[0].agents))
-        trial = _PettingZooInstance(self.factory, build, self.arguments, copy=copies)
+        trial = _PettingZooInstance(self.factory, build, self.arguments)
         return Instances(instances, masked=trial.offers_masks())
 
 
@@ -101,9 +101,9 @@ class _PettingZooInstance:
     shared_reward = False
 
     def __init__(
-        self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any], *, copy: int
+        self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> None:
-        self._factory, self._copy = factory, copy
+        self._factory = factory
         self._steps = 0
         with naming(factory, "cannot be used"):
             environment = build(**arguments)
@@ -140,7 +140,7 @@ class _PettingZooInstance:
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """See ``Instance.step``."""
         self._steps += 1
-        with naming(self._factory, f"failed in step {self._steps} of copy {self._copy}"):
+        with naming(self._factory, f"failed in step {self._steps}"):
             acting = [(i, self._parts[i]) for i in np.flatnonzero(alive)]
             actions = {p.name: unpack_action(p.action_space, action[p.action]) for _, p in acting}
             observations, rewards, terminated, truncated, infos = self._environment.step(actions)
@@ -153,8 +153,8 @@ class _PettingZooInstance:
                 if not terminated[name]:
                     outcome.observation[part.observation] = part.vector(observations[name])
                     outcome.available[part.action] = part.available(observations[name], infos)
-            if not np.isfinite(outcome.reward).all():
-                raise ValueError("a reward is not finite")
+            if wrong := np.flatnonzero(~np.isfinite(outcome.reward)).tolist():
+                raise ValueError(f"{self._parts[wrong[0]].name}: a reward is not finite")
         return outcome
 
     def _blank(self) -> CopyStep:
@@ -193,8 +193,9 @@ class _Part:
 
     def vector(self, observation: Any) -> FloatArray:
         """Return the agent's observation as a vector."""
-        own = observation["observation"] if self.masked else observation
-        return pack_observation(self.observation_space, own)
+        with naming_agent(self.spec.name):
+            own = observation["observation"] if self.masked else observation
+            return pack_observation(self.observation_space, own)
 
     def available(self, observation: Any, infos: Mapping[Any, Any]) -> BoolArray:
         """Return the actions that the agent may choose, as a vector."""

@@ -19,6 +19,8 @@ from fullrank.common.updates import DIGEST_BYTES
 from fullrank.environments import Environment
 from fullrank.environments.base import Step
 from fullrank.environments.capabilities import horizon_of
+from fullrank.environments.instances import Instances
+from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.episode_checks import check_finite
 from fullrank.replay.layout import Layout
 from fullrank.training.blocks import BlockKey, BlockPlan
@@ -29,6 +31,7 @@ from fullrank.training.episode_rollouts import (
     WholeEpisodes,
     random_reward_scale,
 )
+from fullrank.training.ready_first import ReadyFirst
 
 BLOCK_STEPS = 2**32
 """Exploration steps of block b are numbered from b times this, which keys it apart."""
@@ -114,6 +117,7 @@ class BlockPlayer:
         algorithm: Its parameters are overwritten by those of each block.
         plan: Blocks of an iteration.
         seed: The run's seed.
+        start_copy: Starts a copy in a process of its own; None: this thread steps all copies.
     """
 
     def __init__(
@@ -123,14 +127,18 @@ class BlockPlayer:
         plan: BlockPlan,
         *,
         seed: int,
+        start_copy: Callable[[], EnvironmentProcess] | None = None,
     ) -> None:
         self._make_environment, self._algorithm = make_environment, algorithm
-        self._plan, self._seed = plan, seed
+        self._plan, self._seed, self._start_copy = plan, seed, start_copy
         self._environments: dict[int, Environment] = {}
+        self._processes: list[EnvironmentProcess] = []
         self._loaded: Publication | None = None
 
     @cached_property
     def _scale(self) -> RewardScale:
+        if self._start_copy is not None:
+            return AS_PAID  # an adapted environment states no horizon
         horizon = horizon_of(self._environment(self._plan.copies_of(0)))
         return reward_scale(self._make_environment, horizon=horizon, seed=self._seed)
 
@@ -157,11 +165,19 @@ class BlockPlayer:
         copies = self._plan.copies_of(key.block)
         seeds = [derive(self._seed, "episode", copy, key.iteration) for copy in copies]
         self._load(play)
-        round_: WholeEpisodes | None = None
+        round_: WholeEpisodes | ReadyFirst | None = None
         try:
-            round_ = self._round(self._environment(copies))
             first = key.block * BLOCK_STEPS
-            round_.play(seeds, iteration=key.iteration, first_step=first)
+            if self._start_copy is None:
+                environment = self._environment(copies)
+                if isinstance(environment, Instances):
+                    environment.first_copy = copies.start
+                round_ = self._round(environment)
+                round_.play(seeds, iteration=key.iteration, first_step=first)
+            else:
+                processes = self._started(len(copies), self._start_copy)
+                round_ = ReadyFirst(processes, self._algorithm.actor, self._round)
+                round_.play(seeds, copies=copies, iteration=key.iteration, first_step=first)
             check_finite(round_.rows)
         except Exception as error:
             self.close()
@@ -169,6 +185,16 @@ class BlockPlayer:
             what = str(error) if isinstance(error, FullrankError) else repr(error)
             raise EnvironmentFailed(f"{self.name(key)}, step {steps}: {what}") from error
         return PlayedBlock(round_.rows, round_.earned, round_.won, round_.lengths)
+
+    def _started(
+        self, copies: int, start_copy: Callable[[], EnvironmentProcess]
+    ) -> list[EnvironmentProcess]:
+        """Return as many processes, which blocks of all sizes share."""
+        fresh = [start_copy() for _ in range(copies - len(self._processes))]
+        self._processes += fresh  # from here on another thread may end them
+        for process in fresh:
+            process.begin()
+        return self._processes[:copies]
 
     def _round(self, environment: Environment) -> WholeEpisodes:
         problem, actor = self._algorithm.problem, self._algorithm.actor
@@ -188,10 +214,21 @@ class BlockPlayer:
         if isinstance(actor, Annealed):
             actor.anneal(play.env_steps)
 
+    def interrupt(self, reason: str) -> bool:
+        """End the processes of the copies, so that a block that hangs fails, with this reason.
+
+        Any thread may call it; returns whether there are any.
+        """
+        processes = [*self._processes]
+        for process in processes:
+            process.end(reason)
+        return bool(processes)
+
     def close(self) -> None:
         """Close the environments; the next block makes new ones."""
-        environments = [*self._environments.values()]
+        environments = [*self._environments.values(), *self._processes]
         self._environments.clear()
+        self._processes = []
         for environment in environments:
             environment.close()
 

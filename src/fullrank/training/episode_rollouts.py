@@ -185,31 +185,51 @@ class WholeEpisodes(ABC):
 
     def play(self, seeds: Sequence[int], *, iteration: int, first_step: int) -> int:
         """Play from the given seeds; returns the number of the next exploration step."""
-        episodes, copies = self._episodes, self._environment.copies
-        memory, wait = self._player.memory(copies), pauses(self._environment)
-        while not self.lengths.all():
-            waiting = episodes.waiting()
-            if wait:
-                waiting = waiting[self.lengths[waiting] == 0]
-            if waiting.size:
-                episodes.begin(waiting, [seeds[copy] for copy in waiting])
-                for array in memory:
-                    array[waiting] = 0.0
-                self._begun(waiting)
-            alive, available = episodes.alive, episodes.available()
+        memory = self._player.memory(self._environment.copies)
+        while not self.over:
+            begun = self.begin(seeds)
+            for array in memory:
+                array[begun] = 0.0
+            observation, alive, available = self.offer
             action, memory = self._player.act(
-                episodes.observation,
+                observation,
                 memory,
                 iteration=iteration,
                 step=first_step + self.steps,
                 alive=alive,
                 available=available,
             )
-            outcome = self._step(action, alive, available)
-            self.steps += 1
-            self._finish(outcome)
-        self.rows = self._packed()
+            self.advance(action, alive, available)
         return first_step + self.steps
+
+    @property
+    def over(self) -> bool:
+        """Return whether every copy has played its episode."""
+        return bool(self.lengths.all())
+
+    @property
+    def offer(self) -> tuple[FloatArray, BoolArray, BoolArray | None]:
+        """Return what copies act on: observations, living agents, available actions."""
+        episodes = self._episodes
+        return episodes.observation, episodes.alive, episodes.available()
+
+    def begin(self, seeds: Sequence[int]) -> IntArray:
+        """Begin episodes where none is played, from the copies' seeds; returns the copies."""
+        waiting = self._episodes.waiting()
+        if pauses(self._environment):
+            waiting = waiting[self.lengths[waiting] == 0]
+        if waiting.size:
+            self._episodes.begin(waiting, [seeds[copy] for copy in waiting])
+            self._begun(waiting)
+        return waiting
+
+    def advance(self, action: FloatArray, alive: BoolArray, available: BoolArray | None) -> None:
+        """Step all copies and keep the step."""
+        outcome = self._step(action, alive, available)
+        self.steps += 1
+        self._finish(outcome)
+        if self.over:
+            self.rows = self._packed()
 
     def _finish(self, outcome: Step) -> None:
         """Keep length, returns and win of the copies whose one episode has ended."""

@@ -1,0 +1,153 @@
+"""Copies in processes of their own: the bits of copies that one thread steps; faults are named."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from tests.waiting import WAIT_S, wait_until
+
+from fullrank.common.errors import ConfigError, EnvironmentFailed
+from fullrank.common.seeding import derive
+from fullrank.config import RunConfig, load
+from fullrank.training.block_player import BlockPlayer
+from fullrank.training.blocks import BlockKey
+from fullrank.wiring import Training, block_player_of, training_of
+
+FAULTY = "tests.conformance.faulty_game:FaultyGame"
+COMMON: dict[str, Any] = {
+    "environment.copies": 5,
+    "environment.agents": 0,
+    "collect.mode": "keyed",
+    "collect.block": 3,
+    "collect.warmup": 30,
+    "collect.warmup_copies": 2,
+    "collectors.count": 1,
+    "collectors.processes": True,
+    "algorithm.hidden": 12,
+    "algorithm.batch_size": 8,
+}
+GAMES: dict[str, dict[str, Any]] = {
+    "masks, recurrent, of unequal lengths": {
+        "algorithm.name": "qmix",
+        "environment.name": "pettingzoo",
+        "environment.factory": "fullrank.environments.parallel:parallel_env",
+        "environment.arguments": {"name": "switch_riddle", "agents": 3},
+    },
+    "pettingzoo": {
+        "algorithm.name": "maddpg",
+        "environment.name": "mpe2.simple_spread_v3:parallel_env",
+        "environment.max_cycles": 6,
+    },
+    "gymnasium": {
+        "algorithm.name": "iql",
+        "environment.name": "gymnasium",
+        "environment.id": "lbforaging:Foraging-5x5-2p-1f-v3",
+    },
+}
+
+
+def settings(**options: Any) -> RunConfig:
+    keys = {key.replace("__", "."): value for key, value in options.items()}
+    return load(options=COMMON | keys).check().config
+
+
+def players(config: RunConfig, training: Training, *processes: bool) -> list[BlockPlayer]:
+    return [
+        block_player_of(
+            config,
+            training.collector.agents,
+            state_size=training.state_size,
+            masked=training.masked,
+            processes=each,
+        )
+        for each in processes
+    ]
+
+
+@pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
+def test_a_block_has_the_bits_of_copies_that_one_thread_steps(game: dict[str, Any]) -> None:
+    config = load(options=COMMON | game).check().config
+    training = training_of(config)
+    assert training.collector.keyed is not None
+    play = training.collector.keyed.begin(0)
+    inline, apart = players(config, training, False, True)
+    for key in (BlockKey(0, 0), BlockKey(0, 1), BlockKey(3, 0)):
+        one, other = inline.play(key, play), apart.play(key, play)
+        assert one.lengths.tolist() == other.lengths.tolist()
+        assert one.rows.tobytes() == other.rows.tobytes()
+        assert one.digest == other.digest
+    for closing in (inline, apart, training.collector):
+        closing.close()
+
+
+@pytest.fixture
+def training() -> Iterator[Training]:
+    training = training_of(settings(**{"environment.name": FAULTY}))
+    yield training
+    training.collector.close()
+
+
+def faulty(training: Training, **arguments: Any) -> BlockPlayer:
+    """Return a player in which the fourth copy is faulty in iteration 2."""
+    seed = derive(0, "episode", 4, 2)
+    named = {"environment.name": FAULTY, "environment.seed": seed}
+    options = {f"environment.{key}": value for key, value in arguments.items()}
+    config = settings(seed=0, **(named | options))
+    (player,) = players(config, training, True)
+    return player
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raises", "copy 4: .*failed in step 3: RuntimeError: the engine stalls"),
+        ("lies", "copy 4: .*failed in step 3: ValueError: right: a reward is not finite"),
+        ("differs", r"copy 4: .*failed in step 3: ValueError: right: an observation has shape"),
+        ("exits", "copy 4: its process has ended with exit code 3"),
+    ],
+)
+def test_a_fault_costs_its_block_and_names_seed_copy_and_step(
+    training: Training, fault: str, message: str
+) -> None:
+    assert training.collector.keyed is not None
+    player, play = faulty(training, fault=fault), training.collector.keyed.begin(0)
+    named = f"iteration 2, copies 3 to 4 of seed 0, step 2: {message}"
+    with pytest.raises(EnvironmentFailed, match=named):
+        player.play(BlockKey(2, 1), play)
+    assert player.play(BlockKey(2, 0), play).lengths.tolist() == [5, 5, 5]
+    player.close()
+
+
+def test_a_process_that_hangs_is_ended_from_another_thread(
+    training: Training, tmp_path: Path
+) -> None:
+    assert training.collector.keyed is not None
+    hanging, failures = tmp_path / "hanging", []
+    player, play = (
+        faulty(training, fault="hangs", path=str(hanging)),
+        training.collector.keyed.begin(0),
+    )
+
+    def playing() -> None:
+        try:
+            player.play(BlockKey(2, 1), play)
+        except EnvironmentFailed as error:
+            failures.append(str(error))
+
+    thread = Thread(target=playing)
+    thread.start()
+    wait_until(hanging.exists, what="the game hangs")
+    assert player.interrupt("no answer for 9.0 s")
+    thread.join(WAIT_S)
+    (failure,) = failures
+    assert "iteration 2, copies 3 to 4 of seed 0" in failure
+    assert "no answer for 9.0 s" in failure
+    assert player.play(BlockKey(1, 1), play).lengths.tolist() == [5, 5]
+    player.close()
+
+
+def test_arrays_have_no_processes() -> None:
+    with pytest.raises(ConfigError, match="the copies of switch_riddle are stepped as arrays"):
+        settings(environment__name="switch_riddle")
