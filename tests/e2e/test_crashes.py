@@ -44,25 +44,26 @@ BEFORE_THE_FIRST = (
     "row.arrived:2",
     "journal.written:1",
 )
-"""Points before the first commit: one run is killed at each of them, term after term."""
+"""Points before the first commit, of which each ends one term of the same run."""
 
-POINTS = (
-    "transitions.played:7",
-    "transitions.appended:6",
-    "row.assigned:22",
-    "row.arrived:18",
-    "round.decided:5",
-    "journal.written:7",
-    "journal.synced:3",
-    "journal.synced:12",
-    "update.applied:6",
-    "iteration.published:11",
+WITHIN_ITERATIONS = (
+    "transitions.played:3",
+    "transitions.appended:2",
+    "row.assigned:6",
+    "row.arrived:5",
+    "round.decided:2",
+    "journal.written:2",
+    "journal.synced:2",
+    "update.applied:2",
+)
+AT_CHECKPOINTS = (
     "checkpoint.state_written:2",
-    "checkpoint.complete:2",
-    "checkpoint.renamed:2",
+    "checkpoint.complete:1",
+    "checkpoint.renamed:1",
     "checkpoint.pruned:1",
     "journal.pruned:1",
 )
+AT_THE_END = ("iteration.published:11", "journal.synced:1")
 
 
 QMIX = (
@@ -79,10 +80,10 @@ QMIX = (
 TEAMS = {"maddpg": (), "qmix": QMIX}
 
 QMIX_POINTS = (
-    "transitions.appended:6",
-    "row.arrived:11",  # one of two rows is enough, so that 12 iterations are sure of 12 only
-    "update.applied:6",
-    "checkpoint.complete:2",
+    "transitions.appended:3",
+    "row.arrived:2",  # one of two rows is enough
+    "update.applied:2",
+    "checkpoint.complete:1",
 )
 
 STORED = 5
@@ -181,12 +182,13 @@ def services(
 @pytest.mark.parametrize(
     ("services", "points", "lag"),
     [
-        ("maddpg", BEFORE_THE_FIRST, 0),
-        *(("maddpg", (point,), 0) for point in POINTS),
-        ("maddpg", ("row.arrived:8",), 1),
-        ("maddpg", ("journal.synced:7",), 1),
+        *(
+            ("maddpg", points, 0)
+            for points in (BEFORE_THE_FIRST, WITHIN_ITERATIONS, AT_CHECKPOINTS, AT_THE_END)
+        ),
+        ("maddpg", ("row.arrived:8", "journal.synced:3"), 1),
         ("qmix", ("warmup.played", "row.assigned:1"), 0),
-        *(("qmix", (point,), 0) for point in QMIX_POINTS),
+        ("qmix", QMIX_POINTS, 0),
         ("qmix", ("row.arrived:8",), 1),
     ],
     indirect=["services"],
@@ -195,19 +197,23 @@ def services(
 def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(
     services: Services, tmp_path: Path, points: tuple[str, ...], lag: int
 ) -> None:
+    """Each point ends one term of the same run; counts begin anew with every term."""
     reference = services.reference(lag=lag)
-    run_dir = tmp_path / "run"
+    run_dir, published = tmp_path / "run", [0]
+    overrides = ("checkpoint.every=2",) if points == AT_CHECKPOINTS else ()
     for point in points:
-        killed = services.controller(run_dir, lag=lag, failpoint=point)
+        killed = services.controller(run_dir, lag=lag, failpoint=point, overrides=overrides)
         assert killed.wait(WAIT_S) == -signal.SIGKILL, point
-    published = committed(run_dir)
-    assert not published or len(points) == 1
+        published.append(committed(run_dir))
+    assert published[-1] == 0 or points != BEFORE_THE_FIRST
 
-    services.run_to_the_end(run_dir, lag=lag)
+    services.run_to_the_end(run_dir, lag=lag, overrides=overrides)
     assert final_state(run_dir) == reference
     assert digests(run_dir) == digests(services.home / f"reference-{lag}")
-    assert [record.iteration for record in records(run_dir)] == list(range(ITERATIONS))
-    assert all(record.term == 1 for record in records(run_dir)[:published])
+    told = records(run_dir)
+    assert [record.iteration for record in told] == list(range(ITERATIONS))
+    for term, count in enumerate(published):
+        assert all(record.term <= term for record in told[:count])
     assert services.replay.poll() is services.learners.poll() is None
     undisturbed = digests(services.home / f"reference-{lag}")
     assert violations(read_history(run_dir), reference=undisturbed) == []
