@@ -12,162 +12,32 @@ the sampler waits for 5 % of its own.
 """
 
 import argparse
-import asyncio
-import multiprocessing
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Sequence
 
-import numpy as np
-
-from fullrank.common.types import RunTerm
-from fullrank.replay import TABLE, EpisodeDraw, Sample
-from fullrank.replay.authorship import ENTRIES
-from fullrank.replay.draw_window import Reach
-from fullrank.replay.fence import Fence
-from fullrank.replay.intake import Arrival
-from fullrank.replay.store import Store
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
-from fullrank.rpc.writer_client import EpisodeWriter
-from fullrank.runs.event_log import EventLog
-from fullrank.v1 import replay_pb2
-from fullrank_replay.pacing import Pacing
-from fullrank_replay.servicer import ReplayServicer
-from group_commit import FREE, LAYOUT, STEPS, episode
-
-T = TypeVar("T")
-
-WRITERS, STEP_S, BATCH = 39, 0.01, 32
-CAPACITY, ROW_SIZE = 200_000, LAYOUT.row_size + ENTRIES
-RUN_TERM = RunTerm("run", 1)
-DEADLINE_S = 60.0
-BLOCKED_CLAIM, WAITING_CLAIM = 0.01, 0.05
-
-
-class TimedPacing(Pacing):
-    """Pacing that measures how long gathers wait for their turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waited_s, self.gathers = 0.0, 0
-
-    async def locked(self, call: Callable[[], T]) -> T:
-        asked = time.perf_counter()
-        async with self.turn():
-            self.waited_s += time.perf_counter() - asked
-            self.gathers += 1
-            return await asyncio.to_thread(call)
-
-
-async def write(address: str, seconds: float) -> tuple[int, float]:
-    """Let all writers play; return episodes, and the share of their time in which they waited."""
-    blocked, played = 0.0, 0
-    end = time.perf_counter() + seconds
-    rows = episode()
-
-    async def play(writer: EpisodeWriter) -> None:
-        nonlocal blocked, played
-        await asyncio.sleep(float(np.random.default_rng(writer.writer).random()) * STEPS * STEP_S)
-        while time.perf_counter() < end:
-            await asyncio.sleep(STEPS * STEP_S)
-            asked = time.perf_counter()
-            await writer.write(rows, version=0)
-            blocked += time.perf_counter() - asked
-            played += 1
-        await writer.flush()
-        await writer.close()
-
-    writers = [EpisodeWriter(address, run_term=RUN_TERM) for _ in range(WRITERS)]
-    await asyncio.gather(*map(play, writers))
-    return played, blocked / (WRITERS * seconds)
-
-
-async def sample(address: str, seconds: float) -> tuple[int, float]:
-    """Draw minibatch after minibatch; return their number and the seconds that they took."""
-    client = ReplayClient(address, deadline_s=DEADLINE_S)
-    await client.open_table(
-        row_size=ROW_SIZE,
-        capacity=CAPACITY,
-        head=0,
-        run_term=RUN_TERM,
-        arrival=Arrival(episodes=LAYOUT, pace=FREE),
-    )
-    drawn, started, end = 0, 0.0, float("inf")
-    while time.perf_counter() < end:
-        reached = await client.await_draw(drawn, newest=CAPACITY // 2)
-        if not isinstance(reached, Reach):
-            continue
-        if not drawn:
-            started = time.perf_counter()
-            end = started + seconds
-        wanted = Sample(
-            table=TABLE,
-            seed=1,
-            iteration=drawn,
-            tail=reached.tail,
-            head=reached.head,
-            size=BATCH,
-            episodes=EpisodeDraw(length=LAYOUT.length, newest=5000),
-        )
-        await client.get_sample(sample_message(wanted), row_size=ROW_SIZE)
-        drawn += 1
-    await client.close()
-    return drawn, time.perf_counter() - started
-
-
-def run_write(address: str, seconds: float) -> tuple[int, float]:
-    return asyncio.run(write(address, seconds))
-
-
-def run_sample(address: str, seconds: float) -> tuple[int, float]:
-    return asyncio.run(sample(address, seconds))
-
-
-async def serve(home: Path, seconds: float) -> bool:
-    """Serve both for a while; print what they waited; return whether the claim holds."""
-    servicer = ReplayServicer(Store(home, sync=False), Fence(home), EventLog())
-    pacing = TimedPacing()
-    servicer._pacing = servicer._writes._pacing = servicer._reads._pacing = pacing
-    server = Server(
-        replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        servicer,
-        security=PLAINTEXT,
-        prebuilt=frozenset({"GetSamples"}),
-    )
-    address = await server.start("127.0.0.1:0")
-    loop, context = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        sampling = loop.run_in_executor(pool, run_sample, address, seconds)
-        await pacing.moved(lambda: TABLE in servicer._writes._inboxes)
-        writing = loop.run_in_executor(pool, run_write, address, seconds)
-        (drawn, took_s), (played, blocked) = await sampling, await writing
-    inbox = servicer._writes._inboxes[TABLE]
-    waiting = pacing.waited_s / took_s
-    print("| who | did | waited, share of its time | claim |")
-    print("|---|---|---|---|")
-    print(
-        f"| {WRITERS} writers | {played} episodes in {inbox.groups} groups | {blocked:.3%} | "
-        f"< {BLOCKED_CLAIM:.0%} |"
-    )
-    print(f"| sampler | {drawn} minibatches | {waiting:.2%} | < {WAITING_CLAIM:.0%} |")
-    await server.stop()
-    return blocked < BLOCKED_CLAIM and waiting < WAITING_CLAIM
+from fullrank_reproduction.cmarl.multi_queue import (
+    BLOCKED_CLAIM,
+    WAITING_CLAIM,
+    WRITERS,
+    measure,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="length of the measurement")
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(dir=".", prefix=".multi-queue-") as scratch:
-        holds = asyncio.run(serve(Path(scratch), options.seconds))
-    return int(not holds)
+    found = measure(parser.parse_args(arguments).seconds)
+    print("| who | did | waited, share of its time | claim |")
+    print("|---|---|---|---|")
+    print(
+        f"| {WRITERS} writers | {found.episodes} episodes | {found.blocked:.3%} | "
+        f"< {BLOCKED_CLAIM:.0%} |"
+    )
+    print(
+        f"| sampler | {found.minibatches} minibatches | {found.waited:.2%} | "
+        f"< {WAITING_CLAIM:.0%} |"
+    )
+    return int(not (found.blocked < BLOCKED_CLAIM and found.waited < WAITING_CLAIM))
 
 
 if __name__ == "__main__":

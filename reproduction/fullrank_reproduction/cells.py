@@ -77,6 +77,14 @@ def run(
     return results
 
 
+def kept(cells: Sequence[Cell], directory: Path) -> dict[str, JSON]:
+    """Stored results of cells by name; nothing is computed."""
+    found = {
+        cell.name: _read(directory / "cells" / f"{cell.name}.json", cell.settings) for cell in cells
+    }
+    return {name: content for name, (content, _) in found.items() if content is not None}
+
+
 def _read(path: Path, settings: JSON) -> tuple[JSON | None, CellOrigin]:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))

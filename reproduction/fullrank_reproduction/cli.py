@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -23,6 +23,9 @@ from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, IterationRecord, follow, read_records
 from fullrank_reproduction import coded_maddpg
 from fullrank_reproduction.cells import Cell, CellOrigin
+from fullrank_reproduction.cmarl import experiment as cmarl
+from fullrank_reproduction.cmarl import scales as cmarl_scales
+from fullrank_reproduction.cmarl.experiment import CmarlPart
 from fullrank_reproduction.darl1n import experiment as darl1n
 from fullrank_reproduction.dmcaf import experiment as dmcaf
 from fullrank_reproduction.multi_gpu import experiment as multi_gpu
@@ -33,6 +36,8 @@ WATCH_S = 0.01
 """Period at which commits are looked for."""
 LONGEST_CELL_S = 7 * 24 * 3600.0
 """Age up to which earlier cells count towards the estimate of the remaining time."""
+
+Part = TypeVar("Part", bound=StrEnum)
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -57,6 +62,14 @@ class DmcafScaleName(StrEnum):
 
     SMOKE = "smoke"
     STANDARD = "standard"
+
+
+class CmarlScaleName(StrEnum):
+    """Scale of the reproduction of [CMARL]."""
+
+    SMOKE = "smoke"
+    STANDARD = "standard"
+    PAPER = "paper"
 
 
 class MultiGpuScaleName(StrEnum):
@@ -98,7 +111,7 @@ def coded_maddpg_(
     Figs. 4 and 5, virtual), processes (the same on real services), codes.
     """
     directory = _directory("coded-maddpg", scale, output)
-    chosen, parts = SCALES[scale], _parts(only)
+    chosen, parts = SCALES[scale], _parts(only, ReportPart)
     if seeds is not None:
         chosen = replace(chosen, budget=replace(chosen.budget, seeds=seeds))
     total = coded_maddpg.work(chosen, parts, train, time.process_time)
@@ -115,14 +128,14 @@ def coded_maddpg_(
     _tell(page)
 
 
-def _parts(only: str) -> tuple[ReportPart, ...]:
+def _parts(only: str, parts: type[Part]) -> tuple[Part, ...]:
     """The parts named in an option, in their order; all if it names none."""
     names = [name for part in only.split(",") if (name := part.strip())]
     for name in names:
-        if name not in tuple(ReportPart):
-            known = ", ".join(ReportPart)
+        if name not in tuple(parts):
+            known = ", ".join(parts)
             raise ConfigError(f"--only: there is no part {name!r}; the parts are {known}")
-    return tuple(part for part in ReportPart if not names or part in names)
+    return tuple(part for part in parts if not names or part in names)
 
 
 def _others(name: str, scale: ScaleName) -> list[Path]:
@@ -157,6 +170,25 @@ def dmcaf_(
     chosen = dmcaf.SCALES[scale]
     with _shown(scale, dmcaf.work(chosen, watch)) as done:
         page = dmcaf.reproduce(chosen, directory, watch=watch, done=done)
+    _tell(page)
+
+
+@app.command("cmarl")
+def cmarl_(
+    scale: Annotated[
+        CmarlScaleName, typer.Option("--scale", help="How much of it.")
+    ] = CmarlScaleName.SMOKE,
+    output: OutputOption = None,
+    only: OnlyOption = "",
+) -> None:
+    """[CMARL]: what containers and others learn in equal time, waits at replay, collection.
+
+    Parts: queues (waits at replay), services (collection), learning (in virtual time).
+    """
+    directory = _directory("cmarl", scale, output)
+    chosen, parts = cmarl_scales.SCALES[scale], _parts(only, CmarlPart)
+    with _shown(scale, cmarl.work(chosen, parts, observe)) as done:
+        page = cmarl.reproduce(chosen, directory, observe=observe, done=done, parts=parts)
     _tell(page)
 
 
@@ -224,7 +256,12 @@ _SAID = {
 
 def watch(config: RunConfig) -> list[float]:
     """Train on local services; return when each iteration was seen to be committed, in seconds."""
-    seen: list[float] = []
+    return [seen_s for seen_s, _ in observe(config)]
+
+
+def observe(config: RunConfig) -> list[tuple[float, IterationRecord]]:
+    """Train on local services; return iterations with when each was seen, in seconds."""
+    seen: list[tuple[float, IterationRecord]] = []
     with tempfile.TemporaryDirectory(prefix="fullrank-") as scratch:
         run_dir = Path(scratch)
         (run_dir / "config.toml").write_text(to_toml(config))
@@ -234,7 +271,7 @@ def watch(config: RunConfig) -> list[float]:
             while len(seen) < config.iterations:
                 ensure_alive(started)
                 committed = next(records)
-                seen += [time.monotonic()] * len(committed)
+                seen += [(time.monotonic(), record) for record in committed]
                 time.sleep(WATCH_S)
     return seen
 

@@ -34,13 +34,16 @@ class ReplayServicer:
         store: The tables.
         fence: Admits the controller that opened a table last.
         event_log: Records what is stored, before it is acknowledged.
+        pacing: Orders the calls; None: a plain one.
     """
 
-    def __init__(self, store: Store, fence: Fence, event_log: EventLog) -> None:
+    def __init__(
+        self, store: Store, fence: Fence, event_log: EventLog, *, pacing: Pacing | None = None
+    ) -> None:
         self._store, self._fence, self._event_log = store, fence, event_log
         for name, table in store.tables.items():
             event_log.append(Reopened(table=name, head=table.head))
-        self._pacing = Pacing()
+        self._pacing = pacing or Pacing()
         self._appends = Appends(store, fence, self._pacing, event_log)
         self._writes = Writes(store, fence, self._pacing, event_log)
         self._reads = Reads(store, self._pacing, gathered=self._writes.gathered)
