@@ -46,5 +46,4 @@ def test_awl_trains_as_it_is_shipped_and_a_killed_collector_costs_no_committed_i
         after = stack.starts()
         assert {name for name in before if after[name] != before[name]} == {victim.name}
         status = stack.compose("run", "--rm", "admin", "status", "controller:50053")
-        assert "blocks:" in status
-        assert status.count("collector") >= 1
+        assert "settled" in status  # by replay, of each collector's episodes
