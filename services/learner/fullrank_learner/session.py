@@ -3,22 +3,16 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 from fullrank import __version__
-from fullrank.common.errors import (
-    InvalidContribution,
-    NotFound,
-    ServiceLost,
-)
+from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.rpc.addresses import port_of
 from fullrank.rpc.attachment import WELCOME_S, keep_lease
-from fullrank.rpc.codec import Assembler
 from fullrank.rpc.controller_client import ControllerClient, WorkCall
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
@@ -30,8 +24,7 @@ from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_learner.active_assignment import ActiveAssignment
+from fullrank_learner.assignment_inbox import AssignmentInbox
 from fullrank_learner.contributor import Contributor
 from fullrank_learner.ranks import join_ranks
 from fullrank_learner.run_context import HostPlace, LearnerContext
@@ -82,10 +75,8 @@ class LearnerSession:
         self._pool = pool
         self._health = health
         self._event_log = event_log
-        self._memory: SharedMemory | None = None
-        self._assignment: ActiveAssignment | None = None
-        self._assembler: Assembler | None = None
         self._call: WorkCall | None = None
+        self._inbox: AssignmentInbox | None = None
         self._left = False
 
     async def run(self) -> None:
@@ -105,8 +96,8 @@ class LearnerSession:
         finally:
             try:
                 await self._health.at_work(False)
-                if self._assignment is not None:
-                    await self._assignment.abandon()
+                if self._inbox is not None:
+                    await self._inbox.abandon()
             finally:
                 await self._client.close()
 
@@ -118,32 +109,22 @@ class LearnerSession:
         Args:
             within_s: Time to finish; rows that take longer are handed back to the controller.
         """
-        if self._call is None:
+        call, inbox = self._call, self._inbox
+        if call is None or inbox is None:
             return
         try:
             async with asyncio.timeout(within_s):
-                await self._finish()
+                await inbox.finish()
         except TimeoutError:
-            log.warning("handed_back rows=%s: not finished in %.1f s", self._unsent(), within_s)
+            log.warning("handed_back rows=%s: not finished in %.1f s", inbox.unsent(), within_s)
         self._left = True
-        leaving = pb.LearnerMessage(leaving=pb.Leaving(rows=self._unsent()))
+        leaving = pb.LearnerMessage(leaving=pb.Leaving(rows=inbox.unsent()))
         with suppress(ServiceLost, TimeoutError), translated(self._client.peer):
             async with asyncio.timeout(FAREWELL_S):
-                if self._assignment is not None:
-                    await self._assignment.abandon()
-                await self._call.write(leaving.SerializeToString())
-                await self._call.done_writing()
-                await self._call.code()
-
-    async def _finish(self) -> None:
-        """Return once no assignment is in progress; one that replaces another counts, too."""
-        while self._assignment is not None and not self._assignment.finished.is_set():
-            await self._assignment.finished.wait()
-
-    def _unsent(self) -> list[int]:
-        """Rows of an assignment that is in progress."""
-        work = self._assignment
-        return [] if work is None or work.finished.is_set() else [r.row for r in work.message.rows]
+                await inbox.abandon()
+                await call.write(leaving.SerializeToString())
+                await call.done_writing()
+                await call.code()
 
     async def _dialogue(self, call: WorkCall) -> None:
         served = run_term_message(self.context.run_term) if self.context else None
@@ -156,11 +137,10 @@ class LearnerSession:
         )
         welcome = await _welcome(call, hello, peer=self._client.peer)
         config = from_toml(welcome.configuration)
-        self._learner = welcome.learner
         self._event_log.append(
             Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner)
         )
-        self._replay = ReplayClient(
+        replay = ReplayClient(
             welcome.replay_address, deadline_s=config.replay.deadline_s, security=self._security
         )
         try:
@@ -168,21 +148,21 @@ class LearnerSession:
                 keep_lease(
                     self._client, welcome, config.controller, role=Role.LEARNER, say=log.warning
                 ),
-                self._serve(call, welcome),
+                self._serve(call, welcome, replay),
             )
         finally:
-            await self._replay.close()
+            await replay.close()
 
-    async def _serve(self, call: WorkCall, welcome: pb.Welcome) -> None:
+    async def _serve(self, call: WorkCall, welcome: pb.Welcome, replay: ReplayClient) -> None:
         """Report readiness, then follow the controller's messages."""
         context = await self._context_of(welcome)
-        self._memory = self._shared_memory(welcome)
+        memory = self._shared_memory(welcome)
         ready = pb.Ready(
             fingerprint=context.algorithm.gradients.fingerprint(),
             probe=context.probe.digests,
             stable=context.probe.stable,
-            maps_table=await self._maps_table(context),
-            block=None if self._memory is None else self._memory.location,
+            maps_table=await _maps_table(context, replay),
+            block=None if memory is None else memory.location,
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
         self._call = call
@@ -194,13 +174,20 @@ class LearnerSession:
             learner=welcome.learner,
             context=context,
             pool=self._pool,
-            memory=self._memory,
+            memory=memory,
             event_log=self._event_log,
+        )
+        self._inbox = inbox = AssignmentInbox(
+            context,
+            contributor,
+            replay,
+            peer=self._client.peer,
+            shares_memory=memory is not None,
         )
         while True:
             message = await _read(call)
             if not self._left:
-                await self._follow(message, context, contributor)
+                await inbox.take(message)
 
     def _shared_memory(self, welcome: pb.Welcome) -> SharedMemory | None:
         """Open the controller's block; None if it is on another host or behind a proxy."""
@@ -211,17 +198,6 @@ class LearnerSession:
         except NotFound as error:
             log.info("memory_not_shared reason=%s", error)
             return None
-
-    async def _maps_table(self, context: LearnerContext) -> bool:
-        """Map the table from which minibatches are drawn; return whether that is possible."""
-        if not context.algorithm.problem.data.batch_size:
-            return False
-        try:
-            await self._replay.map_table()
-        except (NotFound, ServiceLost) as error:
-            log.info("table_not_mapped reason=%s", error)
-            return False
-        return True
 
     async def _context_of(self, welcome: pb.Welcome) -> LearnerContext:
         in_pool = partial(asyncio.get_running_loop().run_in_executor, self._pool)
@@ -236,68 +212,17 @@ class LearnerSession:
         self.context.run_term = RunTerm(welcome.run, welcome.term)
         return self.context
 
-    async def _follow(
-        self, message: pb.ControllerMessage, context: LearnerContext, contributor: Contributor
-    ) -> None:
-        kind = message.WhichOneof("message")
-        if kind == "refused":
-            self._refused(message.refused, contributor)
-            return
-        if kind in ("assignment", "commit") and self._assignment is not None:
-            await self._assignment.abandon()
-            self._assignment = None
-        if kind == "assignment":
-            self._assignment = self._accept(context, message.assignment)
-        if self._assignment is not None and (message.chunks or message.assignment.offsets):
-            self._receive(self._assignment, message.chunks, context, contributor)
 
-    def _accept(self, context: LearnerContext, assignment: pb.Assignment) -> ActiveAssignment:
-        self._assembler = None
-        problem = context.problem
-        items = problem.items_of(unit for row in assignment.rows for unit in row.units)
-        fetching = asyncio.create_task(
-            self._replay.get_sample(assignment.sample, row_size=problem.row_size, items=items)
-        )
-        if assignment.offsets and self._memory is None:
-            raise InvalidContribution(f"{self._client.peer}: sections in memory that is not shared")
-        missing = [] if assignment.offsets else list(assignment.sections)
-        return ActiveAssignment(assignment, fetching, missing)
-
-    def _refused(self, refused: pb.Refused, contributor: Contributor) -> None:
-        """Send a vector by stream that could not be read in shared memory; ignore other refusals.
-
-        The controller sends all later assignments by stream, and so are they answered.
-        """
-        log.debug("refused reason=%s", refused.message)
-        work = self._assignment
-        if work is None or work.task is None or work.message.ids != refused.ids:
-            return
-        if refused.reason == pb.REFUSAL_UNREADABLE:
-            work.task = asyncio.create_task(contributor.send_again(work, work.task))
-
-    def _receive(
-        self,
-        work: ActiveAssignment,
-        chunks: Iterable[Chunk],
-        context: LearnerContext,
-        contributor: Contributor,
-    ) -> None:
-        """Write chunks directly into the parameters; start computing once all have arrived."""
-        for chunk in chunks:
-            if not work.missing:
-                raise InvalidContribution(f"{self._client.peer}: an unannounced section")
-            if self._assembler is None:
-                view = context.algorithm.parameters.view(work.missing[0])
-                self._assembler = Assembler(view, array_id=work.missing[0])
-            self._assembler.add(chunk)
-            if self._assembler.complete:
-                self._assembler = None
-                del work.missing[0]
-        if not work.missing:
-            if not work.message.offsets:
-                context.algorithm.parameters.written()
-            work.complete_at = asyncio.get_running_loop().time()
-            work.task = asyncio.create_task(contributor.contribute(work))
+async def _maps_table(context: LearnerContext, replay: ReplayClient) -> bool:
+    """Map the table from which minibatches are drawn; return whether that is possible."""
+    if not context.algorithm.problem.data.batch_size:
+        return False
+    try:
+        await replay.map_table()
+    except (NotFound, ServiceLost) as error:
+        log.info("table_not_mapped reason=%s", error)
+        return False
+    return True
 
 
 async def _welcome(call: WorkCall, hello: pb.Hello, *, peer: str) -> pb.Welcome:

@@ -5,34 +5,31 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
-import grpc
 import numpy as np
 
 from fullrank import __version__
-from fullrank.common.errors import InvalidContribution, NotFound, Overloaded, ServiceLost
+from fullrank.common.errors import NotFound, Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.authorship import Authorship
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Arrival
-from fullrank.replay.items import Gathered, Items, spread
-from fullrank.replay.limits import rows_per_minibatch
+from fullrank.replay.items import Gathered, Items
 from fullrank.replay.mapped_table import MappedTable
 from fullrank.replay.samplers import Sample
 from fullrank.replay.table import TABLE
 from fullrank.rpc.channel import open_channel
-from fullrank.rpc.codec import CHUNK_BYTES, Assembler, chunks
+from fullrank.rpc.codec import CHUNK_BYTES, chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import arrival_message, run_term_message, sample_of
+from fullrank.rpc.sample_stream import SampleStream
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.rpc.version import check_version
 from fullrank.v1 import common_pb2
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
-
-SamplesCall: TypeAlias = grpc.aio.StreamStreamCall[pb.GetSamplesRequest, pb.GetSamplesResponse]
 
 T = TypeVar("T")
 
@@ -41,68 +38,6 @@ AGAIN_S = 0.1
 
 FEW_BYTES = 2**18
 """Bytes of drawn rows that are gathered in less time than a change of threads takes."""
-
-
-class SampleStream:
-    """The stream of a client's minibatches, which are requested one after the other.
-
-    Args:
-        dial: Opens a stream.
-        peer: The service, for messages.
-    """
-
-    def __init__(self, dial: Callable[[], SamplesCall], *, peer: str) -> None:
-        self._dial, self._peer = dial, peer
-        self._call: SamplesCall | None = None
-
-    async def using(self, call: Awaitable[T]) -> T:
-        """Await a call that uses the stream; after any error the next one opens another."""
-        try:
-            return await call
-        except BaseException:
-            if self._call is not None:
-                self._call.cancel()
-            self._call = None
-            raise
-
-    async def ask(self, request: pb.GetSamplesRequest) -> pb.GetSamplesResponse:
-        """Request a minibatch; returns the first response."""
-        if self._call is None:
-            self._call = self._dial()
-        await self._call.write(request)
-        return await self._next()
-
-    async def _next(self) -> pb.GetSamplesResponse:
-        response = await self._call.read() if self._call is not None else None
-        if not isinstance(response, pb.GetSamplesResponse):
-            raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
-        return response
-
-    async def receive(
-        self,
-        request: pb.GetSamplesRequest,
-        row_size: int,
-        response: pb.GetSamplesResponse,
-    ) -> Gathered:
-        """Assemble a minibatch from a response and those that follow it."""
-        sample, items = sample_of(request.sample), tuple(request.items)
-        rows, lengths = len(items) or sample.size, np.array(response.lengths, np.int64)
-        most = max(rows, rows_per_minibatch(4 * row_size))
-        if sample.episodes is not None:
-            rows = min(response.chunk.total // (4 * row_size), most)
-        if items and (len(lengths) != sample.size or lengths.sum() > most):
-            raise InvalidContribution(
-                f"{self._peer}: {len(lengths)} lengths, of {lengths.sum()} rows, for a sample of "
-                f"{sample.size}"
-            )
-        batch = np.empty((rows, row_size), np.float32)
-        assembler = Assembler(batch, array_id=0)
-        assembler.add(response.chunk)
-        while not assembler.complete:
-            assembler.add((await self._next()).chunk)
-        if not items:
-            return Gathered(batch, batch.nbytes)
-        return spread(batch, lengths, items, length_column=sample.length_column)
 
 
 class Repeated:
@@ -259,14 +194,11 @@ class ReplayClient:
         step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
-            await self._calls.insist(partial(self._append, head, block))
+            requests = partial(append_requests, TABLE, head, block, run_term=self._run_term)
+            append = partial(self._stub.Append, timeout=self._deadline_s, wait_for_ready=True)
+            await self._calls.insist(partial(_stored, append, requests))
             head += len(block)
         return head
-
-    async def _append(self, first_position: int, rows: FloatArray) -> None:
-        """Store rows in one append."""
-        requests = append_requests(TABLE, first_position, rows, run_term=self._run_term)
-        await self._stub.Append(requests, timeout=self._deadline_s, wait_for_ready=True)
 
     async def get_sample(
         self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
@@ -324,6 +256,14 @@ class ReplayClient:
     async def close(self) -> None:
         """Close the channel."""
         await self._channel.close()
+
+
+async def _stored(
+    append: Callable[[Iterator[pb.AppendRequest]], Awaitable[pb.AppendResponse]],
+    requests: Callable[[], Iterator[pb.AppendRequest]],
+) -> None:
+    """Store rows in one append, whose requests are made anew for each attempt."""
+    await append(requests())
 
 
 async def _gather(

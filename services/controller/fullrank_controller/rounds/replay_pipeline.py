@@ -44,6 +44,89 @@ class TransitionTable(Protocol):
         """
 
 
+class Playback:
+    """Plays the collections of a run, possibly ahead of their iterations.
+
+    Args:
+        training: Plays, one collection at a time.
+        watchdog: Observes playing.
+        pool: Collectors that play; None: this process plays.
+    """
+
+    def __init__(
+        self, training: Training, *, watchdog: Watchdog, pool: CollectorPool | None
+    ) -> None:
+        self._collector, self._watchdog, self._pool = training.collector, watchdog, pool
+        self._playing: dict[int, CollectTask] = {}
+
+    @property
+    def ahead(self) -> CollectTask | None:
+        """Return the last collection that this process plays, or None."""
+        mine = self._playing if self._pool is None else {}
+        return mine[max(mine)] if mine else None
+
+    def begin(self, iteration: int) -> CollectTask:
+        """Start playing for an iteration with the current parameters, unless that was done."""
+        if iteration not in self._playing:
+            keyed = self._collector.keyed
+            play = keyed.begin(iteration) if keyed is not None else None
+            before = self._playing.get(iteration - 1)
+            self._playing[iteration] = asyncio.create_task(
+                self._play(iteration, before)
+                if self._pool is None or keyed is None or play is None
+                else self._play_elsewhere(self._pool, keyed, iteration, play, before)
+            )
+        return self._playing[iteration]
+
+    async def _play(self, iteration: int, before: CollectTask | None) -> Collected:
+        """Play an iteration in this process, after the one before."""
+        if before is not None:
+            await asyncio.wait({before})
+        began_at = asyncio.get_running_loop().time()
+        collected = await asyncio.to_thread(self._collector.collect, iteration)
+        return collected._replace(play_s=asyncio.get_running_loop().time() - began_at)
+
+    async def _play_elsewhere(
+        self,
+        pool: CollectorPool,
+        keyed: KeyedRollout,
+        iteration: int,
+        play: PlayTerms,
+        before: CollectTask | None,
+    ) -> Collected:
+        """Let collectors play an iteration; iterations are joined in order."""
+        began_at = asyncio.get_running_loop().time()
+        blocks = await pool.play(iteration, play)
+        played_s = asyncio.get_running_loop().time() - began_at
+        if before is not None:
+            await asyncio.wait({before})
+        collected = await asyncio.to_thread(keyed.join, iteration, blocks)
+        return collected._replace(play_s=played_s)
+
+    async def played(self, iteration: int) -> Collected:
+        """Return an iteration's transitions, once they are played."""
+        playing, pool = self.begin(iteration), self._pool
+        waits = self._watchdog.phase("playing") if pool is None else pool.awaiting(iteration)
+        with waits:
+            collected = await asyncio.shield(playing)
+        del self._playing[iteration]
+        return collected
+
+    async def finish(self) -> None:
+        """Return when this process plays no collection."""
+        if self._playing and self._pool is None:
+            with self._watchdog.phase("playing"):
+                await asyncio.wait(self._playing.values())
+
+    async def end(self) -> None:
+        """Dismiss the collectors, and cancel the collections that they play."""
+        if self._pool is not None:
+            self._pool.end()
+            for playing in self._playing.values():
+                playing.cancel()
+            await asyncio.gather(*self._playing.values(), return_exceptions=True)
+
+
 class ReplayPipeline:
     """Plays a run's transitions ahead, appends them to its table and samples them.
 
@@ -78,8 +161,7 @@ class ReplayPipeline:
         self._capacity = capacity_of(config, training)
         self._spare_rows = spare_rows(config, training)
         self._event_log, self._watchdog = event_log, watchdog
-        self._pool = pool
-        self._playing: dict[int, CollectTask] = {}
+        self._playback = Playback(training, watchdog=watchdog, pool=pool)
         self._holds, self._rows = holds, config.environment.copies * config.collect.steps
         self._beside: CollectTask | None = None
         """Plays and appends the transitions of an iteration whose updates are being computed."""
@@ -104,73 +186,34 @@ class ReplayPipeline:
 
     @property
     def ahead(self) -> CollectTask | None:
-        """The last collection that this process plays, or None."""
-        mine = self._playing if self._pool is None else {}
-        return mine[max(mine)] if mine else None
+        """Return the last collection that this process plays, or None."""
+        return self._playback.ahead
 
-    def begin(self, iteration: int) -> CollectTask:
+    def begin(self, iteration: int) -> None:
         """Start playing for an iteration with the current parameters, unless that was done."""
-        if iteration not in self._playing:
-            keyed = self._training.collector.keyed
-            play = keyed.begin(iteration) if keyed is not None else None
-            before = self._playing.get(iteration - 1)
-            self._playing[iteration] = asyncio.create_task(
-                self._play(iteration, before)
-                if self._pool is None or keyed is None or play is None
-                else self._play_elsewhere(self._pool, keyed, iteration, play, before)
-            )
-        return self._playing[iteration]
-
-    async def _play(self, iteration: int, before: CollectTask | None) -> Collected:
-        """Play an iteration in this process, after the one before."""
-        if before is not None:
-            await asyncio.wait({before})
-        began_at = asyncio.get_running_loop().time()
-        collected = await asyncio.to_thread(self._training.collector.collect, iteration)
-        return collected._replace(play_s=asyncio.get_running_loop().time() - began_at)
-
-    async def _play_elsewhere(
-        self,
-        pool: CollectorPool,
-        keyed: KeyedRollout,
-        iteration: int,
-        play: PlayTerms,
-        before: CollectTask | None,
-    ) -> Collected:
-        """Let collectors play an iteration; iterations are joined in order."""
-        began_at = asyncio.get_running_loop().time()
-        blocks = await pool.play(iteration, play)
-        played_s = asyncio.get_running_loop().time() - began_at
-        if before is not None:
-            await asyncio.wait({before})
-        collected = await asyncio.to_thread(keyed.join, iteration, blocks)
-        return collected._replace(play_s=played_s)
+        self._playback.begin(iteration)
 
     def foresee(self, iteration: int) -> Sample | None:
-        """The iteration's minibatch, if it draws none of the rows that are still to be played.
+        """Return the iteration's minibatch, if it draws no row that is still to be played.
 
         These rows are then collected beside.
         """
         if self._holds is None:
             return None
-        sample = self._sample(iteration, head=self.head + self._rows)
+        sample = self.sample(iteration, head=self.head + self._rows)
         if not self._holds(sample):
             return None
         self._beside = asyncio.create_task(self._collect(iteration))
         return sample
 
     async def collect(self, iteration: int) -> Collected:
-        """The iteration's transitions, once replay has acknowledged them."""
+        """Return the iteration's transitions, once replay has acknowledged them."""
         beside, self._beside = self._beside, None
         return await (beside or self._collect(iteration))
 
     async def _collect(self, iteration: int) -> Collected:
         self._training.collector.publish(iteration)
-        playing, pool = self.begin(iteration), self._pool
-        waits = self._watchdog.phase("playing") if pool is None else pool.awaiting(iteration)
-        with waits:
-            collected = await asyncio.shield(playing)
-        del self._playing[iteration]
+        collected = await self._playback.played(iteration)
         reach("transitions.played")
         self._acknowledge(await self._table.append(self.head, collected.rows))
         reach("transitions.appended")
@@ -185,25 +228,22 @@ class ReplayPipeline:
 
     async def finish_playing(self) -> None:
         """Return when this process plays no collection."""
-        if self._playing and self._pool is None:
-            with self._watchdog.phase("playing"):
-                await asyncio.wait(self._playing.values())
+        await self._playback.finish()
 
     async def end(self) -> None:
-        """Play no more."""
-        await self.finish_playing()
+        """End playing and appending."""
+        await self._playback.finish()
         if self._beside is not None:
             await asyncio.gather(self._beside, return_exceptions=True)
-        if self._pool is not None:
-            self._pool.end()
-            for playing in self._playing.values():
-                playing.cancel()
-            await asyncio.gather(*self._playing.values(), return_exceptions=True)
+        await self._playback.end()
 
-    def sample(self, iteration: int) -> Sample:
-        """The iteration's minibatch, drawn from acknowledged transitions."""
-        return self._sample(iteration, head=self.head)
+    def sample(self, iteration: int, *, head: int | None = None) -> Sample:
+        """Return the iteration's minibatch.
 
-    def _sample(self, iteration: int, *, head: int) -> Sample:
+        Args:
+            iteration: Number of the iteration.
+            head: One past the last transition to draw; by default ``head``, the acknowledged one.
+        """
+        head = self.head if head is None else head
         tail = max(self._tail, head - self._capacity)
         return self._training.trainer.sample(iteration, tail=tail, head=head)
