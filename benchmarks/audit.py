@@ -128,7 +128,7 @@ def opened(code: Code) -> Round:
 
 
 def is_true(decision: Decision, updates: FloatArray) -> bool:
-    """Whether the decision commits the true bits."""
+    """Tell if the decision commits the true bits."""
     if not isinstance(decision, Decoded) or decision.verdict is not Verdict.COMMIT:
         return False
     return decision.updates.tobytes() == updates.tobytes()

@@ -109,7 +109,7 @@ class Point:
     updates: int
     cpu_s: float
     gains: Mapping[str, float]
-    """Of each side: mean return trained minus mean return random, opponents random."""
+    """Mean return trained minus mean return random of each side, opponents random."""
 
 
 def curve(task: Task, seed: int, *, iterations: int, points: int, episodes: int) -> list[Point]:

@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def grows(seeds: list[int], iterations: int) -> bool:
-    """Whether the teams of most seeds start near the optimum."""
+    """Tell if the teams of most seeds start near the optimum."""
     print(
         f"Returns of {LARGE} agents (optimum {52 * LARGE}) by EPC before their first update, and "
         f"from scratch; updates and CPU seconds until {SHARE} of the optimum:\n"

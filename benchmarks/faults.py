@@ -112,7 +112,7 @@ class Finding:
     """Latest outcome of a part."""
 
     holds: bool
-    """Whether the promise held."""
+    """True if the promise held."""
     last: str
     minutes: float
     commit: str

@@ -302,7 +302,7 @@ def _ms(contender: Contender, what: str) -> str:
 
 
 def _holds(contenders: dict[str, Contender]) -> bool:
-    """Whether gathering is as fast as from memory, and no store is far ahead."""
+    """Tell if gathering is as fast as from memory, and no store is far ahead."""
     ring, *others, memory = STORES
     beside = zip(contenders[ring].bouts(), contenders[memory].bouts(), strict=True)
     ratio = median(one / other for one, other in beside)

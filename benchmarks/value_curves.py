@@ -109,7 +109,7 @@ TASKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One evaluation."""
+    """Result of one evaluation."""
 
     updates: int
     episodes: int

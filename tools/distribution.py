@@ -1,4 +1,4 @@
-"""What a release is made of: the distributions that Fullrank depends on, and their licences.
+"""Contents of a release: the distributions that Fullrank depends on, and their licences.
 
 ``licences`` writes docs/licences.md; ``materials FOLDER`` writes a bill of materials in CycloneDX
 1.6 for every image. Both read the metadata of installed distributions: of this environment or, with

@@ -279,7 +279,7 @@ def _episodes_are_stored_once(history: EventHistory) -> Iterator[str]:
 
 
 def _stale_blocks(history: EventHistory, lag: int) -> Iterator[str]:
-    """Blocks assigned with parameters that are too old, or that nobody has yet."""
+    """Blocks assigned with parameters that are too old, or that no collector has yet."""
     for term in _terms(history):
         applied = term.began.known
         for event in term.events:

@@ -1,4 +1,4 @@
-"""What a run of real services under faults is configured as, and what its end is compared with."""
+"""Configurations of service runs under faults, and the results expected of them."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ SETTINGS = (
 
 
 class Mode(StrEnum):
-    """Who plays the episodes of a run; the values are those of ``collect.mode``."""
+    """Mode of collection; the values are those of ``collect.mode``."""
 
     INLINE = "inline"
     KEYED = "keyed"

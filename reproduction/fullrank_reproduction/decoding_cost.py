@@ -95,7 +95,7 @@ def peel(coefficients: Matrix, vectors: Array) -> Array | None:
 
 
 def judge_decoding(measured: JSON) -> ClaimResult:
-    """Whether LDPC's decoding is cheaper, and by its order: O(M) instead of O(M^3)."""
+    """Judge if LDPC's decoding is cheaper, and by its order: O(M) instead of O(M^3)."""
     ratios = [each["least squares"] / each["peeling"] for each in measured["spent"]]
     shares = [each["factorisation"] / each["least squares"] for each in measured["spent"]]
     text = ", ".join(f"{ratio:.1f} times" for ratio in ratios)

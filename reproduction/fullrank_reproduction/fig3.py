@@ -43,7 +43,7 @@ def distances(ours: Array, published: Sequence[float]) -> Array:
 def judge_published(
     runs: Mapping[str, JSON], panel: PublishedPanel, *, seeds: int
 ) -> list[ClaimResult]:
-    """Whether the curve is one of the authors'; nothing where runs are shorter than ``FROM``."""
+    """Judge if the curve is one of the authors'; no result if runs are shorter than ``FROM``."""
     ours = points(runs, panel, seeds=seeds)
     if ours.shape[1] * EVERY <= FROM:
         return []

@@ -1,4 +1,4 @@
-"""What the MDS code of [Wang21] does to learning where it carries parameters, as in the paper.
+"""Effect of the MDS code of [Wang21] on learning where it carries parameters, as in the paper.
 
 A learner of the paper returns a combination of updated networks: critic, policy and both targets of
 every agent, in float32, with rows of a Vandermonde matrix; the controller solves the first M rows

@@ -57,7 +57,7 @@ class NoDelay:
     """No learner is delayed."""
 
     def delays(self, *, seed: int, iteration: int, learners: int) -> Delays:
-        """Zero delays."""
+        """Return no delay for any learner."""
         return np.zeros(learners)
 
 

@@ -29,7 +29,7 @@ Show: TypeAlias = Callable[..., AbstractAsyncContextManager[str]]
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    """Headless Chromium."""
+    """Run a headless Chromium."""
     if CHROMIUM is None:
         unable = pytest.fail if REQUIRED else pytest.skip
         unable("no Chromium: install one, or name it by FULLRANK_CHROMIUM")

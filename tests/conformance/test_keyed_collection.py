@@ -78,7 +78,7 @@ def test_one_block_of_battles_plays_what_inline_collection_plays() -> None:
 
 @pytest.mark.parametrize("lag", [0, 1])
 def test_one_block_of_all_copies_plays_what_inline_collection_plays(lag: int) -> None:
-    """Where an algorithm learns from whole episodes: keyed = inline with the same lag."""
+    """For algorithms that learn from whole episodes, keyed = inline with the same lag."""
     inline = trained(config("qmix", collect__lag=lag))
     assert trained(keyed("qmix", block=5, collect__lag=lag)) == inline
     assert trained(keyed("qmix", block=2, collect__lag=lag)) != inline

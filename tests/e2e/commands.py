@@ -120,7 +120,7 @@ def committed(run_dir: Path) -> int:
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:
-    """Send Ctrl-C."""
+    """Interrupt a process as Ctrl-C does."""
     process.send_signal(signal.SIGINT)
 
 

@@ -1,4 +1,4 @@
-"""Collectors: a keyed run is that without collectors, whoever plays, dies, hangs or lies."""
+"""Collectors that play, die, hang or lie leave a keyed run as it is without collectors."""
 
 import asyncio
 import threading
@@ -341,7 +341,7 @@ NO_ACTIONS = slice(-6, -3)
 
 
 def _lie(play: pb.Play, *, row_size: int, **wrong: Any) -> list[bytes]:
-    """A well-formed block of one-step episodes that nobody played, but for the wrong fields."""
+    """A well-formed block of one-step episodes that no collector played, with some wrong fields."""
     copies = 2 if play.block < 2 else 1
     rows = np.zeros((2 * copies, row_size), np.float32)
     rows[1::2, -1] = 1.0

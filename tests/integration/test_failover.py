@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """Where the mirror is."""
+    """URL of the mirror."""
     if request.param == "directory":
         yield str(tmp_path / "volume")
         return
@@ -87,7 +87,7 @@ async def test_a_standby_goes_on_from_the_mirror_of_a_controller_whose_directory
 async def test_a_controller_whose_term_is_claimed_elsewhere_ends_before_it_publishes(
     tmp_path: Path,
 ) -> None:
-    """Both live: the standby watches an address that nobody answers at."""
+    """Both live: the standby watches an address without a service."""
     replays = [f"replay.address={free_address()}" for _ in range(2)]
     one = Cluster(tmp_path / "one", mirrored(tmp_path, replays[0]))
     watching = ("controller.heartbeat_s=0.1", "controller.lost_after_s=0.2")
@@ -113,7 +113,7 @@ async def test_a_controller_whose_term_is_claimed_elsewhere_ends_before_it_publi
 async def test_what_is_taken_back_is_taken_back_in_the_mirror(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A liar's iteration is withdrawn; whoever takes the run over knows the repeated one alone."""
+    """A liar's iteration is withdrawn; the next controller knows only the repeated one."""
     monkeypatch.setattr(
         AuditDraws,
         "below",

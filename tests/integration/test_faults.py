@@ -254,7 +254,7 @@ async def test_what_does_not_match_its_digests_is_never_committed(
 async def test_by_policy_others_compute_what_is_corrupt_and_whoever_was_wrong_is_named(
     tmp_path: Path, fault: Fault, code: str
 ) -> None:
-    """Those who remain share all units of a sum; a code of each unit is assigned again."""
+    """Remaining learners share all units of a sum; a code of each unit is assigned again."""
     settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()

@@ -101,7 +101,7 @@ async def test_a_free_run_is_recomputed_and_its_episodes_are_held_once(
 async def test_an_episode_follows_from_its_version_its_writer_and_its_sequence(
     tmp_path: Path,
 ) -> None:
-    """Those of version 0 are played again, from the configuration alone."""
+    """Episodes of version 0 are played again, from the configuration alone."""
     async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
         services(cluster)
         await trained(cluster)

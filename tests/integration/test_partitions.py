@@ -1,4 +1,4 @@
-"""When networks fail, no service restarts, nothing is committed twice and no bit differs."""
+"""Network failures restart no service, commit nothing twice and change no bit."""
 
 from collections import Counter
 from dataclasses import replace

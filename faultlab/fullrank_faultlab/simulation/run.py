@@ -322,7 +322,7 @@ class SimulatedRun:
 
 
 def numerics_of(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
-    """What an honest learner of this process says of its numerics."""
+    """Return the numerics that an honest learner of this process reports."""
     algorithm = algorithm_of(config, agents)
     problem, gradients = algorithm.problem, algorithm.gradients
     batch = probe_batch(problem, layout_of(agents, masked=problem.masked), seed=config.seed)

@@ -100,7 +100,7 @@ class Toy:
     def act_greedily(
         self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
     ) -> tuple[FloatArray, Memory]:
-        """Zero actions."""
+        """Return zero actions, and the memory unchanged."""
         return np.zeros((len(observation), self._actions), np.float32), memory
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:

@@ -1,4 +1,4 @@
-"""What [DMCAF] states: interfaces, collection speeds, and the settings of its systems."""
+"""Statements of [DMCAF]: interfaces, collection speeds, and the settings of its systems."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

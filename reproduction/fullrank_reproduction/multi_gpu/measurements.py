@@ -196,7 +196,7 @@ VARIANTS = {
     "2 micro-batches": ("algorithm.micro_batches=2",),
     "4 micro-batches": ("algorithm.micro_batches=4",),
 }
-"""What is compared with updates that wait for collection and use one batch, seed by seed."""
+"""Variants, compared by seed with updates that wait for collection and use one batch."""
 
 
 def learning_config(budget: MultiGpuBudget, seed: int, *overrides: str) -> RunConfig:

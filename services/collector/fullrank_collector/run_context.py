@@ -84,7 +84,7 @@ def _check_trusted(run: EnvironmentSettings, own: EnvironmentSettings) -> None:
 
 
 def _call(settings: EnvironmentSettings) -> Mapping[str, Any]:
-    """What is imported and called, where the parameters name it."""
+    """Return the parameters that name what is imported and called."""
     if not is_adapted(settings.name):
         return {}
     if ":" in settings.name:

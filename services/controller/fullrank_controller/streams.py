@@ -33,7 +33,7 @@ async def next_of(requests: AsyncIterator[Message], *, within_s: float, kind: st
 
 
 def origin_of(context: Context) -> Origin:
-    """Where a stream comes from, as its connection proves."""
+    """Return the origin of a stream, as its connection proves it."""
     address = context.peer().rpartition(":")[0]
     if "peer_uri" not in (context.auth_context() or {}):
         return Origin(address=address)

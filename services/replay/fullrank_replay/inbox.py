@@ -56,7 +56,7 @@ class InboxRoom:
             self.taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Free room."""
+        """Free room that was taken."""
         self.taken_bytes -= size_bytes
         self._freed.set()
 

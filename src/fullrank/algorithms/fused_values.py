@@ -34,7 +34,7 @@ ENTRIES = 2**26
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the passes need to know of the loss."""
+    """Parameters of the loss that the passes use."""
 
     parts: tuple[range, ...]
     """Numbers of each unit's episodes in the sample."""

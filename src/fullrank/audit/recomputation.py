@@ -132,7 +132,7 @@ def _evidence_of(entry: Entry, problem: Problem) -> Evidence:
 
 
 def _intact(evidence: Sequence[Evidence], growth: int) -> list[bool]:
-    """Whether the rows of each sample were kept: no later head is lower than appends make it.
+    """Tell for each sample if its rows were kept: no later head is lower than appends make it.
 
     A table that was lost is filled anew at positions that earlier samples had drawn.
     """

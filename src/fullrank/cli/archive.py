@@ -76,10 +76,10 @@ def import_run(
 
 
 def _checked(scratch: Path, file: Path) -> Recovery:
-    """What a resumed run starts with.
+    """Return the state from which the archived run would resume.
 
     Raises:
-        CheckpointUnusable: It would not go on as the original.
+        CheckpointUnusable: It would not continue as the original.
     """
     found = inspect(scratch)
     if found.faults:

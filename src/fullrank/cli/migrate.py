@@ -106,11 +106,11 @@ def _reads_history(directory: Path) -> bool:
 
 
 def _conversion(directory: Path, config: RunConfig) -> tuple[str, Callable[[], None]]:
-    """What has to be done to the table, and the deed; empty if it fits.
+    """Return the conversion that the table needs, in words and as a call; empty if it fits.
 
     Raises:
         FullrankError: This version would not resume from the run's state; the message names the
-            first part that does not fit, and what to do.
+            first part that does not fit, and the remedy.
     """
     training = training_of(config)
     try:

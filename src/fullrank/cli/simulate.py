@@ -202,7 +202,7 @@ def _compare(
 
 
 def _work(config: RunConfig, problem: Problem) -> str:
-    """What an iteration recovers, in words: each agent's update, or sums of units."""
+    """Describe what an iteration recovers: each agent's update, or sums of units."""
     if problem.recovers_units or problem.target is None:
         return f"{config.environment.agents} agents"
     sums, units = problem.target.shape

@@ -75,7 +75,7 @@ PERIOD_S = 0.5
 KEPT = 500
 """Number of iterations that the view covers."""
 LANE, CURVE = 50, 60
-"""Widths, characters."""
+"""Widths of a learner's lane and of a curve, characters."""
 LONGEST_PAUSE_S = 10.0
 """Longest pause between attempts to reach the controller."""
 

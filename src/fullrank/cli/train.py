@@ -161,7 +161,7 @@ def train(
 
 
 def without_redundancy(sized: Resolved) -> Resolved:
-    """Tolerate no late learner on this host, where nobody asked for that (ADR 49).
+    """Tolerate no late learner on this host, unless the user asks for it (ADR 49).
 
     Code, tolerance or learners of the user's choice, injected stragglers and ``audit.byzantine``
     ask for it, as do independent samples, which decoding averages.

@@ -43,7 +43,7 @@ class Topology:
     """The settings of a published system."""
 
     meaning: str
-    """Who plays and when, a clause."""
+    """Clause that says which processes play, and when."""
     fixed: Mapping[str, Any]
     """Dotted keys to the values that the name stands for."""
     sizes: Mapping[str, Any] = field(default_factory=dict)

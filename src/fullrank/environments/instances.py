@@ -21,9 +21,9 @@ class CopyStep(NamedTuple):
     observation: FloatArray
     """Packed joint observation, shape (sum of observation sizes,)."""
     reward: NDArray[np.float64]
-    """Shape (M,)."""
+    """Reward of each agent, shape (M,)."""
     terminated: BoolArray
-    """Shape (M,)."""
+    """True for agents whose episode has ended, shape (M,)."""
     alive: BoolArray
     """Shape (M,); the episode is over where no agent is alive."""
     available: BoolArray

@@ -18,9 +18,9 @@ class VirtualPoint:
     time_s: float
     """Virtual time, seconds."""
     iteration: int
-    """Committed iterations."""
+    """Number of committed iterations."""
     episodes: int
-    """Episodes played."""
+    """Number of episodes played."""
     env_steps: int
     """Environment steps played."""
     return_mean: float
@@ -65,7 +65,7 @@ class VirtualCourse:
         self.iteration = self.episodes = self.env_steps = 0
 
     def played(self, lengths: list[int]) -> None:
-        """Count episodes."""
+        """Count episodes of these lengths."""
         self.episodes += len(lengths)
         self.env_steps += sum(lengths)
 

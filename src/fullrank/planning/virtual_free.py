@@ -34,7 +34,7 @@ class VirtualCollector:
     terms: PlayTerms
     """The newest parameters that it has been sent."""
     container: Container | None = None
-    """What it is, if it is a container."""
+    """State of a collector that is a container."""
     learns: bool = False
     """True if it plays with the head of its container, and learns it."""
     blocks: int = 0

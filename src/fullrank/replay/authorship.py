@@ -20,7 +20,7 @@ _DIGIT = 2**24
 
 
 class Authorship(NamedTuple):
-    """Who wrote an episode."""
+    """Writer of an episode, and the parameters that played it."""
 
     writer: int
     """Drawn at random when the writer's process starts."""

@@ -12,7 +12,7 @@ from fullrank.replay.table import Table
 
 
 class Reach(NamedTuple):
-    """How far a table reaches when an iteration is drawn."""
+    """Extent of a table when an iteration is drawn."""
 
     tail: int
     head: int

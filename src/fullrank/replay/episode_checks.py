@@ -92,7 +92,7 @@ def check_steps(rows: FloatArray, ends: IntArray, layout: EpisodeLayout) -> None
 def _sound_actions(
     available: FloatArray, action: FloatArray, layout: EpisodeLayout
 ) -> tuple[BoolArray, BoolArray]:
-    """Whether each agent took an action that it had, or none if it had none; and which had any."""
+    """Tell which agents took an available action, or none if they had none; and which had any."""
     sizes = np.array(layout.action_sizes)
     starts = np.cumsum(sizes) - sizes
     acts = np.maximum.reduceat(available, starts, axis=1) > 0

@@ -42,7 +42,7 @@ class Layout:
     observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation before the step."""
     action: slice = field(init=False, compare=False, repr=False)
-    """Joint action."""
+    """Joint action of the step."""
     reward: slice = field(init=False, compare=False, repr=False)
     """Reward of each agent."""
     next_observation: slice = field(init=False, compare=False, repr=False)

@@ -23,7 +23,7 @@ class _Sequences:
     position: int
     """Position of the last one's last row."""
     gaps: set[int] = field(default_factory=set)
-    """Those of the newest ``WINDOW`` that were not stored."""
+    """Sequence numbers among the newest ``WINDOW`` that were not stored."""
 
     def store(self, sequence: int, position: int) -> None:
         """Note that a later sequence was stored."""

@@ -54,7 +54,7 @@ class Round:
         """Learners of the rows J, each once, in order of arrival."""
         self._decoding = decoding or ExactDecoding()
         self.contributions = Contributions(code, sizes=target_sizes, grid=grid)
-        """What was received; a learner that lied is left out of it (``rounds.quorum``)."""
+        """Received rows; those of a learner that lied are dropped (``rounds.quorum``)."""
 
     def add(self, unit: UnitIndex) -> int:
         """Admit a further row, the unit alone; returns the row's number."""
@@ -116,7 +116,7 @@ class Round:
 
     @property
     def rows(self) -> frozenset[int]:
-        """Rows received."""
+        """Return the indices of received rows."""
         return frozenset(self.contributions.offers)
 
     @property

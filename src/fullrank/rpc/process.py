@@ -64,7 +64,7 @@ class Launch:
 
     @property
     def config(self) -> RunConfig:
-        """The configuration."""
+        """Return the resolved configuration."""
         return self.resolved.config
 
 

@@ -129,7 +129,7 @@ class Exporter:
         return list(self._read())
 
     async def stop(self) -> None:
-        """Stop serving."""
+        """Stop serving, and withdraw the announced address."""
         if self._address:
             withdraw(self._run_dir, self._name)
         await asyncio.to_thread(self._stop)  # a scrape may be waiting for this loop

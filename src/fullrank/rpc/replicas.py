@@ -35,7 +35,7 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """What starting replicas again needs."""
+    """Log and clock for restarting replicas."""
 
     say: Callable[..., None]
     """Logs a line, as ``Logger.warning``."""

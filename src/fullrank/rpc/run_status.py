@@ -108,7 +108,7 @@ class CollectorStatus:
 
     @property
     def activity(self) -> str:
-        """What it does, or why it does nothing."""
+        """Describe what the collector does, or why it is idle."""
         if self.spare:
             return f"spare: {self.spare}"
         if self.free:
@@ -172,7 +172,7 @@ class RunStatus:
     learners: tuple[LearnerStatus, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     playing: str = ""
-    """Who waits for whom, the run for blocks or collectors for an update; empty without any."""
+    """Wait of the run for blocks, or of collectors for an update; empty if there is none."""
     blocks: BlocksStatus | None = None
     """Totals over all collectors; None without any."""
 

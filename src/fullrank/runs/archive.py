@@ -1,7 +1,7 @@
 """Archives: a copied run in one file, which is checked before anything of it is used.
 
 An archive is a ZIP file with the files of a run and, first of all, a list of their sizes and
-checksums. It may come from anybody: only names that a run has are written, never outside the new
+checksums. Archives are not trusted: only names that a run has are written, never outside the new
 directory, and no more bytes than were announced and fit on the disk.
 """
 

@@ -75,7 +75,7 @@ class StoredObjects:
             return sorted(item["path"] for page in pages for item in page)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects."""
+        """Remove objects; missing ones are ignored."""
         for name in names:
             with self._reported(name):
                 try:

@@ -1,4 +1,4 @@
-"""TensorBoard: ``<run>/tensorboard``."""
+"""Sink that writes TensorBoard files to ``<run>/tensorboard``."""
 
 import time
 from collections.abc import Callable

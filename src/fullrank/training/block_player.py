@@ -59,7 +59,7 @@ class PlayTerms:
 
 
 class PlayedBlock(NamedTuple):
-    """What one block played, copy by copy."""
+    """Episodes of one block, copy by copy."""
 
     rows: FloatArray
     """Packed rows, shape (rows, row_size)."""

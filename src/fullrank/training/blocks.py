@@ -65,7 +65,7 @@ class WriterPlan(BlockPlan):
 
 
 class Answer(Protocol):
-    """What a collector hands in for a block."""
+    """Result that a collector returns for a block."""
 
     @property
     def digest(self) -> bytes:

@@ -28,7 +28,7 @@ ENV_STEPS = "env_steps"
 
 
 class Written(NamedTuple):
-    """What a collector tells of episodes that it has written."""
+    """Report of a collector about episodes that it has written."""
 
     earned: Array
     """Returns of all agents, shape (episodes, M)."""

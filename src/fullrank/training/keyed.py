@@ -1,7 +1,7 @@
 """Keyed collection: an iteration's episodes, played block by block with parameters of a version.
 
 With lag d, iteration i acts with the parameters after iteration i - 1 - d. Its blocks follow from
-their keys and those parameters, whoever plays them; a checkpoint therefore holds the parameters of
+their keys and those parameters, on any process; a checkpoint therefore holds the parameters of
 the iterations that are played ahead in place of their rows.
 """
 

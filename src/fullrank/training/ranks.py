@@ -146,7 +146,8 @@ class Rank:
     """One rank's part of each iteration.
 
     Args:
-        algorithm: Holds all networks; those that other ranks step and nobody here reads are stale.
+        algorithm: Holds all networks; those that other ranks step and this one never reads are
+            stale.
         division: Division of the units.
         wire: Joins the ranks.
         seed: The run's seed.

@@ -1,4 +1,4 @@
-"""Which process of a host computes on which device, without any device."""
+"""Assignment of devices to the processes of a host, without any device."""
 
 import pytest
 

@@ -25,11 +25,11 @@ class View(NamedTuple):
     enemies: AnyArray
     """Positions, shape (E, m, 2)."""
     distance: AnyArray
-    """Of each agent from each enemy, infinite for dead enemies, shape (E, n, m)."""
+    """Distance of each agent from each enemy, infinite for dead enemies, shape (E, n, m)."""
     left: AnyArray
     """Health and shield of each enemy, shape (E, m)."""
     ready: AnyArray
-    """Whether each agent's weapon is, shape (E, n)."""
+    """True for agents whose weapon is ready, shape (E, n)."""
     available: AnyArray
     """Shape (E, n, actions)."""
 
@@ -139,7 +139,7 @@ class Score(NamedTuple):
     won: float
     """Share of victories."""
     returned: float
-    """Mean return."""
+    """Mean return of an episode."""
 
 
 def score(task: str, play: Play, *, copies: int, seed: int = 0) -> Score:

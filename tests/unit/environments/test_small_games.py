@@ -177,7 +177,7 @@ def counting(day: int, visits: int, switch: bool) -> int:
 
 
 def second(day: int, visits: int, switch: bool) -> int:
-    """Of two prisoners, one that comes for the first time on a later day is the second."""
+    """Policy of two prisoners: a first visit on a later day is that of the second prisoner."""
     return TELL if day and not visits else NOTHING
 
 

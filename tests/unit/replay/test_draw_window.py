@@ -1,4 +1,4 @@
-"""Lag never exceeds its bound and nobody waits for ever, whatever dies in whatever order."""
+"""Lag never exceeds its bound and every wait ends, in any order of deaths."""
 
 from dataclasses import dataclass, field
 
@@ -159,7 +159,7 @@ def test_whatever_dies_lag_keeps_its_bound_and_the_run_goes_on(
         while run.iteration < 4:
             run.turn()
             turns += 1
-            assert turns < 20_000, "nobody goes on"
+            assert turns < 20_000, "all wait"
         run.assert_once()
 
 

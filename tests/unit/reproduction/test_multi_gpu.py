@@ -88,7 +88,7 @@ def test_the_model_of_the_papers_devices_crosses_where_the_paper_does(
 
 
 def test_the_page_has_claims_tables_and_pictures(tmp_path: Path) -> None:
-    """Of given results; computing them is ``fullrank reproduce multi-gpu``."""
+    """Results are given; ``fullrank reproduce multi-gpu`` computes them."""
     found = results(gains=(0.8, 1.6), shift=1.0)
     report.draw_phases(found, BUDGET, tmp_path / "phases.png")
     report.draw_ranks(found, BUDGET, tmp_path / "ranks.png")

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Memory:
-    """What the ranks of one process put down for one another."""
+    """Messages that the ranks of one process leave for one another."""
 
     def __init__(self, ranks: int) -> None:
         self.barrier, self.values = Barrier(ranks), dict[int, Tensor]()

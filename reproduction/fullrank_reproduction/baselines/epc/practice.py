@@ -238,7 +238,7 @@ class _Lesson:
         self._table = _table(layout, practice, iterations=iterations)
 
     def collect(self, steps: int, iteration: int) -> None:
-        """Collect transitions."""
+        """Collect the transitions of ``steps`` steps."""
         self._table.append(self._table.head, self._rollout.collect(steps, iteration).rows)
 
     def update(self, iteration: int) -> None:

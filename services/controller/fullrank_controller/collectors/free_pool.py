@@ -139,7 +139,7 @@ class FreePool:
 
 
 def _written(wrote: pb.Wrote, *, agents: int) -> Written:
-    """What a report tells.
+    """Decode and check a report.
 
     Raises:
         InvalidContribution: A field is wrong.

@@ -79,7 +79,7 @@ class _Waiting(NamedTuple):
 
 
 class CollectorPool:
-    """Plays iterations on collectors; every block is taken once, whoever plays it.
+    """Plays iterations on collectors; each block is taken once, from the first that returns it.
 
     Args:
         plan: Blocks of an iteration.
@@ -246,7 +246,7 @@ class CollectorPool:
         self.assign()
 
     def _show(self) -> None:
-        """Say what the run waits for if nobody can play."""
+        """Say what the run waits for while no collector can play."""
         roster = self.roster
         if self._iterations and not self.eligible:
             waits = f"{unplayed(self.scheduler.waiting)}, which waits for a collector"

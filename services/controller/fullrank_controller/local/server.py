@@ -159,7 +159,7 @@ def _second_thread(config: RunConfig, training: Training) -> ThreadPoolExecutor 
 
 
 def _plays_beside(config: RunConfig, training: Training) -> bool:
-    """Whether every iteration collects as many rows, with the parameters that it learns from."""
+    """Tell if every iteration collects equally many rows, with its own parameters."""
     episodic = training.problem.episodes is not None
     return config.collect.mode == "inline" and not config.collect.lag and not episodic
 

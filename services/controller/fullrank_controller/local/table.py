@@ -93,7 +93,7 @@ class LocalTable:
         return head
 
     def holds(self, sample: Sample) -> bool:
-        """Whether all rows of a uniform sample are stored, even if its head is not reached."""
+        """Tell if all rows of a uniform sample are stored, even if its head is not reached."""
         if not sample.size or sample.priority is not None or sample.episodes is not None:
             return False
         return int(sample.positions().max()) < self._table.head

@@ -24,7 +24,7 @@ LEASE_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """What the bits of a process depend on; processes of one identity compute the same bits."""
+    """Properties on which bits depend; processes with equal ones compute the same bits."""
 
     identity: str
     """Digest of fingerprint and probe, 16 letters: no other value of a setting looks alike."""
@@ -44,7 +44,7 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a stream comes from, as its connection proves."""
+    """Host and certificate of a stream, as its connection proves them."""
 
     address: str = ""
     """Network address of its host, without the port."""
@@ -81,7 +81,7 @@ class Member:
     """Iterations that were applied when it joined."""
     outbox: Outbox = field(default_factory=Outbox)
     numerics: Numerics | None = None
-    """What its bits depend on; None before it is ready or found to be unstable."""
+    """Its numerics; None until it is ready, and if it is unstable."""
     ready: bool = False
     """True once it has sent a stable probe, so that it may hold rows."""
     maps_table: bool = False

@@ -31,12 +31,12 @@ class RolledBack(Exception):
 
 
 class Unsettled(Corrupted):
-    """Nobody can settle a dispute, and the run cannot go on without its parties."""
+    """A dispute cannot be settled, and the run cannot continue without its parties."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Past:
-    """What the disk holds of the iterations up to a dispute."""
+    """Stored state of the iterations up to a dispute."""
 
     checkpoint: Checkpoint | None
     """The checkpoint before the first entry; None if that is iteration 0."""
@@ -48,7 +48,7 @@ class _Past:
 class Disputes:
     """Settles disputes by computing the disputed units again from a checkpoint and the journal.
 
-    Where that is impossible nobody is believed: the parties are quarantined, and what rests on
+    Where that is impossible, no party is believed: all are quarantined, and what rests on
     their word is taken back (ADR 54).
 
     Args:

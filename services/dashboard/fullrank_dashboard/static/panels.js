@@ -41,7 +41,7 @@ export function drawProof({ round, totals, status }) {
   if (!round) return;
   $("#proof .lead").replaceChildren(...(totals.inexact
     ? [h("span", { className: "warn" }, `${whole(totals.inexact)} inexact rounds`), ": their bits depend on who was late."]
-    : [h("b", {}, "Exact"), ": the same bits whoever is late."]));
+    : [h("b", {}, "Exact"), ": the same bits with any learners late."]));
   const facts = [
     ["condition of C_J", number(round.condition)],
     ["largest error", round.exact ? "0" : number(round.error_bound)],

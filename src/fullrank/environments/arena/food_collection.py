@@ -37,7 +37,7 @@ class FoodCollection(ArenaConfig):
         return ArenaNeighbourhood(self, agents=agents)
 
     def bodies(self, agents: int) -> list[Body]:
-        """Equal bodies."""
+        """Return equal bodies, one for each agent."""
         if agents < 0:
             raise ConfigError(f"food_collection: agents must be at least 1: {agents}")
         return [AGENT] * (agents or 6)

@@ -123,7 +123,7 @@ class Aim(NamedTuple):
     reach: Array
     """Distance up to which the unit acts on its target, shape (U, E)."""
     within: BoolArray
-    """Whether the target is in reach; False for the dead and for dead targets, shape (U, E)."""
+    """True where the target is in reach and both units live, shape (U, E)."""
 
 
 KILL, VICTORY, LARGEST_RETURN = 10.0, 200.0, 20.0

@@ -33,9 +33,9 @@ class Hits(NamedTuple):
     unit: IntArray
     """Attackers, shape (k,)."""
     victim: IntArray
-    """Shape (k,)."""
+    """Attacked unit of each attacker, shape (k,)."""
     copy: IntArray
-    """Shape (k,)."""
+    """Copy of the battle to which each attacker belongs, shape (k,)."""
 
 
 def fight(battle: Battle, survey: Survey, aim: Aim, loops: int) -> None:

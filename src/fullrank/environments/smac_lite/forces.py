@@ -21,7 +21,7 @@ class Forces:
 
     types: tuple[UnitType, ...]
     agents: int
-    """n."""
+    """n, number of units that agents command."""
     initial: Array
     """Health, shield, energy, and zeros for cooldown and calm, shape (5, U, 1)."""
     health: Array
@@ -37,7 +37,7 @@ class Forces:
     regeneration: Array
     """Health regenerated per loop, shape (U, 1)."""
     armour: Array
-    """Shape (U,)."""
+    """Armour of each unit, shape (U,)."""
     period: Array
     """Loops between attacks, shape (U,)."""
     hits: IntArray
@@ -45,7 +45,7 @@ class Forces:
     splash: Array
     """Area of an attack across and along its direction, shape (2, U)."""
     radius: Array
-    """Shape (U,)."""
+    """Radius of each unit, shape (U,)."""
     damage: Array
     """Damage of a hit of the first on the second unit before armour, shape (U, U)."""
     reach: Array
@@ -53,13 +53,13 @@ class Forces:
     barred: Array
     """Infinite where the first cannot attack the second, else 0, shape (U, U)."""
     shielded: bool
-    """Whether any unit has shields."""
+    """True if any unit has shields."""
     volleys: bool
-    """Whether any attack has several hits."""
+    """True if any attack has several hits."""
     sweeping: bool
-    """Whether any attack has an area."""
+    """True if any attack has an area."""
     regenerating: bool
-    """Whether any unit regenerates health."""
+    """True if any unit regenerates health."""
     healers: IntArray
     """Units that heal, shape (h,)."""
     one: IntArray

@@ -68,7 +68,7 @@ class Army:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
-    """One task."""
+    """Task: the units of both sides and the time limit of an episode."""
 
     name: str
     allies: Army

@@ -100,7 +100,7 @@ class _Weights(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """What the backward pass reads; n agents, E the padded width of the mixing layer."""
+    """Intermediate values for the backward pass; n agents, E the padded width of mixing."""
 
     values: Tensor
     """Values of the agents, shape (units, rows, n)."""
@@ -113,9 +113,9 @@ class _Pass(NamedTuple):
     raw_last: Tensor
     """Signed w_2, shape (units, rows, E)."""
     magnitude: Tensor
-    """W_1."""
+    """Absolute values of W_1."""
     magnitude_last: Tensor
-    """w_2."""
+    """Absolute values of w_2."""
     mixed: Tensor
     """Output of the mixing layer, shape (units, rows, E)."""
     slope: Tensor

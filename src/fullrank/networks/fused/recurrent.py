@@ -37,7 +37,7 @@ _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
 
 class _Chunk(NamedTuple):
-    """What the backward pass reads of one chunk; flat, for up to U units; H wide."""
+    """Values of one chunk for the backward pass; flat, for up to U units; H wide."""
 
     inputs: Tensor
     """Inputs of the first layer and a one, (units, 16, R, I)."""
