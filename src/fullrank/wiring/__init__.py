@@ -1,0 +1,38 @@
+"""Construction of the objects that every driver needs, from the configuration tree."""
+
+from fullrank.wiring.code import code_of
+from fullrank.wiring.plugins import (
+    algorithm_config_of,
+    algorithm_of,
+    delays_of,
+    environment_of,
+    max_variance_of,
+)
+from fullrank.wiring.table import arrival_rules, audit_period, capacity_of, spare_rows
+from fullrank.wiring.training import (
+    Training,
+    block_player_of,
+    initial_algorithm,
+    plan_of,
+    refuse_free,
+    training_of,
+)
+
+__all__ = [
+    "Training",
+    "algorithm_config_of",
+    "algorithm_of",
+    "arrival_rules",
+    "audit_period",
+    "block_player_of",
+    "capacity_of",
+    "code_of",
+    "delays_of",
+    "environment_of",
+    "initial_algorithm",
+    "max_variance_of",
+    "plan_of",
+    "refuse_free",
+    "spare_rows",
+    "training_of",
+]

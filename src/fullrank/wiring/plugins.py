@@ -1,0 +1,121 @@
+"""Construction of the configured environment, algorithm and delay model."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Event
+
+from fullrank.algorithms import (
+    Algorithm,
+    AlgorithmConfig,
+    EnvironmentSpec,
+    algorithms,
+    environment_spec,
+)
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
+from fullrank.config.tree import RunConfig
+from fullrank.environments import AgentSpec, Environment, make_environment
+from fullrank.environments.base import Step
+from fullrank.replay.authorship import ENTRIES
+from fullrank.stragglers import DelayModel, delay_models
+
+
+def environment_of(config: RunConfig, *, copies: int) -> Environment:
+    """Make the configured environment, with ``copies`` copies stepped together.
+
+    Raises:
+        ConfigError: The configuration names something unknown or is inconsistent.
+        EnvironmentFailed: The environment cannot be made.
+    """
+    settings = config.environment
+    made = make_environment(settings.name, agents=settings.agents, copies=copies, **settings.params)
+    step_s = config.compute.emulate_step_s
+    return _emulated(made, step_s) if step_s else made
+
+
+def copies_of(config: RunConfig, copies: int) -> Environment:
+    """Make the configured environment with a number of copies, as ``environment_of``."""
+    return environment_of(config, copies=copies)
+
+
+def _emulated(environment: Environment, step_s: float) -> Environment:
+    """Let every step take at least this time, seconds, without the processor."""
+    step, never = environment.step, Event()
+
+    def slow(action: FloatArray) -> Step:
+        never.wait(step_s)
+        return step(action)
+
+    environment.step = slow  # type: ignore[method-assign]
+    return environment
+
+
+def algorithm_of(
+    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int = 0, masked: bool = False
+) -> Algorithm:
+    """Build the configured algorithm for the environment's agents, with initial parameters.
+
+    Args:
+        config: The configuration.
+        agents: Specifications of the environment's agents, in order.
+        state_size: Entries of its global state; 0 if it has none.
+        masked: True if some actions may be unavailable to a living agent.
+
+    Raises:
+        ConfigError: The configuration names something unknown or is inconsistent.
+    """
+    algorithm = algorithm_config_of(config).make(
+        _environment_spec(config, agents, state_size, masked),
+        seed=config.seed,
+        device=config.compute.device,
+    )
+    if config.collect.mode != "free":
+        return algorithm
+    problem = algorithm.problem  # rows end with the authorship of their episode
+    return replace(algorithm, problem=replace(problem, row_size=problem.row_size + ENTRIES))
+
+
+def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
+    """Return the configured algorithm's settings.
+
+    Raises:
+        ConfigError: The algorithm or a setting does not exist, or cannot be audited as asked.
+    """
+    built = algorithms.build(config.algorithm.name, **config.algorithm.params)
+    if (config.audit.byzantine or config.audit.spot) and not built.data_mode().exact:
+        raise ConfigError(
+            "audit.byzantine and audit.spot compare what learners compute alike, and with "
+            "algorithm.data = independent none do: set both to 0"
+        )
+    return built
+
+
+def _environment_spec(
+    config: RunConfig, agents: Sequence[AgentSpec], state_size: int, masked: bool
+) -> EnvironmentSpec:
+    settings = config.environment
+    return environment_spec(
+        agents,
+        environment=settings.name,
+        count=settings.agents,
+        params=settings.params,
+        state_size=state_size,
+        masked=masked,
+    )
+
+
+def max_variance_of(config: RunConfig) -> float:
+    """Return the largest variance of decoded units at which no further row is awaited.
+
+    It is infinite if all holders of a unit compute the same bits.
+    """
+    return algorithm_config_of(config).data_mode().max_variance
+
+
+def delays_of(config: RunConfig) -> DelayModel:
+    """Build the configured delay model.
+
+    Raises:
+        ConfigError: The model does not exist or its parameters are invalid.
+    """
+    return delay_models.build(config.stragglers.name, **config.stragglers.params)
