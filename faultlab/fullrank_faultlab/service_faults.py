@@ -273,8 +273,10 @@ class ServiceCluster:
         return alive[int(draws.integers(len(alive)))]
 
     def _some_collector(self, draws: np.random.Generator) -> psutil.Process:
-        parents = [each.process for each in self._collectors if each.process.poll() is None]
-        replicas = [child for each in parents for child in psutil.Process(each.pid).children()]
+        parents = [
+            collector.process for collector in self._collectors if collector.process.poll() is None
+        ]
+        replicas = [child for parent in parents for child in psutil.Process(parent.pid).children()]
         alive = [process for process in replicas if process.status() != DEAD]
         if not alive:  # their parent lets some time pass before it starts them again
             self._collectors.append(self._start("collector"))

@@ -96,8 +96,8 @@ def peel(coefficients: Matrix, vectors: Array) -> Array | None:
 
 def judge_decoding(measured: JSON) -> ClaimResult:
     """Judge if LDPC's decoding is cheaper, and by its order: O(M) instead of O(M^3)."""
-    ratios = [each["least squares"] / each["peeling"] for each in measured["spent"]]
-    shares = [each["factorisation"] / each["least squares"] for each in measured["spent"]]
+    ratios = [spent["least squares"] / spent["peeling"] for spent in measured["spent"]]
+    shares = [spent["factorisation"] / spent["least squares"] for spent in measured["spent"]]
     text = ", ".join(f"{ratio:.1f} times" for ratio in ratios)
     grounds = f"least squares takes {text} as long; its factorisation {max(shares):.1%} at most"
     return judge(

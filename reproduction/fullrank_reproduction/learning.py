@@ -142,7 +142,7 @@ def _curve(config: RunConfig, *, coded: bool, digests: int) -> JSON:
         run.training.collector.close()
     returns = [iteration.return_mean for iteration in iterations]
     return {
-        "returns": [None if each is None else round(each, 4) for each in returns],
+        "returns": [None if value is None else round(value, 4) for value in returns],
         "digests": [iteration.update_digest for iteration in iterations[:digests]],
         "late": sum(len(iteration.late) for iteration in iterations),
         "parameters": run.parameter_digest(),

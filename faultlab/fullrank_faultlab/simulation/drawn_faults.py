@@ -64,8 +64,10 @@ class DrawnFaults:
         self.intensity = self.draws.random()
         attacked = stream(outcome.seed, "sybils").random() < 0.2
         self.sybils = learners + 1 if attacked else 0
-        self.links = [self._draw_link_faults(each) for each in range(learners + self.sybils)]
-        self.collector_links = [self._draw_line_of_collector(each) for each in range(collectors)]
+        self.links = [self._draw_link_faults(learner) for learner in range(learners + self.sybils)]
+        self.collector_links = [
+            self._draw_line_of_collector(collector) for collector in range(collectors)
+        ]
         self._ended = self._checkpoint_corrupted = False
 
     def _draw_link_faults(self, learner: int) -> LinkFaults:

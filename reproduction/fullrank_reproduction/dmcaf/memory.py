@@ -72,7 +72,7 @@ def _played(iterations: int, episodes: int) -> JSON:
     def play(act: Act) -> list[float]:
         environment = environment_of(config, copies=COPIES)
         played = evaluate_and_close(environment, act, episodes, EVALUATION_SEED)
-        return [float(each) for each in played.returns]
+        return [float(value) for value in played.returns]
 
     agents = run.training.collector.agents
     return {

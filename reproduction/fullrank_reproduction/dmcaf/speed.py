@@ -124,7 +124,9 @@ def _measured(settings: Sequence[str], system: str, watch: Watch) -> JSON:
 
 def _ratio(results: Mapping[str, JSON], name: str, system: str) -> float:
     """Episodes of a system in those of Qmix, at its emulated pace where the machine was slower."""
-    rates = [results[f"speed-{name}-{each}"]["episodes_per_s"] for each in (system, "episode")]
+    rates = [
+        results[f"speed-{name}-{compared}"]["episodes_per_s"] for compared in (system, "episode")
+    ]
     return float(rates[0] / max(rates[1], 1 / ITERATION_S))
 
 
@@ -135,7 +137,9 @@ def qmix_iteration_s(results: Mapping[str, JSON], maps: Sequence[str]) -> tuple[
 
 
 def _strength(results: Mapping[str, JSON], maps: Sequence[str]) -> Strength:
-    least = min(results[f"speed-{name}-{each}"]["iterations"] for name in maps for each in SYSTEMS)
+    least = min(
+        results[f"speed-{name}-{system}"]["iterations"] for name in maps for system in SYSTEMS
+    )
     enough = Held.HELD if least >= LEAST_ITERATIONS else Held.UNDECIDED
     return Strength(f"measured with emulated times, {least} iterations or more", enough)
 
@@ -153,7 +157,7 @@ def judge_speed(results: Mapping[str, JSON], maps: Sequence[str]) -> list[ClaimR
         if value < SCENARIOS[name].awl_ratio
     ]
     updates = {
-        name: [results[f"speed-{name}-{each}"]["updates_per_s"] for each in SYSTEMS]
+        name: [results[f"speed-{name}-{system}"]["updates_per_s"] for system in SYSTEMS]
         for name in maps
     }
     wrong = [
@@ -189,7 +193,7 @@ def table(results: Mapping[str, JSON], maps: Sequence[str]) -> str:
     ]
     for name in maps:
         scenario = SCENARIOS[name]
-        aw, awl = (_ratio(results, name, each) for each in ("aw", "awl"))
+        aw, awl = (_ratio(results, name, system) for system in ("aw", "awl"))
         lines.append(
             f"| {name} | {scenario.playing_share:.2f} | {scenario.aw_ratio:.2f} | {aw:.2f} | "
             f"{scenario.awl_ratio:.2f} | {awl:.2f} | {unhindered(scenario):.1f} |"

@@ -37,7 +37,10 @@ def cell(*, steps: int) -> Cell:
 
 
 def _gains(steps: int) -> JSON:
-    return {str(actors): [gain(actors, each, steps=steps) for each in SCATTERS] for actors in TEAMS}
+    return {
+        str(actors): [gain(actors, scatter, steps=steps) for scatter in SCATTERS]
+        for actors in TEAMS
+    }
 
 
 def gain(actors: int, scatter: float, *, steps: int) -> float:

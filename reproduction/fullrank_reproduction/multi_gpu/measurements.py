@@ -171,11 +171,11 @@ def _busiest(config: RunConfig, repeats: int) -> tuple[float, float, list[str]]:
         processes = [own, *map(psutil.Process, () if group is None else group.pids)]
         for iteration in range(warm + repeats):
             if iteration == warm:
-                before = {each.pid: _spent(each) for each in processes}
+                before = {process.pid: _spent(process) for process in processes}
             targets = (group or alone).compute(batch, iteration=iteration)
             training.trainer.apply(targets.updates)
             digests += [digest.hex() for digest in targets.digests]
-        spent = max(_spent(each) - before[each.pid] for each in processes)
+        spent = max(_spent(process) - before[process.pid] for process in processes)
         moved = 0.0
         if group is not None:  # what one sends, the others receive
             count, wire = config.ranks.count, group.wire
@@ -223,14 +223,14 @@ def learning(budget: MultiGpuBudget, variant: str, seed: int) -> Cell:
 def _learnt(config: RunConfig) -> JSON:
     run = LocalRun(config, coded=False)
     try:
-        returns = [each.return_mean for each in run.train()]
+        returns = [record.return_mean for record in run.train()]
     finally:
         run.training.collector.close()
     environment = environment_of(config, copies=100)
     with closing(environment):
         act = Greedy(run.training.algorithm.actor)
         played = evaluate(environment, act, EPISODES, EVALUATION_SEED).returns
-    known = [each for each in returns if each is not None]
+    known = [value for value in returns if value is not None]
     return {
         "greedy": float(np.mean(played)),
         "training": float(np.mean(known[-len(known) // 4 :])),

@@ -159,7 +159,9 @@ class Run:
             return list(player_statuses(self.free, version=version, now=now))
         pool = self.pool
         members = pool.roster.members if pool is not None else []
-        return [collector_status(pool, each, version=version, now=now) for each in members if pool]
+        return [
+            collector_status(pool, member, version=version, now=now) for member in members if pool
+        ]
 
     def _learner_status(self, member: Member, now: float) -> pb.LearnerStatus:
         assignment, opened = self.membership.assignment, self.reception.opened

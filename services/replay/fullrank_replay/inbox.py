@@ -116,7 +116,7 @@ class Inbox:
 
     def _admitted(self) -> int:
         most = self.intake.most_rows  # an episode has a row at least
-        return self.intake.admitted(each.episode for each in islice(self._waiting, most))
+        return self.intake.admitted(queued.episode for queued in islice(self._waiting, most))
 
     async def _stored(self, group: Sequence[QueuedEpisode]) -> None:
         outcomes: Sequence[EpisodeOutcome | Exception]

@@ -123,7 +123,7 @@ class WriterStream:
                 refused, self._refused = self._refused, []
                 self._taken.set()
                 told = settled
-                messages = [each.message() for each in refused]
+                messages = [refusal.message() for refusal in refused]
                 await send(pb.WriteResponse(settled=settled, refused=messages))
             if reading.done():
                 reading.result()

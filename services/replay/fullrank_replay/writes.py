@@ -197,7 +197,7 @@ def _greeted(intake: Intake, hello: pb.WriterHello) -> pb.WriteResponse:
         )
         for sequence in intake.writers.missing(hello.writer, first=hello.first)
     ]
-    return pb.WriteResponse(settled=last, refused=[each.message() for each in refused])
+    return pb.WriteResponse(settled=last, refused=[refusal.message() for refusal in refused])
 
 
 async def _first(requests: AsyncIterator[pb.WriteRequest]) -> pb.WriteRequest:

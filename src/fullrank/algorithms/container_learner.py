@@ -127,7 +127,7 @@ class ContainerLearner:
         """Return each parameter that is learned, with its place in a flat gradient."""
         (group,) = self._parameters.groups
         trunk = [*self._network.fc1.parameters(), *self._network.rnn.parameters()]
-        read = {id(each) for each in trunk}
+        read = {id(parameter) for parameter in trunk}
         return [
             pair
             for role, columns in group.networks.items()

@@ -138,7 +138,7 @@ def _intact(evidence: Sequence[Evidence], growth: int) -> list[bool]:
     """
     if not evidence:
         return []
-    heads = np.array([each.sample.head for each in evidence]) - growth * np.arange(len(evidence))
+    heads = np.array([item.sample.head for item in evidence]) - growth * np.arange(len(evidence))
     lowest_since = np.minimum.accumulate(heads[::-1])[::-1]
     return [
         not each.sample.size or bool(head <= lowest)

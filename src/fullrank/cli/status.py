@@ -91,7 +91,7 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
 def _overlap(records: Sequence[IterationRecord], rate: float) -> str:
     """Mean times of playing, update and iteration, and agent-updates per second."""
     fields = ("play_s", "update_s", "iteration_s")
-    times = ((name[:-2], _mean([getattr(each, name) for each in records])) for name in fields)
+    times = ((name[:-2], _mean([getattr(record, name) for record in records])) for name in fields)
     shown = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times if s is not None)
     return f"{shown}, {rate:,.0f} agent-updates/s"
 
@@ -134,7 +134,7 @@ def learners(now: RunStatus) -> Table:
 
 def collectors(now: RunStatus) -> Table:
     """Table of the collectors; of those that play freely, what became of their episodes."""
-    free = any(each.free for each in now.collectors)
+    free = any(collector.free for collector in now.collectors)
     facts = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
     columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard", "last failure")
     table = Table(*columns, box=None, pad_edge=False)

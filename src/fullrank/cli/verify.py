@@ -182,7 +182,7 @@ def _report(path: Path, outcomes: Sequence[Recomputed]) -> list[str]:
     for missed, group in groupby(outcomes, key=lambda outcome: bool(outcome.obstacle)):
         if missed:
             *_, last = members = list(group)
-            reasons.append(f"{_span([each.iteration for each in members])}: {last.obstacle}")
+            reasons.append(f"{_span([member.iteration for member in members])}: {last.obstacle}")
     if not done:
         raise FullrankError(f"{path}: nothing can be recomputed: {'; '.join(reasons)}")
     return [

@@ -77,7 +77,7 @@ def why_another_run(stored: str, config: RunConfig) -> str:
         config: A configuration with another ``config_digest``.
     """
     try:
-        old, new = (_decisive(each) for each in (from_toml(stored), config))
+        old, new = (_decisive(settings) for settings in (from_toml(stored), config))
     except FullrankError:
         old, new = {}, {}
     changed = [key for key in old if key in new and old[key] != new[key]]

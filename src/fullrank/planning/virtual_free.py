@@ -155,7 +155,7 @@ class FreeVirtualRun:
         self._course.played(played.lengths.tolist())
         episodes = played.episodes
         travelling = range(len(episodes))
-        self._facts["played_bytes"] += sum(each.nbytes for each in episodes)
+        self._facts["played_bytes"] += sum(episode.nbytes for episode in episodes)
         if collector.container is not None:
             travelling = collector.container.store(episodes).tolist()
         first = key.block * self._config.collect.block + 1
@@ -163,7 +163,7 @@ class FreeVirtualRun:
             WrittenEpisode(key.iteration, first + number, version, episodes[number])
             for number in travelling
         ]
-        self._facts["travelled_bytes"] += sum(each.rows.nbytes for each in sent)
+        self._facts["travelled_bytes"] += sum(episode.rows.nbytes for episode in sent)
         self._written.append(Written(played.earned, played.won, played.lengths))
         self._agenda.after(self._durations.wire_s, lambda: self._arrive(collector, sent))
         collector.blocked_since_s = self._agenda.now_s
@@ -191,7 +191,7 @@ class FreeVirtualRun:
             if count := self._intake.admitted(collector.pending):
                 outcomes = self._intake.store(collector.pending[:count])
                 del collector.pending[:count]
-                self._facts["stale"] += sum(each.fate is Fate.STALE for each in outcomes)
+                self._facts["stale"] += sum(outcome.fate is Fate.STALE for outcome in outcomes)
                 stored = True
         return stored
 

@@ -37,7 +37,9 @@ class ReturnPriority:
             episodes: Packed steps of each, shape (steps + 1, row_size or more).
             layout: Columns of a row.
         """
-        returns = np.array([each[:-1, layout.reward].sum(dtype=np.float64) for each in episodes])
+        returns = np.array(
+            [episode[:-1, layout.reward].sum(dtype=np.float64) for episode in episodes]
+        )
         share = (returns.clip(self.low, self.high) - self.low) / (self.high - self.low)
         priorities: Array = share + self.floor
         return priorities

@@ -179,7 +179,7 @@ class Intake:
             for number, episode in enumerate(episodes, 1)
         ]
         position = self._table.head - 1
-        self._table.append(position + 1, joined([each.rows for each in episodes], authors))
+        self._table.append(position + 1, joined([episode.rows for episode in episodes], authors))
         for episode in episodes:
             position += len(episode.rows)
             self._note(episode.writer, episode.sequence, position)

@@ -58,7 +58,7 @@ class WriterSequences:
         """Sequences of the window from ``first``, at least 1, to the last one that are not held."""
         last = self.last_of(writer)
         begin = max(first, last - WINDOW + 1)
-        return [each for each in range(begin, last + 1) if not self.holds(writer, each)]
+        return [sequence for sequence in range(begin, last + 1) if not self.holds(writer, sequence)]
 
     def store(self, writer: int, sequence: int, position: int, *, tail: int) -> None:
         """Note that an episode was stored; forget writers of whom the table holds none.

@@ -115,7 +115,7 @@ class Quorum:
         made = statements(contributions)
         by_unit = contributions.code.recovers_units
         heard = {
-            claim: {voices[each] for each in values.keys() - {without} if each in voices}
+            claim: {voices[voter] for voter in values.keys() - {without} if voter in voices}
             for claim, values in made.items()
             if claim.is_report == by_unit and values.keys() - {without}
         }
@@ -130,7 +130,7 @@ def exclude(round_: Round, learners: Collection[LearnerId]) -> None:
     """Drop all that some learners contributed to a round."""
     for learner in learners:
         round_.contributions = round_.contributions.without(learner)
-    round_.received = [each for each in round_.received if each not in learners]
+    round_.received = [other for other in round_.received if other not in learners]
 
 
 def units_of(claims: Iterable[Claim]) -> list[UnitIndex]:

@@ -160,8 +160,8 @@ def initialise(
         raise ConfigError(f"{folder} holds certificates of run {authority.run}; choose another")
     roles = [role for role in Role if not (learners and role is Role.LEARNER)]
     wanted = [Identity(run=run, role=role) for role in roles]
-    wanted += [Identity(run=run, role=Role.LEARNER, learner=each) for each in range(learners)]
-    missing = [each for each in wanted if not (folder / each.folder / KEY).exists()]
+    wanted += [Identity(run=run, role=Role.LEARNER, learner=learner) for learner in range(learners)]
+    missing = [identity for identity in wanted if not (folder / identity.folder / KEY).exists()]
     for identity in missing:
         issue(folder, authority, identity, days=days, now=now)
     return missing

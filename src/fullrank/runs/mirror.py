@@ -78,7 +78,9 @@ class Mirror:
         self._objects.remove(chunks)
         self._mirrored = 0  # the term that begins now may cut the file before it extends it
         held = set(self._objects.names(f"{JOURNAL}/"))
-        begun = {f"{JOURNAL}/{each}/{_BEGUN}" for each in segments_in(self._run_dir / JOURNAL)}
+        begun = {
+            f"{JOURNAL}/{segment}/{_BEGUN}" for segment in segments_in(self._run_dir / JOURNAL)
+        }
         for name in sorted(begun - held):
             self._objects.put(name, b"")
         for record in records(self._run_dir / JOURNAL):

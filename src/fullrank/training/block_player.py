@@ -95,7 +95,7 @@ def acting_sections(algorithm: Algorithm) -> list[int]:
 def published(algorithm: Algorithm, version: int) -> Publication:
     """Return a copy of the current parameters, as far as they act, which are of ``version``."""
     parameters = algorithm.parameters
-    sections = {each: parameters.view(each).copy() for each in acting_sections(algorithm)}
+    sections = {section: parameters.view(section).copy() for section in acting_sections(algorithm)}
     return Publication(version=version, sections=sections)
 
 

@@ -171,7 +171,7 @@ class BlockScheduler(Generic[BlockAnswer]):
             deadline_s: Age beyond which a block is overdue, seconds.
         """
         assigned = []
-        for collector in sorted(each for each, key in self._busy.items() if key is None):
+        for collector in sorted(idle for idle, key in self._busy.items() if key is None):
             key = self._next(collector, overdue_since=now - deadline_s)
             if key is not None:
                 self._busy[collector] = key
@@ -190,7 +190,7 @@ class BlockScheduler(Generic[BlockAnswer]):
         overdue = None
         for key in self.waiting:
             block = self._open[key]
-            fewest = min(block.failures[each] for each in self._busy.keys() - late)
+            fewest = min(block.failures[player] for player in self._busy.keys() - late)
             if block.failures[collector] > fewest:
                 continue  # another one will have a try at it
             if not block.holders:

@@ -66,15 +66,15 @@ class FreeRollout:
         """
         environment, actor = self._environment, self._algorithm.actor
         shape = (0, len(environment.agents))
-        earned = np.concatenate([np.zeros(shape), *(each.earned for each in written)])
+        earned = np.concatenate([np.zeros(shape), *(report.earned for report in written)])
         returns, sides = team_returns(environment, earned)
         won, statistics = None, dict[str, float]()
         if isinstance(environment, Contested):
-            won = np.concatenate([np.zeros(0, bool), *(each.won for each in written)])
+            won = np.concatenate([np.zeros(0, bool), *(report.won for report in written)])
         if isinstance(actor, Annealed):
             statistics["epsilon"] = actor.anneal(self._env_steps[iteration])
         if written:
-            lengths = np.concatenate([each.lengths for each in written])
+            lengths = np.concatenate([report.lengths for report in written])
             statistics |= episode_statistics(returns, lengths, won)
         ends = reach.newest.number if self._algorithm.problem.episodes is not None else 0
         env_steps = max(self._env_steps[iteration], reach.head - ends)

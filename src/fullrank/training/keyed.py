@@ -96,9 +96,11 @@ class KeyedRollout:
         """Return the collection of an iteration from its blocks in order; iterations ascend."""
         environment, actor = self._environment, self._algorithm.actor
         play, contested = self.begin(iteration), isinstance(environment, Contested)
-        returns, sides = team_returns(environment, np.concatenate([each.earned for each in blocks]))
-        lengths = np.concatenate([each.lengths for each in blocks])
-        won = np.concatenate([each.won for each in blocks]) if contested else None
+        returns, sides = team_returns(
+            environment, np.concatenate([block.earned for block in blocks])
+        )
+        lengths = np.concatenate([block.lengths for block in blocks])
+        won = np.concatenate([block.won for block in blocks]) if contested else None
         env_steps = self._env_steps[iteration] + int(lengths.sum())
         statistics: dict[str, float] = {}
         if isinstance(actor, Annealed):
@@ -107,15 +109,15 @@ class KeyedRollout:
         statistics["env_steps"] = float(env_steps)
         self._env_steps[iteration + 1] = env_steps
         self._forget(iteration)
-        rows = np.concatenate([each.rows for each in blocks])
+        rows = np.concatenate([block.rows for block in blocks])
         return Collected(rows, returns, sides, won, statistics)
 
     def _forget(self, iteration: int) -> None:
         """Drop what no later iteration needs, nor a checkpoint before this one."""
         oldest = iteration - 2 * self.lag - 1
-        for version in [each for each in list(self._publications) if each < oldest]:
+        for version in [kept for kept in list(self._publications) if kept < oldest]:
             del self._publications[version]
-        for number in [each for each in list(self._env_steps) if each < oldest]:
+        for number in [kept for kept in list(self._env_steps) if kept < oldest]:
             del self._env_steps[number]
 
     def _ahead(self, resume_at: int) -> range:
@@ -126,7 +128,7 @@ class KeyedRollout:
         """Return the arrays from which ``load`` resumes at iteration ``resume_at``."""
         versions = self._ahead(resume_at)
         numbers = [*versions, resume_at]
-        steps = {"env_steps": np.array([self._env_steps[each] for each in numbers], np.int64)}
+        steps = {"env_steps": np.array([self._env_steps[number] for number in numbers], np.int64)}
         return steps | {
             f"{version}.{section}": values
             for version in versions
@@ -151,7 +153,7 @@ class KeyedRollout:
         self._publications = {
             version: Publication(
                 version=version,
-                sections={each: state[f"{version}.{each}"] for each in self._acting},
+                sections={section: state[f"{version}.{section}"] for section in self._acting},
             )
             for version in versions
         }

@@ -103,7 +103,9 @@ def _to_landmarks(environment: Navigation) -> Act:
 def _to_food(environment: Arena) -> Act:
     def act(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
         crowd = environment.crowd
-        by_copy = (np.moveaxis(each, 1, 0) for each in (crowd.position, crowd.velocity, crowd.food))
+        by_copy = (
+            np.moveaxis(values, 1, 0) for values in (crowd.position, crowd.velocity, crowd.food)
+        )
         return _steer(*by_copy)
 
     return act

@@ -190,8 +190,8 @@ class Group:
         """
         check_cancelled()
         shares: list[Share] = self._all("compute", batch=batch, iteration=iteration)
-        digests = {target: each for share in shares for target, each in share.digests.items()}
-        reports = {unit: each for share in shares for unit, each in share.reports.items()}
+        digests = {target: digest for share in shares for target, digest in share.digests.items()}
+        reports = {unit: report for share in shares for unit, report in share.reports.items()}
         updates = shares[0].updates
         if not self._summed:
             shape = (len(digests), self._problem.vector_size)

@@ -122,7 +122,7 @@ class Member:
 
 def excluded(members: Sequence[Member], numerics: Numerics | None) -> str:
     """A clause that counts the members that are attached and cannot help a run."""
-    unstable = [each for each in members if each.numerics is not None and not each.ready]
+    unstable = [member for member in members if member.numerics is not None and not member.ready]
     others = Counter(
         member.identity
         for member in members

@@ -156,7 +156,7 @@ def _to_replace(
     Raises:
         Overloaded: There is no room for the stream.
     """
-    alike = [each for each in members if each.origin.certificate == origin.certificate]
+    alike = [member for member in members if member.origin.certificate == origin.certificate]
     if origin.bound:
         for member in alike:
             if member.process != process:
@@ -165,7 +165,7 @@ def _to_replace(
                     f"{member.host}, and admits one stream"
                 )
         return alike[0] if alike else None
-    near = sum(each.origin.address == origin.address for each in members)
+    near = sum(member.origin.address == origin.address for member in members)
     if near >= settings.streams_per_host:
         raise Overloaded(
             f"{near} learners are attached from {origin.address}, as many as "

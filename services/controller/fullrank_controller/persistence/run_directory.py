@@ -85,7 +85,9 @@ class RunDirectory:
     def add_dispute(self, line: str) -> None:
         """Keep a dispute that could not be settled for the life of the run."""
         self.confirm()
-        replace_text(self.path / DISPUTED, "".join(f"{each}\n" for each in [*self.disputes, line]))
+        replace_text(
+            self.path / DISPUTED, "".join(f"{dispute}\n" for dispute in [*self.disputes, line])
+        )
 
     def withdraw(self, service: str) -> None:
         """Remove an announced address, unless a later controller has announced its own."""

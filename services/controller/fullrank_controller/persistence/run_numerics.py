@@ -92,7 +92,7 @@ class RunNumerics:
     def fix(self, numerics: Numerics) -> None:
         """Make these the numerics of the run from the next iteration on."""
         current = self._roster.numerics = replace(numerics, since=self._since)
-        earlier = [each for each in self._history if each.since < self._since]
+        earlier = [entry for entry in self._history if entry.since < self._since]
         self._history = [*earlier, current]
         replace_text(self._path, json.dumps(list(map(asdict, self._history)), indent=2) + "\n")
         self._event_log.append(
@@ -108,7 +108,9 @@ class RunNumerics:
 
     def _report(self) -> None:
         """Show changes: the bits of such a run are those of no single machine."""
-        changes = [f"{each.identity} from iteration {each.since} on" for each in self._history[1:]]
+        changes = [
+            f"{entry.identity} from iteration {entry.since} on" for entry in self._history[1:]
+        ]
         if changes:
             self._progress.record_caveat(
                 "numerics",
