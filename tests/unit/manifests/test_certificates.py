@@ -45,6 +45,7 @@ def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
     assert seen.pop("certificates") == set(Role)
     assert seen == {
         "controller": {"controller"},
+        "standby": {"controller"},
         "learner": {"learner"},
         "collector": {"collector"},
         "replay": {"replay"},

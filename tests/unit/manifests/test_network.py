@@ -56,7 +56,10 @@ def test_workloads_reach_one_another_only_on_the_ports_of_the_dialogue(overlay: 
     }
     dialled = {("collector", "controller", TRAINING), ("collector", "replay", REPLAY)}
     collectors = dialled if "collector" in names else set()
-    assert reached == collectors | {
+    standby = {("standby", "replay", REPLAY), ("learner", "standby", TRAINING)}
+    watched = {("standby", "controller", TRAINING)}
+    second = standby | watched if "standby" in names else set()
+    assert reached == collectors | second | {
         ("learner", "controller", TRAINING),
         ("learner", "replay", REPLAY),
         ("controller", "replay", REPLAY),
@@ -82,7 +85,8 @@ def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(over
         if _side(overlay, "ingress", workload.labels, monitor, port["containerPort"])
         and _side(overlay, "egress", monitor, workload.labels, port["containerPort"])
     }
-    assert reached == {("controller", MONITOR)}
+    controllers = {"controller", "standby"} & set(workloads_of(overlay))
+    assert reached == {(name, MONITOR) for name in controllers}
     [controller] = workloads_of(overlay)["controller"].containers
     assert config_of(controller, overlay).monitor.listen == f"0.0.0.0:{MONITOR}"
 

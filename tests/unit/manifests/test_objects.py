@@ -3,7 +3,14 @@
 import kubernetes_validate
 import pytest
 from tests.kustomize import DEPLOY, manifests
-from tests.workloads import configuration, objects_of, resolved_of, selects, workloads_of
+from tests.workloads import (
+    config_of,
+    configuration,
+    objects_of,
+    resolved_of,
+    selects,
+    workloads_of,
+)
 
 from fullrank.wiring import code_of
 
@@ -49,6 +56,37 @@ def test_services_find_their_pods_on_ports_these_declare(overlay: str) -> None:
             workload.spec.get("serviceName"),
             workload.pod.get("subdomain"),
         )
+
+
+def test_whichever_controller_serves_is_found_under_one_name() -> None:
+    """Clients try each address of a headless service, and a standby listens at none."""
+    service = {each["metadata"]["name"]: each for each in objects_of("standby", "Service")}
+    selector = {"matchLabels": service["controller"]["spec"]["selector"]}
+    workloads = workloads_of("standby")
+    found = {name for name in workloads if selects(selector, workloads[name].labels)}
+    assert found == {"controller", "standby"}
+    assert service["controller"]["spec"]["publishNotReadyAddresses"]
+
+
+def test_the_standby_shares_the_mirror_with_the_controller_and_neither_machine_nor_run() -> None:
+    first, second = (workloads_of("standby")[name] for name in ("controller", "standby"))
+    assert first.volumes["mirror"] == second.volumes["mirror"]
+    assert first.volumes["run"] != second.volumes["run"]
+    configs = [config_of(each.pod["containers"][0], "standby") for each in (first, second)]
+    assert configs[0] == configs[1]
+    for each in (first, second):
+        mounts = {mount["mountPath"]: mount["name"] for mount in each.containers[0]["volumeMounts"]}
+        assert mounts[configs[0].checkpoint.mirror] == "mirror"
+    (claim,) = (
+        each["spec"]
+        for each in objects_of("standby", "PersistentVolumeClaim")
+        if each["metadata"]["name"] == "mirror"
+    )
+    assert claim["accessModes"] == ["ReadWriteMany"]
+    anti = second.pod["affinity"]["podAntiAffinity"]
+    (rule,) = anti["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert rule["topologyKey"] == "kubernetes.io/hostname"
+    assert selects(rule["labelSelector"], first.labels)
 
 
 def test_selectors_hit_the_pods_of_their_workload_alone(overlay: str) -> None:
