@@ -57,4 +57,5 @@ def test_a_standby_ends_the_run_of_a_killed_controller_with_the_same_bytes(
         assert digests == centralised(tmp_path / "run")
         assert all(record.exact for record in records)
         assert records[0].term == 1 < records[-1].term
-        stack.compose("run", "--rm", "admin", "status", "controller:50053")  # the standby answers
+        status = stack.compose("run", "--rm", "admin", "status", "controller:50053")
+        assert f"finished, {ITERATIONS} of {ITERATIONS}" in " ".join(status.split())

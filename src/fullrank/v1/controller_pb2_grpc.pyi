@@ -88,7 +88,7 @@ class ControllerServiceStub:
     Work or Collect again.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]
-    """Report the status of the run."""
+    """Report the status of the run. A standby controller asks, too, whether the run's controller lives."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -150,7 +150,7 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     Work or Collect again.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Report the status of the run."""
+    """Report the status of the run. A standby controller asks, too, whether the run's controller lives."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -233,6 +233,6 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.GetStatusResponse, _abc.Awaitable[_controller_pb2.GetStatusResponse]]:
-        """Report the status of the run."""
+        """Report the status of the run. A standby controller asks, too, whether the run's controller lives."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -56,6 +56,10 @@ def test_every_call_declares_who_may_make_it(method: MethodDescriptor) -> None:
     assert roles_of(path(method)), f"give {path(method)} the option access in its proto"
 
 
+def test_a_standby_may_ask_whether_the_controller_lives() -> None:
+    assert Role.CONTROLLER in roles_of("/fullrank.v1.ControllerService/GetStatus")
+
+
 def test_servers_are_built_in_one_place_with_the_interceptor() -> None:
     root = Path(__file__).resolve().parents[3]
     sources = [*(root / "src").rglob("*.py"), *(root / "services").rglob("*.py")]
