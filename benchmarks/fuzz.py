@@ -1,12 +1,12 @@
 """Claim: a million malformed messages and files cause no crash, no hang and no memory growth.
 
 Valid messages and files are flipped, cut, spliced, stretched or replaced by noise, from a seed, and
-given to their readers: both ends of a learner's stream, replay and its writers, the sidecar, and
-every file that a service opens. A reader may accept its input or refuse it with an error of its
-own; any other exception, a message that takes a second, or growing memory falsifies the claim.
-Memory is read a hundred times for each reader; a line through the readings may rise by less than 1
-MiB from the first to the last. A reader that keeps every message must be seen to grow, which
-validates the method.
+given to their readers: both ends of the streams of learners, collectors and writers, replay, the
+sidecar, and every file that a service opens. A reader may accept its input or refuse it with an
+error of its own; any other exception, a message that takes a second, or growing memory falsifies
+the claim. Memory is read a hundred times for each reader; a line through the readings may rise by
+less than 1 MiB from the first to the last. A reader that keeps every message must be seen to grow,
+which validates the method.
 
     python benchmarks/fuzz.py --messages 1000000
 """
@@ -27,6 +27,13 @@ from types import FrameType
 import numpy as np
 import psutil
 
+from fuzz_collecting import (
+    collector_stream,
+    draws,
+    order_stream,
+    writer_answers,
+    writer_stream,
+)
 from fuzz_targets import (
     Target,
     configuration,
@@ -36,7 +43,6 @@ from fuzz_targets import (
     refusals,
     replay,
     sidecar,
-    writer_stream,
 )
 
 HANG_S = 1
@@ -135,6 +141,10 @@ def run(messages: int, seed: int) -> bool:
             "controller stream": controller_stream,
             "replay": replay,
             "writer": writer_stream,
+            "writer's answers": writer_answers,
+            "draws": draws,
+            "collector stream": collector_stream,
+            "order stream": order_stream,
             "sidecar": sidecar,
         }
         slow = {"configuration": configuration(), **on_disk}

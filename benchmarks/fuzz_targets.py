@@ -12,23 +12,17 @@ from google.protobuf.message import DecodeError, Message
 from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.common.errors import FullrankError
 from fullrank.config import PluginSettings, from_toml, load, to_toml
-from fullrank.replay import EpisodeLayout, MemoryStorage, Sample, Table
-from fullrank.replay.authorship import ENTRIES
-from fullrank.replay.intake import Arrival, Intake, WrittenEpisode
-from fullrank.replay.pace import Pace
+from fullrank.replay import MemoryStorage, Sample, Table
 from fullrank.replay.store import Store
 from fullrank.rounds.round import Round
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks
 from fullrank.rpc.injection import decode_fault, decode_model
 from fullrank.rpc.messages import (
-    arrival_message,
-    arrival_of,
     run_term_of,
     sample_message,
     sample_of,
 )
 from fullrank.rpc.replay_client import append_requests
-from fullrank.rpc.writer_client import episode_requests
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import EventLog
@@ -46,7 +40,6 @@ from fullrank_controller.rounds.events import Arrived
 from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.run import Run
 from fullrank_replay.appends import check_total
-from fullrank_replay.episode_parser import EpisodeParser
 from fullrank_straggler import wire
 
 HEAD_BYTES = 16 * 2**10
@@ -216,30 +209,6 @@ def replay() -> Target:
 
     messages: list[Message] = [append, gather, opened]
     return Target(read=read_any, valid=[message.SerializeToString() for message in messages])
-
-
-def writer_stream() -> Target:
-    """A writer's messages, up to the table, and the rules of a table that grows by arrival."""
-    layout = EpisodeLayout(observation_sizes=(1,), action_sizes=(2,))
-    pace = Pace(updates_per_episode=1.0, slack=0, window=8, warmup=8, max_lag=9)
-    arrival = Arrival(episodes=layout, pace=pace)
-    row_size = layout.row_size + ENTRIES
-    table = Table(MemoryStorage(200, row_size), capacity=200)
-    rows = layout.synthetic(np.random.default_rng(0), 1)
-    rows[-2, layout.terminated] = rows[-1, layout.action] = 0.0
-    valid: list[Message] = [*episode_requests(1, 0, rows), arrival_message(arrival)]
-
-    def read(data: bytes) -> None:
-        with refusals():
-            arrival_of(replay_pb2.Arrival.FromString(data), row_size=row_size)
-        parser = EpisodeParser(7, entries=layout.row_size, most_rows=50)
-        intake = Intake(table, arrival)
-        request = replay_pb2.WriteRequest.FromString(data)
-        assert parser.bytes_of(request) <= 50 * 4 * layout.row_size
-        episodes = [each for each in parser.feed(request) if isinstance(each, WrittenEpisode)]
-        intake.store(episodes)
-
-    return Target(read=read, valid=[message.SerializeToString() for message in valid])
 
 
 def sidecar() -> Target:
