@@ -164,6 +164,8 @@ class Writes:
         self._fence.check(request.table, run_term_of(request.run_term))
         if not request.newest:
             raise InvalidContribution("newest is 0: an iteration draws from a row at least")
+        if request.iteration > MOST:
+            raise InvalidContribution(f"iteration is {request.iteration}, more than {MOST}")
         intake = (await self.inbox(request.table)).intake
         intake.draws.asked(request.iteration)
         await self._pacing.notify()

@@ -327,6 +327,14 @@ async def test_memory_is_bounded_while_writers_flood_and_no_iteration_asks(
         assert inbox(replay).room.taken_bytes == 0
 
 
+async def test_an_iteration_beyond_every_version_is_refused_before_its_pace_is_counted() -> None:
+    """Beyond the integers that a float64 tells apart, counting what is due takes for ever."""
+    pace = Pace(updates_per_episode=1.3 * 2**-20, slack=0, window=1, warmup=1, max_lag=1)
+    async with writable(pace) as replay:
+        with pytest.raises(InvalidContribution, match=f"iteration is {2**63 + 12345}, more than"):
+            await replay.client.await_draw(2**63 + 12345, newest=CAPACITY)
+
+
 async def answered(call: "grpc.aio.StreamStreamCall[pb.WriteRequest, pb.WriteResponse]") -> int:
     return max([response.settled async for response in call])
 
