@@ -58,4 +58,4 @@ def test_a_standby_ends_the_run_of_a_killed_controller_with_the_same_bytes(
         assert all(record.exact for record in records)
         assert records[0].term == 1 < records[-1].term
         status = stack.compose("run", "--rm", "admin", "status", "controller:50053")
-        assert f"finished, {ITERATIONS} of {ITERATIONS}" in " ".join(status.split())
+        assert f"{ITERATIONS} of {ITERATIONS} iterations" in " ".join(status.split())
