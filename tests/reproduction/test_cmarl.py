@@ -18,6 +18,7 @@ SLICE = replace(
 )
 
 
+@pytest.mark.thorough
 def test_a_slice_ends_with_a_page_and_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
