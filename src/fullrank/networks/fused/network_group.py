@@ -63,6 +63,8 @@ class NetworkGroup(ParameterGroup):
         lone: Whether each unit is computed by itself. Matrices of one column, and narrow ones whose
             rows are not multiples of 16 bytes, are multiplied by routines whose bits depend on
             where a matrix begins, so on the units before it in memory.
+        least: Smallest number of units in a product. On Intel processors MKL adds one product of
+            depth 1 by another routine than several of them, with other bits.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class NetworkGroup(ParameterGroup):
             self.critic_columns = LiveColumns([*seen.tolist(), *rest])
         widths = self.policy_width, self.policy.hidden, self.policy.outputs
         self.lone = widths[0] == 1 or (min(widths) < NARROW and hidden % NARROW > 0)
+        self.least = 2 if self.lone or min(widths) == 1 else 1
         columns = {
             role: slice(network.start, network.end)
             for role, network in (("critic", self.critic), ("policy", self.policy))

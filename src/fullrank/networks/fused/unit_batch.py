@@ -146,12 +146,12 @@ class UnitBatches:
     def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
         """Cut rows into pieces that fit the cache, or into single rows if the group's are ``lone``.
 
-        A product of fewer matrices than threads is split inside a matrix, and that of a lone narrow
-        matrix takes another routine; both change its bits. A short piece therefore repeats its last
-        row.
+        A product of fewer matrices than threads is split inside a matrix, and that of fewer than
+        the group's ``least`` takes another routine; both change its bits. A short piece therefore
+        repeats its last row.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
-        least = max(threads, 2 if self._group.lone else 1)
+        least = max(threads, self._group.least)
         entries = self._group.critic.hidden * columns
         width = 1 if self._group.lone else max(ENTRIES[self._device.type] // entries, least)
         for start in range(0, len(rows), width):
