@@ -27,8 +27,7 @@ def main(launch: Launch) -> int:
         raise ConfigError("health.address is one collector's; leave it empty with --replicas")
     torch.set_num_threads(launch.config.compute.threads)
     tune_process(launch)
-    restarts = Restarts(say=log.warning, clock=time.monotonic)
-    return run_replicas(launch, _replica, restarts=restarts)
+    return run_replicas(launch, _replica, Restarts(say=log.warning, clock=time.monotonic))
 
 
 def _replica(launch: Launch, _: int) -> int:

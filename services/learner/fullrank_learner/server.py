@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,7 +15,7 @@ from fullrank.rpc.attachment import attach_as
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch, tune_process
-from fullrank.rpc.replicas import run_replica, run_replicas
+from fullrank.rpc.replicas import Restarts, run_replica, run_replicas
 from fullrank.rpc.security import Security
 from fullrank.runs.event_log import EventLog
 from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 def main(launch: Launch) -> int:
     """Run the replicas until a stop signal; return the exit code.
 
-    Each replica is a separate process; several share one import of torch, and one probe.
+    Each replica is a separate process; several share one import of torch, and one probe, and their
+    parent starts those again that are killed.
     """
     import torch
 
@@ -45,7 +47,7 @@ def main(launch: Launch) -> int:
     def replica(launch: Launch, number: int) -> int:
         return run_replica(attach(_apart(launch, number), prepared=prepared, replica=number))
 
-    return run_replicas(launch, replica)
+    return run_replicas(launch, replica, Restarts(say=log.warning, clock=time.monotonic))
 
 
 def _apart(launch: Launch, replica: int) -> Launch:

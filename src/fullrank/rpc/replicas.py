@@ -43,13 +43,11 @@ class Restarts:
     """Monotonic seconds."""
 
 
-def run_replicas(
-    launch: Launch,
-    replica: Callable[[Launch, int], int],
-    *,
-    restarts: Restarts | None = None,
-) -> int:
+def run_replicas(launch: Launch, replica: Callable[[Launch, int], int], restarts: Restarts) -> int:
     """Fork ``launch.replicas`` processes and wait for their end; returns the exit code.
+
+    A replica that a signal has killed or that was stuck is started again; one that ends with
+    another exit code would end again.
 
     They are forked before any thread or gRPC object exists, so that torch is imported once;
     unchanged pages are shared. A replica ends with this process, even if that is killed: this
@@ -58,18 +56,16 @@ def run_replicas(
     Args:
         launch: Arguments of the service.
         replica: Runs the replica of a number; returns its exit code.
-        restarts: Start a replica again that a signal has killed or that was stuck; one that ends
-            with another exit code would end again. None: start none again.
+        restarts: Log and clock for starting replicas again.
     """
     pipe, held = os.pipe()
     supervised, stopping = replace(launch, supervisor=pipe), Event()
     children: dict[int, tuple[int, float]] = {}  # number and birth by process
     pauses = [Pauses() for _ in range(launch.replicas)]
-    clock = restarts.clock if restarts is not None else float
 
     def begin(number: int) -> None:
         child = _fork(partial(replica, supervised, number), close=held)
-        children[child] = number, clock()
+        children[child] = number, restarts.clock()
 
     def stop(*_: object) -> None:
         stopping.set()
@@ -86,8 +82,8 @@ def run_replicas(
         number, born_at = children.pop(child)
         ended = os.waitstatus_to_exitcode(status)
         dies = ended < 0 or ended == Stuck.exit_code
-        if restarts is not None and dies and not stopping.is_set():
-            pause_s = pauses[number].after(clock() - born_at)
+        if dies and not stopping.is_set():
+            pause_s = pauses[number].after(restarts.clock() - born_at)
             line = "replica_died replica=%d code=%d again_in_s=%.1f"
             restarts.say(line, number, ended, pause_s)
             stopping.wait(pause_s)

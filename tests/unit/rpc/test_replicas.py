@@ -1,7 +1,6 @@
-"""Replicas that a signal kills are started again, where that is asked for, and others are not."""
+"""Replicas that a signal kills are started again, and others are not."""
 
 import os
-import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -22,11 +21,11 @@ from fullrank.rpc.process import Launch
 
 replicas.FIRST_PAUSE_S = 0.01
 restarts = replicas.Restarts(say=logging.warning, clock=time.monotonic)
-deaths, restart, kind = Path(sys.argv[1]), sys.argv[2] == "restart", sys.argv[3]
+deaths, kind = Path(sys.argv[1]), sys.argv[2]
 
 def replica(launch, number):
     with deaths.open("a") as file:
-        file.write(f"{{number}}\\n")
+        file.write(f"{number}\\n")
     if number or deaths.read_text().split().count("0") > 3:
         return 0
     if kind == "signal":
@@ -34,16 +33,15 @@ def replica(launch, number):
         time.sleep(60)
     return int(kind)
 
-sys.exit(replicas.run_replicas(Launch(resolved=load(environ={{}}), replicas=2), replica, {words}))
-""".replace("{words}", "restarts=restarts if restart else None")
+sys.exit(replicas.run_replicas(Launch(resolved=load(environ={}), replicas=2), replica, restarts))
+"""
 
 
-def lives(tmp_path: Path, *, restart: bool, kind: str) -> tuple[list[str], int, str]:
+def lives(tmp_path: Path, *, kind: str) -> tuple[list[str], int, str]:
     """Numbers of the replicas that were started, the exit code, and the log."""
     deaths = tmp_path / "deaths"
-    words = [sys.executable, "-c", SUPERVISED.replace("{{", "{").replace("}}", "}")]
     ended = subprocess.run(
-        [*words, str(deaths), "restart" if restart else "", kind],
+        [sys.executable, "-c", SUPERVISED, str(deaths), kind],
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -57,20 +55,14 @@ def lives(tmp_path: Path, *, restart: bool, kind: str) -> tuple[list[str], int, 
 def test_a_replica_that_is_killed_or_stuck_is_started_again_and_that_is_said(
     tmp_path: Path, kind: str
 ) -> None:
-    numbers, code, said = lives(tmp_path, restart=True, kind=kind)
+    numbers, code, said = lives(tmp_path, kind=kind)
     assert numbers == ["0", "0", "0", "0", "1"]
     assert code == 0
     assert said.count("replica_died replica=0") == 3
 
 
 def test_a_replica_that_says_why_it_ends_is_not_started_again(tmp_path: Path) -> None:
-    assert lives(tmp_path, restart=True, kind="3")[:2] == (["0", "1"], 3)
-
-
-def test_nothing_is_started_again_unasked(tmp_path: Path) -> None:
-    numbers, code, _ = lives(tmp_path, restart=False, kind="signal")
-    assert numbers == ["0", "1"]
-    assert code == -signal.SIGKILL % 256
+    assert lives(tmp_path, kind="3")[:2] == (["0", "1"], 3)
 
 
 def test_pauses_double_up_to_a_bound_and_begin_anew_after_a_long_life() -> None:

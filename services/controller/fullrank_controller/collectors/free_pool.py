@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,10 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 
 log = logging.getLogger(__name__)
+
+KEPT_EPISODES = 10_000
+"""Episodes whose returns are kept for the next iteration's statistics. Further ones replace the
+oldest, so that what collectors report while no iteration begins takes bounded memory."""
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +65,8 @@ class FreePool:
         self.players: dict[Member, CollectorProgress] = {}
         self.totals = Counter[str]()
         self._newest: PlayTerms | None = None
-        self._written: list[Written] = []
+        self._written: deque[Written] = deque()
+        self._kept = 0  # episodes
         self._encoder = PublicationEncoder()
 
     def publish(self, play: PlayTerms) -> None:
@@ -105,12 +110,18 @@ class FreePool:
             self._name(member, player, message.failed.reason)
             return
         wrote = message.wrote
-        self._written.append(_written(wrote, agents=self._agents))
+        self._keep(_written(wrote, agents=self._agents))
         player.blocks += 1
         for name in ("settled", "stale", "invalid"):
             self.totals[name] += max(0, getattr(wrote, name) - getattr(player, name))
         self.totals["episodes"] += len(wrote.lengths)
         player.settled, player.stale, player.invalid = wrote.settled, wrote.stale, wrote.invalid
+
+    def _keep(self, written: Written) -> None:
+        self._written.append(written)
+        self._kept += len(written.lengths)
+        while len(self._written) > 1 and self._kept > KEPT_EPISODES:
+            self._kept -= len(self._written.popleft().lengths)
 
     def _name(self, member: Member, player: CollectorProgress, reason: str) -> None:
         player.failed = reason
@@ -119,8 +130,10 @@ class FreePool:
         self._progress.record_caveat("collectors", said)
 
     def take_written(self) -> list[Written]:
-        """Return what was written since the last call."""
-        written, self._written = self._written, []
+        """Return what was written since the last call, the newest ``KEPT_EPISODES`` of it."""
+        written = list(self._written)
+        self._written.clear()
+        self._kept = 0
         return written
 
     def waits_for(self) -> str:
