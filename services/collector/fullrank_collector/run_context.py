@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fullrank.algorithms.base import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
@@ -11,7 +10,8 @@ from fullrank.config.tree import EnvironmentSettings, RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.environments.base import is_adapted
 from fullrank.rpc.codec import decode_agent
-from fullrank.training.worker import Probe, probe, probe_batch
+from fullrank.rpc.messages import equal_setup
+from fullrank.training.worker import Probe, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of
 from fullrank_collector.free_play import Writing
@@ -37,11 +37,9 @@ class CollectorContext:
         agents = [decode_agent(agent) for agent in welcome.agents]
         state_size, masked = welcome.state_size, welcome.masked
         algorithm = algorithm_of(self.config, agents, state_size=state_size, masked=masked)
-        self.problem, gradients = algorithm.problem, algorithm.gradients
-        layout = layout_of(agents, masked=self.problem.masked)
-        batch = probe_batch(self.problem, layout, seed=self.config.seed)
-        self.probe: Probe = probe(self.problem, gradients, batch)
-        self.fingerprint = gradients.fingerprint()
+        self.problem = algorithm.problem
+        self.probe: Probe = probe_of(algorithm, agents, seed=self.config.seed)
+        self.fingerprint = algorithm.gradients.fingerprint()
         self.player = block_player_of(
             self.config,
             agents,
@@ -54,10 +52,7 @@ class CollectorContext:
 
     def serves(self, welcome: pb.Welcome) -> bool:
         """Return whether this is the context of the run that ``welcome`` names."""
-        return self.run_term.run == welcome.run and all(
-            getattr(self._welcome, name) == getattr(welcome, name)
-            for name in ("configuration", "agents", "state_size", "masked")
-        )
+        return self.run_term.run == welcome.run and equal_setup(self._welcome, welcome)
 
     async def end_writing(self) -> None:
         """Give up what replay has not settled."""

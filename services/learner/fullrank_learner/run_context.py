@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.devices import placed, visible
 from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import FullrankError
@@ -15,9 +14,10 @@ from fullrank.config.tree import RankSettings, RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.rpc.codec import decode_agent, encode_agent
+from fullrank.rpc.messages import equal_setup
 from fullrank.rpc.rank_processes import RankProcesses
 from fullrank.stragglers import DelayModel, delay_of
-from fullrank.training.worker import Probe, Worker, probe, probe_batch
+from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, delays_of, environment_of
 
@@ -65,12 +65,10 @@ class LearnerContext:
         self.algorithm: Algorithm = algorithm_of(
             self.config, agents, state_size=welcome.state_size, masked=welcome.masked
         )
-        self.problem, gradients = self.algorithm.problem, self.algorithm.gradients
-        self.worker = Worker(self.problem, gradients, seed=self.config.seed)
+        self.problem = self.algorithm.problem
+        self.worker = Worker(self.problem, self.algorithm.gradients, seed=self.config.seed)
         self.delays: DelayModel = delays_of(self.config)
-        layout = layout_of(agents, masked=self.problem.masked)
-        batch = probe_batch(self.problem, layout, seed=self.config.seed)
-        self.probe: Probe = probe(self.problem, gradients, batch)
+        self.probe: Probe = probe_of(self.algorithm, agents, seed=self.config.seed)
 
     def serves(self, welcome: pb.Welcome) -> bool:
         """Return whether this is the context of the run that ``welcome`` names."""
@@ -78,10 +76,7 @@ class LearnerContext:
 
     def fits(self, welcome: pb.Welcome) -> bool:
         """Return whether the context of the run that ``welcome`` names would be equal."""
-        return all(
-            getattr(self.welcome, name) == getattr(welcome, name)
-            for name in ("configuration", "agents", "state_size", "masked")
-        )
+        return equal_setup(self.welcome, welcome)
 
     @property
     def has_ranks(self) -> bool:

@@ -143,3 +143,11 @@ def sent_event(header: controller_pb2.Coded, *, learner: LearnerId) -> Sent:
         batch_digest=header.batch_digest.hex(),
         items=tuple(header.items),
     )
+
+
+def equal_setup(first: controller_pb2.Welcome, second: controller_pb2.Welcome) -> bool:
+    """Return whether two greetings describe runs of equal configuration and environment."""
+    return all(
+        getattr(first, name) == getattr(second, name)
+        for name in ("configuration", "agents", "state_size", "masked")
+    )

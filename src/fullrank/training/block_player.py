@@ -1,7 +1,6 @@
 """Player of blocks: one whole episode in each copy, keyed, with the parameters of one version."""
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -24,19 +23,12 @@ from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.episode_checks import check_finite
 from fullrank.replay.layout import Layout
 from fullrank.training.blocks import BlockKey, BlockPlan
-from fullrank.training.episode_rollouts import (
-    AS_PAID,
-    EpisodeRound,
-    RewardScale,
-    WholeEpisodes,
-    random_reward_scale,
-)
+from fullrank.training.episode_rollouts import EpisodeRound, WholeEpisodes
 from fullrank.training.ready_first import ReadyFirst
+from fullrank.training.reward_scale import AS_PAID, RewardScale, reward_scale
 
 BLOCK_STEPS = 2**32
 """Exploration steps of block b are numbered from b times this, which keys it apart."""
-SCALE_COPIES = 64
-"""Number of episodes of random play by which the rewards of whole episodes are standardised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,16 +89,6 @@ def published(algorithm: Algorithm, version: int) -> Publication:
     parameters = algorithm.parameters
     sections = {section: parameters.view(section).copy() for section in acting_sections(algorithm)}
     return Publication(version=version, sections=sections)
-
-
-def reward_scale(
-    make_environment: Callable[[int], Environment], *, horizon: int, seed: int
-) -> RewardScale:
-    """Return the scale of random play; the best policies are the same under every scale."""
-    if not horizon:
-        return AS_PAID
-    with closing(make_environment(SCALE_COPIES)) as environment:
-        return random_reward_scale(environment, seed=derive(seed, "reward_scale"))
 
 
 class BlockPlayer:
@@ -251,23 +233,11 @@ class TransitionRound(WholeEpisodes):
         """Do nothing: a transition holds both of its observations."""
 
     def _step(self, action: FloatArray, alive: BoolArray, available: BoolArray | None) -> Step:
-        episodes, layout = self._episodes, self._layout
-        observation = episodes.observation
-        outcome = episodes.advance(action)
-        rows = np.empty((self._environment.copies, layout.row_size), np.float32)
-        layout.pack(
-            observation=observation,
-            action=action,
-            reward=outcome.reward,
-            next_observation=outcome.observation,
-            terminated=outcome.terminated,
-            alive=alive,
-            available=available,
-            next_available=episodes.available() if layout.masked else None,
-            out=rows,
-        )
+        rows = np.empty((self._environment.copies, self._layout.row_size), np.float32)
         self._kept.append(rows)
-        return outcome
+        return self._episodes.advance_packed(
+            action, self._layout, alive=alive, available=available, out=rows
+        )
 
     def _packed(self) -> FloatArray:
         every = np.stack(self._kept, axis=1)

@@ -17,11 +17,11 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
 from fullrank.environments.capabilities import horizon_of, offers_masks, own_state_size
-from fullrank.training.block_player import reward_scale
-from fullrank.training.episode_rollouts import EpisodeRollout, RewardScale
-from fullrank.training.evaluation import Evaluations
+from fullrank.training.episode_rollouts import EpisodeRollout
+from fullrank.training.evaluation_rollout import EvaluationRollout
 from fullrank.training.free import FreeRollout
 from fullrank.training.keyed import KeyedRollout
+from fullrank.training.reward_scale import RewardScale, reward_scale
 from fullrank.training.rollouts import Collected, Rollout
 from fullrank.training.trainer import part
 
@@ -83,7 +83,7 @@ class Collector:
         self._kept = 1 if keyed is None else max(1, keyed.lag)
 
     @cached_property
-    def _rollout(self) -> Rollout | EpisodeRollout | Evaluations | KeyedRollout:
+    def _rollout(self) -> Rollout | EpisodeRollout | EvaluationRollout | KeyedRollout:
         """Return the collection of the iterations, which free collection does not need."""
         horizon = self.horizon
         stagger = horizon if horizon and self._steps % horizon else 0
@@ -91,7 +91,7 @@ class Collector:
 
     def _rollout_of(
         self, environment: Environment, *, seed: int, stagger: int = 0
-    ) -> Rollout | EpisodeRollout | Evaluations:
+    ) -> Rollout | EpisodeRollout | EvaluationRollout:
         """Choose the collection that the problem asks for."""
         actor, episodes, data = self._actor, self._problem.episodes, self._problem.data
         if episodes is not None:
@@ -99,7 +99,7 @@ class Collector:
         layout = self._transitions
         if data.batch_size:
             return Rollout(environment, actor, layout, seed=seed, stagger=stagger)
-        return Evaluations(environment, actor, layout, seed=seed, every=data.evaluate_every)
+        return EvaluationRollout(environment, actor, layout, seed=seed, every=data.evaluate_every)
 
     @cached_property
     def _scale(self) -> RewardScale:

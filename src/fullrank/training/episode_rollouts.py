@@ -6,66 +6,26 @@ played before, which the exploration schedule depends on.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.algorithms import Player
-from fullrank.algorithms.roles import Annealed
+from fullrank.algorithms.roles import Annealed, Player
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.seeding import derive
-from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment, Step
 from fullrank.environments.capabilities import (
     Contested,
     Stated,
     chosen_actions,
-    horizon_of,
     pauses,
-    shares_reward,
 )
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
-from fullrank.training.episodes import Episodes, episode_statistics, team_returns
-from fullrank.training.evaluation import random_actions
+from fullrank.training.episodes import Episodes, episode_statistics, team_returns, team_reward
+from fullrank.training.reward_scale import AS_PAID, RewardScale
 from fullrank.training.rollouts import Collected
-
-
-class RewardScale(NamedTuple):
-    """Mean and standard deviation by which the rewards of a team are standardised in replay."""
-
-    mean: float = 0.0
-    deviation: float = 1.0
-
-
-AS_PAID = RewardScale()
-"""The scale that leaves rewards as they are."""
-
-
-def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
-    """Return the scale that gives the team's rewards in random play mean 0 and deviation 1.
-
-    Every copy plays ``horizon_of(environment)`` steps; the result depends on the environment, its
-    number of copies and the seed alone.
-
-    Args:
-        environment: Environment whose episodes all have the same length; all copies are reset.
-        seed: Fixes the initial states and the actions.
-    """
-    episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
-    copies = episodes.waiting()
-    episodes.begin(copies, [derive(seed, "episode", copy) for copy in copies.tolist()])
-    rewards = []
-    for _ in range(horizon_of(environment)):
-        outcome = episodes.advance(act(episodes.observation, episodes.available()))
-        rewards.append(_team_reward(environment, outcome.reward))
-    mean, deviation = float(np.mean(rewards)), float(np.std(rewards))
-    return RewardScale(mean, deviation or 1.0)
-
-
-def _team_reward(environment: Environment, reward: Array) -> Array:
-    """Return the team's reward: that of one agent where all are paid the same, else the sum."""
-    return reward[:, 0] if shares_reward(environment) else reward.sum(axis=1)
 
 
 class EpisodeRollout:
@@ -297,7 +257,7 @@ class EpisodeRound(WholeEpisodes):
         acts = np.logical_or.reduceat(offered, np.cumsum((0, *layout.action_sizes[:-1])), axis=1)
         rows[:, layout.action] = np.where(acts, chosen, NO_ACTION)
         outcome = self._episodes.advance(action)
-        reward = _team_reward(self._environment, outcome.reward)
+        reward = team_reward(self._environment, outcome.reward)
         rows[:, layout.reward] = (reward - self._scale.mean) / self._scale.deviation
         left = alive & ~outcome.terminated
         rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)

@@ -10,6 +10,7 @@ from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment, Step
 from fullrank.environments.capabilities import Contested, Masked, shares_reward
+from fullrank.replay.layout import Layout
 
 
 class Episodes:
@@ -74,6 +75,39 @@ class Episodes:
         )
         return step
 
+    def advance_packed(
+        self,
+        action: FloatArray,
+        layout: Layout,
+        *,
+        alive: BoolArray,
+        available: BoolArray | None,
+        out: FloatArray,
+    ) -> Step:
+        """Step all copies and pack their transitions.
+
+        Args:
+            action: Joint actions, shape (E, sum of action sizes).
+            layout: Layout of a transition.
+            alive: Agents that acted, shape (E, M).
+            available: The actions that were available, of the shape of the actions; None: all.
+            out: Receives the packed transitions, shape (E, row_size).
+        """
+        observation = self.observation
+        step = self.advance(action)
+        layout.pack(
+            observation=observation,
+            action=action,
+            reward=step.reward,
+            next_observation=step.observation,
+            terminated=step.terminated,
+            alive=alive,
+            available=available,
+            next_available=self.available() if layout.masked else None,
+            out=out,
+        )
+        return step
+
     def won(self) -> BoolArray:
         """Return which of the episodes that ended in the last step were won, (ended copies,)."""
         if self._contested is None:
@@ -87,6 +121,11 @@ def _check_shape(name: str, returned: NDArray[Any], expected: NDArray[Any]) -> N
         raise EnvironmentFailed(
             f"the environment returned {name} of shape {returned.shape}, expected {expected.shape}"
         )
+
+
+def team_reward(environment: Environment, reward: Array) -> Array:
+    """Return the team's reward: that of one agent where all are paid the same, else the sum."""
+    return reward[:, 0] if shares_reward(environment) else reward.sum(axis=1)
 
 
 def team_returns(environment: Environment, by_agent: Array) -> tuple[Array, dict[str, Array]]:

@@ -1,21 +1,18 @@
 """Evaluation of policies on whole episodes without exploration, and a random policy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fullrank.algorithms import Player
+from fullrank.algorithms.roles import Player
 from fullrank.common.seeding import derive, stream
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, Environment
 from fullrank.environments.capabilities import Contested
-from fullrank.replay.layout import Layout
 from fullrank.training.episodes import Episodes, team_returns
-from fullrank.training.rollouts import Collected
 
 
 class Act(Protocol):
@@ -191,47 +188,3 @@ def _action_tables(agents: Sequence[AgentSpec]) -> tuple[Array, Array, IntArray,
         np.array(offsets, dtype=np.int64),
         np.array(choices, dtype=np.int64),
     )
-
-
-class Evaluations:
-    """Substitute for ``Rollout`` where learners collect: episode returns without transitions.
-
-    Args:
-        environment: Environment; an evaluation runs one episode in each copy.
-        actor: Selects actions without exploration.
-        layout: Layout of a transition.
-        seed: The run's seed; the evaluation of iteration k is keyed by (seed, "evaluations", k).
-        every: Number of iterations between evaluations.
-    """
-
-    def __init__(
-        self,
-        environment: Environment,
-        actor: Player,
-        layout: Layout,
-        *,
-        seed: int,
-        every: int,
-    ) -> None:
-        self._environment, self._actor = environment, actor
-        self._nothing = np.empty((0, layout.row_size), dtype=np.float32)
-        self._seed, self._every = seed, every
-
-    def collect(self, steps: int, iteration: int) -> Collected:
-        """Run the iteration's evaluation, if due, on whole episodes; ``steps`` is ignored."""
-        if iteration % self._every:
-            return Collected(self._nothing, np.empty(0), {})
-        played = evaluate(
-            self._environment,
-            Greedy(self._actor),
-            self._environment.copies,
-            derive(self._seed, "evaluations", iteration),
-        )
-        return Collected(self._nothing, played.returns, played.side_returns, played.won)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return no arrays: evaluations are independent of one another."""
-        return {}
-
-    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Do nothing: evaluations have no state."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.algorithms import Player
+from fullrank.algorithms.roles import Player
 from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.seeding import derive
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
@@ -94,27 +94,17 @@ class Rollout:
         earned, won = [], []
         for step in range(steps):
             self._begin()
-            observation, alive = episodes.observation, episodes.alive
-            available = episodes.available()
+            alive, available = episodes.alive, episodes.available()
             action, self._memory = self._player.act(
-                observation,
+                episodes.observation,
                 self._memory,
                 iteration=iteration,
                 step=step,
                 alive=alive,
                 available=available,
             )
-            outcome = episodes.advance(action)
-            self._layout.pack(
-                observation=observation,
-                action=action,
-                reward=outcome.reward,
-                next_observation=outcome.observation,
-                terminated=outcome.terminated,
-                alive=alive,
-                available=available,
-                next_available=episodes.available() if self._layout.masked else None,
-                out=rows[step],
+            episodes.advance_packed(
+                action, self._layout, alive=alive, available=available, out=rows[step]
             )
             self._keep(action)
             earned.append(episodes.earned[episodes.ended])

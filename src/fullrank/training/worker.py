@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.algorithms import Gradients, Problem
+from fullrank.algorithms import Algorithm, Gradients, Problem
+from fullrank.algorithms.base import layout_of
 from fullrank.codes import Code, support
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import add_scaled, unit_digest
+from fullrank.environments.base import AgentSpec
 from fullrank.replay.layout import Layout
 from fullrank.rounds.reports import reporter_of
 
@@ -176,6 +178,19 @@ class Probe:
     """Digest of each unit's update."""
     stable: bool
     """True if each unit's bits were the same for all combinations of units."""
+
+
+def probe_of(algorithm: Algorithm, agents: Sequence[AgentSpec], *, seed: int) -> Probe:
+    """Probe an algorithm at its initial parameters, before any section is written.
+
+    Args:
+        algorithm: Algorithm of the run.
+        agents: Specifications of the environment's agents, in order.
+        seed: Seed of the run.
+    """
+    problem = algorithm.problem
+    layout = layout_of(agents, masked=problem.masked)
+    return probe(problem, algorithm.gradients, probe_batch(problem, layout, seed=seed))
 
 
 def probe_batch(problem: Problem, layout: Layout, *, seed: int) -> FloatArray:

@@ -11,12 +11,8 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Discrete, Step
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
-from fullrank.training.episode_rollouts import (
-    AS_PAID,
-    EpisodeRollout,
-    RewardScale,
-    random_reward_scale,
-)
+from fullrank.training.episode_rollouts import EpisodeRollout
+from fullrank.training.reward_scale import AS_PAID, RewardScale, random_reward_scale
 from fullrank.training.rollouts import Collected
 
 AGENTS = tuple(AgentSpec(name=f"a{i}", observation_size=2, action=Discrete(3)) for i in range(2))

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from fullrank.algorithms.base import layout_of
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import NumericsBegan
-from fullrank.training.worker import probe, probe_batch
+from fullrank.training.worker import probe_of
 from fullrank.wiring import Training, initial_algorithm
 from fullrank_controller.membership.member import Numerics
 from fullrank_controller.membership.roster import Roster
@@ -33,10 +32,8 @@ FILE = "numerics.json"
 def own_numerics(config: RunConfig, training: Training) -> Numerics:
     """The numerics of this process, by the probe of which every learner reports the digests."""
     algorithm = initial_algorithm(config, training)
-    problem, gradients = algorithm.problem, algorithm.gradients
-    layout = layout_of(training.collector.agents, masked=problem.masked)
-    batch = probe_batch(problem, layout, seed=config.seed)
-    return Numerics.of(gradients.fingerprint(), probe(problem, gradients, batch).digests)
+    probe = probe_of(algorithm, training.collector.agents, seed=config.seed)
+    return Numerics.of(algorithm.gradients.fingerprint(), probe.digests)
 
 
 class RunNumerics:
