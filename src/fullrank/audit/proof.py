@@ -16,7 +16,7 @@ from fullrank.common.types import JSON, FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
 from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
 from fullrank.replay.table import TABLE
-from fullrank.runs.journal import Entry
+from fullrank.runs.journal_format import Entry
 
 NEWEST = "newest"
 """Fact in the journal: authorship of the newest episode of a draw, where collectors write."""

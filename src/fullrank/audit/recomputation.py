@@ -18,7 +18,7 @@ from fullrank.common.updates import update_digest
 from fullrank.replay.authorship import Authorship
 from fullrank.replay.samplers import Sample
 from fullrank.runs.checkpoint import Arrays
-from fullrank.runs.journal import Entry
+from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import differences
 from fullrank.training.centralised import Centralised
 from fullrank.training.trainer import Trainer, part

@@ -21,7 +21,8 @@ from fullrank.replay.samplers import Sample
 from fullrank.replay.store import SUFFIX
 from fullrank.replay.table import TABLE
 from fullrank.runs.checkpoint import Arrays, load
-from fullrank.runs.journal import Entry, read_whole
+from fullrank.runs.journal import read_whole
+from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import published
 from fullrank.runs.recovery import JOURNAL, standing
 from fullrank.training.trainer import Trainer

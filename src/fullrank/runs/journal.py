@@ -7,49 +7,27 @@ truncated by a crash was never acknowledged and is skipped. Inexact updates (``e
 stored at any size: they depend on the received rows and cannot be computed again.
 """
 
-import json
-import mmap
 import os
 import re
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-import google_crc32c
-import numpy as np
-
 from fullrank.common.durable import sync_directory
-from fullrank.common.errors import FullrankError, VersionMismatch
+from fullrank.common.errors import FullrankError
 from fullrank.common.failpoints import reach
 from fullrank.common.types import JSON, FloatArray
+from fullrank.runs.journal_format import CUT_SHORT, Entry, SegmentReader, encode
 
 UPDATE_BYTES = 16 * 2**20
 """Limit for stored updates; learners recompute larger ones, verified by their digests."""
 
-_HEADER = struct.Struct("<4sIQII")
-"""Mark, bytes of facts, bytes of updates, units, CRC-32C of everything but itself."""
-_KIND, _VERSION = b"FRJ", b"1"
-_MARK = _KIND + _VERSION
 SUFFIX = ".journal"
 _NAME = re.compile(rf"(?P<first>\d+)-(?P<term>\d+){re.escape(SUFFIX)}", re.ASCII)
 
-CUT_SHORT = "cut short"
-"""Fault of a segment whose last record was being written when its controller was killed."""
-
 WriteResult = TypeVar("WriteResult")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A committed iteration."""
-
-    iteration: int
-    facts: JSON
-    updates: FloatArray | None
-    """Shape (M, P) float32; None if they were too large to store."""
 
 
 class Record(NamedTuple):
@@ -106,7 +84,7 @@ class Journal:
             self._file = self._open(self._first)
         file = self._file
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
-        record = _encode(iteration, facts, updates, stored=stored)
+        record = encode(iteration, facts, updates, stored=stored)
         path = Path(file.name)
         _writing(path, lambda: _append(file, record))
         return Record(path.stem, iteration, record)
@@ -140,7 +118,7 @@ def read(directory: Path, *, first: int) -> list[Entry]:
     for segment in _segments(directory):
         for iteration in [iteration for iteration in latest if iteration >= segment.first]:
             del latest[iteration]
-        entries = (entry for entry in _Reading(segment.path) if entry.iteration >= first)
+        entries = (entry for entry in SegmentReader(segment.path) if entry.iteration >= first)
         latest.update((entry.iteration, entry) for entry in entries)
     whole: list[Entry] = []
     while (entry := latest.get(first + len(whole))) is not None:
@@ -171,7 +149,7 @@ def read_whole(directory: Path, *, published: int) -> tuple[list[Entry], str]:
         if entries:
             del entries[max(0, segment.first - entries[0].iteration) :]
         reached, begun = segment.first, max(published, segment.first)
-        reading = _Reading(segment.path)
+        reading = SegmentReader(segment.path)
         try:
             for entry in reading:
                 if entry.iteration != reached:
@@ -218,7 +196,7 @@ def survey(directory: Path) -> list[SegmentSurvey]:
     """Survey of every segment, in the order in which they were written."""
     surveys = []
     for segment in _segments(directory):
-        reading = _Reading(segment.path)
+        reading = SegmentReader(segment.path)
         records = sum(1 for _ in reading)
         surveys.append(
             SegmentSurvey(
@@ -255,7 +233,7 @@ def term_of(segment: str) -> int:
 def records(directory: Path) -> Iterator[Record]:
     """Every whole record of every segment, as it is stored."""
     for segment in _segments(directory):
-        reading = _Reading(segment.path)
+        reading = SegmentReader(segment.path)
         for entry in reading:
             yield Record(segment.path.stem, entry.iteration, (reading.record,))
 
@@ -265,93 +243,6 @@ def _segments(directory: Path) -> list[_Segment]:
     return sorted(
         _Segment(int(name["term"]), int(name["first"]), path) for name, path in named if name
     )
-
-
-def _encode(
-    iteration: int, facts: JSON, updates: FloatArray, *, stored: bool
-) -> tuple[bytes, bytes]:
-    """A record in two pieces; the second, the updates, is not copied again."""
-    text = json.dumps({"iteration": iteration, **facts}).encode()
-    data = updates.astype("<f4", copy=False).tobytes() if stored else b""
-    lengths = (_MARK, len(text), len(data), len(updates))
-    checksum = google_crc32c.extend(google_crc32c.value(_HEADER.pack(*lengths, 0) + text), data)
-    return _HEADER.pack(*lengths, checksum) + text, data
-
-
-class _Reading:
-    """Iterates over the records of a segment up to the first that is not whole.
-
-    Updates are mapped, not read, until they are used.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.fault = ""
-        """Why the iteration ended before the end of the file; else empty."""
-        self.path = path
-        self._content: mmap.mmap | bytes = b""
-        self._span = slice(0)
-
-    @property
-    def record(self) -> bytes:
-        """Return the bytes of the record that was read last."""
-        return self._content[self._span]
-
-    def __iter__(self) -> Iterator[Entry]:
-        if not self.path.stat().st_size:
-            return
-        with self.path.open("rb") as file:
-            self._content = content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        start = 0
-        while start < len(content):
-            try:
-                entry, end = _decode(content, start)
-            except _NotWhole as error:
-                self.fault = str(error)
-                return
-            except _OtherVersion as error:
-                raise VersionMismatch(
-                    f"{self.path} has records of format {error}, and this version of Fullrank "
-                    f"reads {_MARK!r}: install the version that wrote it, or a later one"
-                ) from None
-            self._span, start = slice(start, end), end
-            yield entry
-
-
-class _OtherVersion(Exception):
-    """A whole record of another format; the message is its mark."""
-
-
-class _NotWhole(Exception):
-    """No whole record lies at this position; the message is the fault."""
-
-
-def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
-    """The record at ``start``, and the position after it."""
-    body = start + _HEADER.size
-    if body > len(content):
-        raise _NotWhole(CUT_SHORT)
-    mark, text_size, data_size, units, checksum = _HEADER.unpack_from(content, start)
-    data, end = body + text_size, body + text_size + data_size
-    if not mark.startswith(_KIND):
-        raise _NotWhole("damaged")
-    if end > len(content):
-        raise _NotWhole(CUT_SHORT)
-    lengths = _HEADER.pack(mark, text_size, data_size, units, 0)
-    if google_crc32c.value(lengths + content[body:end]) != checksum:
-        raise _NotWhole("damaged")
-    if mark != _MARK:
-        raise _OtherVersion(repr(mark))
-    try:
-        facts = json.loads(content[body:data])
-        updates = None
-        if data_size:
-            updates = np.frombuffer(content, "<f4", data_size // 4, data).reshape(units, -1)
-        iteration = facts.pop("iteration")
-        if type(iteration) is not int:
-            raise TypeError("its iteration is no number")
-        return Entry(iteration=iteration, facts=facts, updates=updates), end
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise _NotWhole(f"not a journal ({error})") from error
 
 
 def _opened(directory: Path, *, term: int, first: int) -> BinaryIO:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.checkpoint import Arrays, Checkpoint
+from fullrank.runs.journal_format import CUT_SHORT
 
 CHECKPOINTS, JOURNAL = "checkpoints", "journal"
 """Subdirectories of a run's directory."""
@@ -45,7 +46,7 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
         except CheckpointUnusable as error:
             faults.append(str(error))
     for segment in journal.survey(run_dir / JOURNAL):
-        if segment.fault and segment.fault != journal.CUT_SHORT:
+        if segment.fault and segment.fault != CUT_SHORT:
             faults.append(f"{segment.path}: {segment.fault} after {segment.records} records")
     if not committed and (paths or checkpoints_lost(run_dir)):
         faults.append(f"{run_dir / CHECKPOINTS}: no checkpoint can be used")

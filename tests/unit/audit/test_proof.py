@@ -17,7 +17,7 @@ from fullrank.audit.proof import Evidence, Finding, advance, prove
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
 from fullrank.replay import TABLE, EpisodeDraw, Priority, Sample
-from fullrank.runs.journal import Entry
+from fullrank.runs.journal_format import Entry
 
 UNITS, SIZE, ITERATIONS = 3, 2, 6
 HOLDERS = {0: (0, 1), 1: (1, 2), 2: (2, 0), 3: (0, 1, 2)}

@@ -18,7 +18,8 @@ from fullrank.replay.file_format import FileLayout, read_header
 from fullrank.replay.samplers import Sample
 from fullrank.rpc.process import Launch
 from fullrank.runs import checkpoint, journal
-from fullrank.runs.journal import Entry, Journal, supersede
+from fullrank.runs.journal import Journal, supersede
+from fullrank.runs.journal_format import Entry
 from fullrank_controller.local.server import serve
 
 ITERATIONS = 8

@@ -12,6 +12,7 @@ from fullrank.common.errors import FullrankError, StaleTerm, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.runs import journal
 from fullrank.runs.journal import Journal, read, read_whole, supersede
+from fullrank.runs.journal_format import CUT_SHORT, HEADER, MARK
 
 
 def is_current() -> None:
@@ -85,10 +86,10 @@ def test_a_whole_record_of_a_later_format_is_refused(tmp_path: Path) -> None:
     segment = written(tmp_path, term=1, first=0, count=1)
     content = bytearray(segment.read_bytes())
     content[3:4] = b"2"
-    size = journal._HEADER.size
-    lengths = journal._HEADER.unpack_from(content)[:-1]
-    checksum = google_crc32c.value(journal._HEADER.pack(*lengths, 0) + bytes(content[size:]))
-    segment.write_bytes(journal._HEADER.pack(*lengths, checksum) + bytes(content[size:]))
+    size = HEADER.size
+    lengths = HEADER.unpack_from(content)[:-1]
+    checksum = google_crc32c.value(HEADER.pack(*lengths, 0) + bytes(content[size:]))
+    segment.write_bytes(HEADER.pack(*lengths, checksum) + bytes(content[size:]))
     with pytest.raises(
         VersionMismatch, match=r"000000-000001.journal has records of format b'FRJ2"
     ):
@@ -199,7 +200,7 @@ def test_a_survey_tells_a_cut_from_damage(tmp_path: Path) -> None:
     damaged.write_bytes(content)
     found = journal.survey(tmp_path)
     assert [(each.path, each.records) for each in found] == [(whole, 3), (cut, 1), (damaged, 1)]
-    assert [each.fault for each in found] == ["", journal.CUT_SHORT, "damaged"]
+    assert [each.fault for each in found] == ["", CUT_SHORT, "damaged"]
 
 
 def test_an_update_that_nobody_can_compute_again_is_stored_whatever_its_size(
@@ -216,20 +217,20 @@ def test_an_update_that_nobody_can_compute_again_is_stored_whatever_its_size(
 
 @pytest.mark.parametrize("facts", [b"[]", b"{}", b'{"iteration": "0"}', b"[" * 10**5, b"\xff"])
 def test_a_hostile_record_is_damage(tmp_path: Path, facts: bytes) -> None:
-    header = journal._HEADER.pack(journal._MARK, len(facts), 0, 0, 0)
+    header = HEADER.pack(MARK, len(facts), 0, 0, 0)
     checksum = google_crc32c.value(header + facts)
-    record = journal._HEADER.pack(journal._MARK, len(facts), 0, 0, checksum) + facts
+    record = HEADER.pack(MARK, len(facts), 0, 0, checksum) + facts
     (tmp_path / "000000-000001.journal").write_bytes(record)
     assert read(tmp_path, first=0) == []
     assert "not a journal" in journal.survey(tmp_path)[0].fault
 
 
 def test_a_record_that_claims_more_than_its_file_holds_is_cut_short(tmp_path: Path) -> None:
-    header = journal._HEADER.pack(journal._MARK, 2**31, 2**60, 2**31, 0)
+    header = HEADER.pack(MARK, 2**31, 2**60, 2**31, 0)
     (tmp_path / "000000-000001.journal").write_bytes(header + b"{}")
     (tmp_path / "theirs-x.journal").write_bytes(header)
     assert read(tmp_path, first=0) == []
-    assert [segment.fault for segment in journal.survey(tmp_path)] == [journal.CUT_SHORT]
+    assert [segment.fault for segment in journal.survey(tmp_path)] == [CUT_SHORT]
 
 
 def test_a_superseded_controller_writes_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.runs.checkpoint import Checkpoint, newest, saved
-from fullrank.runs.journal import Entry, read, survey
+from fullrank.runs.journal import read, survey
+from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_superseded
 from fullrank.wiring import Training

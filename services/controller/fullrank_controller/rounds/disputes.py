@@ -16,7 +16,8 @@ from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.checkpoint import Checkpoint
 from fullrank.runs.events import TakenBack
-from fullrank.runs.journal import Entry, read, supersede
+from fullrank.runs.journal import read, supersede
+from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
 from fullrank.wiring import Training, initial_algorithm

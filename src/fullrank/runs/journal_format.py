@@ -1,0 +1,119 @@
+"""Format of a journal's segment: records of JSON facts and updates, each with a checksum."""
+
+import json
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+
+from fullrank.common.errors import VersionMismatch
+from fullrank.common.types import JSON, FloatArray
+
+HEADER = struct.Struct("<4sIQII")
+"""Mark, bytes of facts, bytes of updates, units, CRC-32C of everything but itself."""
+_KIND, _VERSION = b"FRJ", b"1"
+MARK = _KIND + _VERSION
+
+CUT_SHORT = "cut short"
+"""Fault of a segment whose last record was being written when its controller was killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A committed iteration."""
+
+    iteration: int
+    facts: JSON
+    updates: FloatArray | None
+    """Shape (M, P) float32; None if they were too large to store."""
+
+
+def encode(
+    iteration: int, facts: JSON, updates: FloatArray, *, stored: bool
+) -> tuple[bytes, bytes]:
+    """A record in two pieces; the second, the updates, is not copied again."""
+    text = json.dumps({"iteration": iteration, **facts}).encode()
+    data = updates.astype("<f4", copy=False).tobytes() if stored else b""
+    lengths = (MARK, len(text), len(data), len(updates))
+    checksum = google_crc32c.extend(google_crc32c.value(HEADER.pack(*lengths, 0) + text), data)
+    return HEADER.pack(*lengths, checksum) + text, data
+
+
+class SegmentReader:
+    """Iterates over the records of a segment up to the first that is not whole.
+
+    Updates are mapped, not read, until they are used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.fault = ""
+        """Why the iteration ended before the end of the file; else empty."""
+        self.path = path
+        self._content: mmap.mmap | bytes = b""
+        self._span = slice(0)
+
+    @property
+    def record(self) -> bytes:
+        """Return the bytes of the record that was read last."""
+        return self._content[self._span]
+
+    def __iter__(self) -> Iterator[Entry]:
+        if not self.path.stat().st_size:
+            return
+        with self.path.open("rb") as file:
+            self._content = content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        start = 0
+        while start < len(content):
+            try:
+                entry, end = _decode(content, start)
+            except _NotWhole as error:
+                self.fault = str(error)
+                return
+            except _OtherVersion as error:
+                raise VersionMismatch(
+                    f"{self.path} has records of format {error}, and this version of Fullrank "
+                    f"reads {MARK!r}: install the version that wrote it, or a later one"
+                ) from None
+            self._span, start = slice(start, end), end
+            yield entry
+
+
+class _OtherVersion(Exception):
+    """A whole record of another format; the message is its mark."""
+
+
+class _NotWhole(Exception):
+    """No whole record lies at this position; the message is the fault."""
+
+
+def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
+    """The record at ``start``, and the position after it."""
+    body = start + HEADER.size
+    if body > len(content):
+        raise _NotWhole(CUT_SHORT)
+    mark, text_size, data_size, units, checksum = HEADER.unpack_from(content, start)
+    data, end = body + text_size, body + text_size + data_size
+    if not mark.startswith(_KIND):
+        raise _NotWhole("damaged")
+    if end > len(content):
+        raise _NotWhole(CUT_SHORT)
+    lengths = HEADER.pack(mark, text_size, data_size, units, 0)
+    if google_crc32c.value(lengths + content[body:end]) != checksum:
+        raise _NotWhole("damaged")
+    if mark != MARK:
+        raise _OtherVersion(repr(mark))
+    try:
+        facts = json.loads(content[body:data])
+        updates = None
+        if data_size:
+            updates = np.frombuffer(content, "<f4", data_size // 4, data).reshape(units, -1)
+        iteration = facts.pop("iteration")
+        if type(iteration) is not int:
+            raise TypeError("its iteration is no number")
+        return Entry(iteration=iteration, facts=facts, updates=updates), end
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise _NotWhole(f"not a journal ({error})") from error
