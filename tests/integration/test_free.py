@@ -18,7 +18,7 @@ from fullrank.local import LocalRun
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.table import TABLE
-from fullrank.rpc.run_status import decode_status
+from fullrank.rpc.status_messages import decode_status
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb

@@ -15,15 +15,9 @@ from fullrank.rpc.codec import Assembler
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.iterations import decode_iteration
-from fullrank.rpc.run_status import (
-    CodeInUse,
-    RunStatus,
-    Setup,
-    decode_code,
-    decode_setup,
-    decode_status,
-)
+from fullrank.rpc.run_status import CodeInUse, RunStatus, Setup
 from fullrank.rpc.security import PLAINTEXT, Security
+from fullrank.rpc.status_messages import decode_code, decode_setup, decode_status
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
@@ -195,7 +189,7 @@ class Monitor:
         self._loop.close()
 
     def status(self) -> RunStatus:
-        """See ``AsyncMonitor.status``."""
+        """Return the run's status; see ``AsyncMonitor.status``."""
         return self._wait(self._monitor.status())
 
     def watch(
@@ -206,7 +200,7 @@ class Monitor:
         until_now: bool = False,
         on_lost: Callable[[int], None] = _ignore,
     ) -> Iterator[IterationRecord]:
-        """See ``AsyncMonitor.watch``."""
+        """Yield committed iterations; see ``AsyncMonitor.watch``."""
         records = self._monitor.watch(
             from_iteration, seen_term=seen_term, until_now=until_now, on_lost=on_lost
         )
@@ -222,13 +216,13 @@ class Monitor:
                 self._wait(records.aclose())
 
     def code(self) -> CodeInUse:
-        """See ``AsyncMonitor.code``."""
+        """Return the code in use; see ``AsyncMonitor.code``."""
         return self._wait(self._monitor.code())
 
     def setup(self) -> Setup:
-        """See ``AsyncMonitor.setup``."""
+        """Return the run's configuration; see ``AsyncMonitor.setup``."""
         return self._wait(self._monitor.setup())
 
     def policies(self) -> Policies:
-        """See ``AsyncMonitor.policies``."""
+        """Return the newest policies; see ``AsyncMonitor.policies``."""
         return self._wait(self._monitor.policies())

@@ -40,7 +40,7 @@ class Restarts:
     say: Callable[..., None]
     """Logs a line, as ``Logger.warning``."""
     clock: Callable[[], float]
-    """Monotonic seconds."""
+    """Returns the time of a monotonic clock, in seconds."""
 
 
 def run_replicas(launch: Launch, replica: Callable[[Launch, int], int], restarts: Restarts) -> int:

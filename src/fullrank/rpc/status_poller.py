@@ -10,8 +10,9 @@ from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.identity import Role
-from fullrank.rpc.run_status import RunStatus, decode_status
+from fullrank.rpc.run_status import RunStatus
 from fullrank.rpc.security import Security
+from fullrank.rpc.status_messages import decode_status
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 
