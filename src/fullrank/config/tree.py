@@ -4,56 +4,23 @@ Each dataclass is a TOML table. ``[environment]``, ``[algorithm]``, ``[code]`` a
 name a registered class; their other keys, ``params``, are the fields of that class.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from fullrank.common.types import JSON
 from fullrank.config.faults import Fault
-
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-NonNegative: TypeAlias = Annotated[int, Field(ge=0)]
-Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""Seconds, positive."""
-
-
-def _address(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError("must be host:port, for example 127.0.0.1:50051 (port 0: any free one)")
-    return value
-
-
-Address: TypeAlias = Annotated[str, AfterValidator(_address)]
-OptionalAddress: TypeAlias = Annotated[str, AfterValidator(lambda value: value and _address(value))]
-"""An address, or an empty text for none."""
-
-
-_FINGERPRINT = re.compile(r"controller|learners|[a-p]{16}")
-
-
-def _fingerprint(value: str) -> str:
-    if not _FINGERPRINT.fullmatch(value):
-        raise ValueError("must be controller, learners or the 16 letters of a numeric fingerprint")
-    return value
-
-
-Fingerprint: TypeAlias = Annotated[str, AfterValidator(_fingerprint)]
-
-
-_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d*))?")
-
-
-def _device(value: str) -> str:
-    if not _DEVICE.fullmatch(value):
-        raise ValueError("must be auto, cpu, cuda or cuda:K")
-    return value
-
-
-Device: TypeAlias = Annotated[str, AfterValidator(_device)]
+from fullrank.config.values import (
+    Address,
+    Count,
+    Device,
+    Duration,
+    Fingerprint,
+    NonNegative,
+    OptionalAddress,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +114,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """Replay service."""
+    """Addresses, capacity and durability of the replay service."""
 
     address: Address = "127.0.0.1:0"
     """Address at which controller and learners call it."""
@@ -226,7 +193,7 @@ class DashboardSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """What is each learner's own."""
+    """Settings that each learner has for itself."""
 
     domain: str = ""
     """Failure domains of the learner, largest first: ``zone/host``; empty: this machine's name."""
@@ -338,7 +305,7 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """Periodic checkpoints."""
+    """Checkpoints, and the mirror of the controller's committed state."""
 
     every: Count = 100
     """Period of checkpoints, in iterations."""

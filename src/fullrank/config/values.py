@@ -1,0 +1,47 @@
+"""Kinds of values in the configuration tree, with the bounds that all settings of a kind share."""
+
+import re
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+NonNegative: TypeAlias = Annotated[int, Field(ge=0)]
+Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""A positive time in seconds."""
+
+
+def _address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("must be host:port, for example 127.0.0.1:50051 (port 0: any free one)")
+    return value
+
+
+Address: TypeAlias = Annotated[str, AfterValidator(_address)]
+OptionalAddress: TypeAlias = Annotated[str, AfterValidator(lambda value: value and _address(value))]
+"""An address, or an empty text for none."""
+
+
+_FINGERPRINT = re.compile(r"controller|learners|[a-p]{16}")
+
+
+def _fingerprint(value: str) -> str:
+    if not _FINGERPRINT.fullmatch(value):
+        raise ValueError("must be controller, learners or the 16 letters of a numeric fingerprint")
+    return value
+
+
+Fingerprint: TypeAlias = Annotated[str, AfterValidator(_fingerprint)]
+
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d*))?")
+
+
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise ValueError("must be auto, cpu, cuda or cuda:K")
+    return value
+
+
+Device: TypeAlias = Annotated[str, AfterValidator(_device)]
