@@ -105,11 +105,11 @@ class Navigation(TaskClass):  # type: ignore[misc]
         return lambda: Copies(self.config["agents"], num_envs, seed or 0)
 
     def supports_continuous_actions(self) -> bool:
-        """Return True."""
+        """Return True: the actions are continuous."""
         return True
 
     def supports_discrete_actions(self) -> bool:
-        """Return False."""
+        """Return False: the actions are continuous."""
         return False
 
     def max_steps(self, env: EnvBase) -> int:
@@ -117,7 +117,7 @@ class Navigation(TaskClass):  # type: ignore[misc]
         return 25
 
     def has_render(self, env: EnvBase) -> bool:
-        """Return False."""
+        """Return False: there are no pictures."""
         return False
 
     def group_map(self, env: EnvBase) -> dict[str, list[str]]:
@@ -133,7 +133,7 @@ class Navigation(TaskClass):  # type: ignore[misc]
         return env.full_action_spec_unbatched
 
     def info_spec(self, env: EnvBase) -> Composite | None:
-        """Return None."""
+        """Return None: steps carry no further information."""
         return None
 
     def state_spec(self, env: EnvBase) -> Composite | None:
@@ -141,7 +141,7 @@ class Navigation(TaskClass):  # type: ignore[misc]
         return None
 
     def action_mask_spec(self, env: EnvBase) -> Composite | None:
-        """Return None."""
+        """Return None: every action is available."""
         return None
 
     @staticmethod

@@ -22,11 +22,11 @@ class SlowGame(pettingzoo.ParallelEnv):  # type: ignore[misc]
         self._draws = np.random.default_rng(0)
 
     def observation_space(self, agent: str) -> Box:
-        """18 entries, as in cooperative navigation of three agents."""
+        """Return a space of 18 entries, as in cooperative navigation of three agents."""
         return Box(-10, 10, (18,), np.float32)
 
     def action_space(self, agent: str) -> Discrete:
-        """Five actions."""
+        """Return the space of five moves."""
         return Discrete(5)
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:

@@ -34,11 +34,11 @@ class OneSide:
         self.agents, self.copies = specs[self._mine], environment.copies
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``."""
+        """Start new episodes; see ``Environment.reset``."""
         return self._look(self._environment.reset(seeds, copies))
 
     def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``."""
+        """Step all copies; see ``Environment.step``."""
         joint = np.concatenate([self._others(self._seen), action], axis=1)
         step = self._environment.step(joint)
         return Step(
@@ -55,9 +55,9 @@ class OneSide:
         return observation[:, self._split :]
 
     def entities(self) -> Entities:
-        """See ``Described``."""
+        """Describe the entities; see ``Described``."""
         return self._entities.of(self._mine)
 
     def close(self) -> None:
-        """See ``Environment.close``."""
+        """Close the copies; see ``Environment.close``."""
         self._environment.close()

@@ -12,7 +12,7 @@ class ReportPart(StrEnum):
     """A part of the reproduction."""
 
     FIG3 = "fig3"
-    """Learning curves."""
+    """Learning curves, Fig. 3."""
     FIG4 = "fig4"
     """Figs. 4 and 5 in virtual time."""
     PROCESSES = "processes"

@@ -17,11 +17,11 @@ class FaultyGame(pettingzoo.ParallelEnv):  # type: ignore[misc]
         self._steps, self._seed = 0, 0
 
     def observation_space(self, agent: str) -> Box:
-        """Two entries."""
+        """Return the space of two entries."""
         return Box(-10, 10, (2,), np.float32)
 
     def action_space(self, agent: str) -> Discrete:
-        """Two actions."""
+        """Return the space of two actions."""
         return Discrete(2)
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
@@ -30,7 +30,7 @@ class FaultyGame(pettingzoo.ParallelEnv):  # type: ignore[misc]
         return {agent: np.zeros(2, np.float32) for agent in self.agents}, {}
 
     def step(self, actions: dict[str, Any]) -> Any:
-        """Pay everybody 1, or fail."""
+        """Pay each agent 1, or fail."""
         self._steps += 1
         seen = {agent: np.full(2, self._steps, np.float32) for agent in self.agents}
         reward = dict.fromkeys(self.agents, 1.0)

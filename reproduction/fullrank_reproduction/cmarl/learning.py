@@ -18,7 +18,7 @@ from fullrank_reproduction.darl1n.results import Results
 BEST_RETURN: Final = 20.0
 """Return of a battle that is won without remainder, by SMAC's scale of rewards."""
 CHANNELS: Final = ("time_s", "iteration", "episodes", "env_steps", "return_mean", "win_rate")
-"""What is kept of an evaluation."""
+"""Columns kept of an evaluation."""
 
 
 def cell(name: str, scenario: str, seed: int, budget: CmarlBudget) -> Cell:

@@ -132,11 +132,11 @@ class QueueWaits:
     """Waits of writers and sampler, as shares of their time."""
 
     episodes: int
-    """Episodes written."""
+    """Number of episodes written."""
     blocked: float
     """Share of their time in which writers could not go on."""
     minibatches: int
-    """Minibatches drawn."""
+    """Number of minibatches drawn."""
     waited: float
     """Share of its time in which the sampler waited while a group was stored."""
 

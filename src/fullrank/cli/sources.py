@@ -102,7 +102,7 @@ class PublishedPolicies:
         self._training.collector.close()
 
     def newer(self, than: Version) -> Trained | None:
-        """As ``Source.newer``."""
+        """Return newer policies, if there are any; see ``Source.newer``."""
         with self._dial() as monitor:
             policies = monitor.policies()
         version = Version(policies.term, policies.iteration)

@@ -39,7 +39,7 @@ class Gymnasium:
     """Keyword arguments of the environment."""
 
     def make(self, *, agents: int, copies: int) -> Environment:
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         shared = _pays_a_number(self.id, self.arguments)
         instances = [
             _GymnasiumInstance(self.id, self.arguments, shared_reward=shared) for _ in range(copies)
@@ -109,7 +109,7 @@ class _GymnasiumInstance:
             return np.concatenate(self._vectors(observations)), self._all
 
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
-        """See ``Instance.step``."""
+        """Step the instance; see ``Instance.step``."""
         self._steps += 1
         with naming(self._name, f"failed in step {self._steps}"):
             pairs = zip(self._actions, self._places, strict=True)

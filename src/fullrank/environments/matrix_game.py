@@ -42,7 +42,7 @@ class MatrixGame:
         return GAMES[self.payoff] if isinstance(self.payoff, str) else self.payoff
 
     def make(self, *, agents: int, copies: int) -> Environment:
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         if agents not in (0, 2):
             raise ConfigError(f"matrix_game is for two agents, M = 2: {agents}")
         return _MatrixGameEnvironment(np.array(self._rows()), copies)
@@ -68,7 +68,7 @@ class _MatrixGameEnvironment:
         return self._observation()
 
     def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``."""
+        """Step all copies; see ``Environment.step``."""
         rows = len(self._payoff)
         paid = self._payoff[action[:, :rows].argmax(axis=1), action[:, rows:].argmax(axis=1)]
         everybody = np.repeat(self._runs[:, None], 2, axis=1)

@@ -54,7 +54,7 @@ class PettingZoo:
     """Keyword arguments of the factory."""
 
     def make(self, *, agents: int, copies: int) -> Environment:
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         build = _resolve(self.factory)
         instances = [
             _PettingZooInstance(self.factory, build, self.arguments) for _ in range(copies)
@@ -125,7 +125,7 @@ class _PettingZooInstance:
         return told or any(part.masked for part in self._parts)
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
-        """See ``Instance.reset``."""
+        """Start an episode; see ``Instance.reset``."""
         self._steps = 0
         with naming(self._factory, f"failed to reset with seed {seed}"):
             observations, infos = self._environment.reset(seed=seed)
@@ -138,7 +138,7 @@ class _PettingZooInstance:
         return np.concatenate(vectors), np.concatenate(masks)
 
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
-        """See ``Instance.step``."""
+        """Step the instance; see ``Instance.step``."""
         self._steps += 1
         with naming(self._factory, f"failed in step {self._steps}"):
             acting = [(i, self._parts[i]) for i in np.flatnonzero(alive)]
@@ -169,7 +169,7 @@ class _PettingZooInstance:
         )
 
     def state(self) -> FloatArray:
-        """See ``Instance.state``."""
+        """Return the global state; see ``Instance.state``."""
         with naming(self._factory, f"has no state after step {self._steps}"):
             return pack_observation(self._state_space, self._environment.state())
 

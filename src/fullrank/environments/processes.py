@@ -140,7 +140,7 @@ class EnvironmentProcess:
         return EnvironmentFailed(self._copy + (self._reason or ended))
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``."""
+        """Start new episodes; see ``Environment.reset``."""
         if not self._asked:
             self.ask_reset(seeds[0], copy=copies[0])
         self._asked = False
@@ -148,7 +148,7 @@ class EnvironmentProcess:
         return np.array(self._slot["observation"])
 
     def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``; of a step that was asked for, ``action`` is the same."""
+        """Step the copy, or finish the step that ``ask_step`` began; see ``Environment.step``."""
         if not self._asked:
             self.ask_step(action)
         self._asked = False
@@ -156,11 +156,11 @@ class EnvironmentProcess:
         return Step(*(np.array(self._slot[name]) for name in Step._fields))
 
     def state(self) -> FloatArray:
-        """See ``Stated``."""
+        """Return the global states; see ``Stated``."""
         return np.array(self._slot["state"])
 
     def available(self) -> BoolArray:
-        """See ``Masked``."""
+        """Return the available actions; see ``Masked``."""
         return np.array(self._slot["available"])
 
     def end(self, reason: str) -> None:

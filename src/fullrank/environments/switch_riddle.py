@@ -35,7 +35,7 @@ class SwitchRiddle:
     """T, the longest episode; 0: 4 n - 6, at least 2."""
 
     def make(self, *, agents: int, copies: int) -> Environment:
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         prisoners = agents or 3
         if prisoners < 2:
             raise ConfigError(f"switch_riddle needs at least two agents: {agents}")
@@ -103,13 +103,13 @@ class _Riddle:
         )
 
     def state(self) -> FloatArray:
-        """See ``Stated``."""
+        """Return the global states; see ``Stated``."""
         columns = self._switch, self._day / self._days
         parts = self._visited, self._present(), np.stack(columns, axis=1)
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def available(self) -> BoolArray:
-        """See ``Masked``."""
+        """Return the available actions; see ``Masked``."""
         present = self._present()
         choices = np.stack([np.ones_like(present), present, present], axis=2)
         return choices.reshape(self.copies, -1)

@@ -27,7 +27,7 @@ class TwoStepGame:
     """Two agents, two steps."""
 
     def make(self, *, agents: int, copies: int) -> Environment:
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         if agents not in (0, 2):
             raise ConfigError(f"two_step_game is for two agents, M = 2: {agents}")
         return _TwoStepGameEnvironment(copies)
@@ -51,7 +51,7 @@ class _TwoStepGameEnvironment:
         return self._observation()
 
     def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``."""
+        """Step all copies; see ``Environment.step``."""
         first, second = action.reshape(self.copies, 2, 2).argmax(axis=2).T
         begins = self._stage == 0
         paid = PAYOFF[np.minimum(self._stage, OVER - 1), first, second]

@@ -17,7 +17,7 @@ class Location(NamedTuple):
     """File of a table."""
 
     path: str
-    """Absolute path."""
+    """Absolute path of the file."""
     instance: bytes
     """Id that the file holds since this process opened it."""
 

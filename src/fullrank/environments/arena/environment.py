@@ -42,7 +42,7 @@ class Arena:
         self._limit = TimeLimit(agents=len(self.agents), copies=copies, horizon=horizon)
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``."""
+        """Start new episodes; see ``Environment.reset``."""
         for seed, copy in zip(seeds, copies, strict=True):
             self._begin(copy, seed)
         self._limit.begin(copies)
@@ -60,7 +60,7 @@ class Arena:
         self.respawns[copy] = _anywhere(stream(seed, "respawn"), half)
 
     def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``."""
+        """Step all copies; see ``Environment.step``."""
         pushing = np.ones_like(self.crowd.live) if self.config.contacts else None
         choice = action.reshape(self.copies, len(self.agents), 5)
         self.crowd.move(thrust(choice), half_width=self.layout.half_width, pushing=pushing)

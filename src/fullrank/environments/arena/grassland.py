@@ -37,11 +37,11 @@ class Grassland(ContestConfig):
     task: ClassVar[str] = "grassland"
 
     def make(self, *, agents: int, copies: int) -> Arena:
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         return Arena(self, agents=agents, copies=copies)
 
     def neighbourhood(self, *, agents: int) -> ArenaNeighbourhood:
-        """See ``NeighbourhoodConfig.neighbourhood``."""
+        """Make the neighbourhoods; see ``NeighbourhoodConfig.neighbourhood``."""
         return ArenaNeighbourhood(self, agents=agents)
 
     def bodies(self, agents: int) -> list[Body]:

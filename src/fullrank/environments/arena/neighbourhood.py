@@ -86,7 +86,7 @@ SLACK = 1e-9
 
 
 class ArenaNeighbourhood:
-    """See ``NeighbourhoodWorld``."""
+    """Neighbourhoods of an arena's agents; implements ``NeighbourhoodWorld``."""
 
     def __init__(self, config: ArenaConfig, *, agents: int) -> None:
         self.layout = config.layout(agents)
@@ -105,7 +105,7 @@ class ArenaNeighbourhood:
         return range(len(self.agents))
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
-        """See ``NeighbourhoodWorld.start``."""
+        """Draw the surroundings; see ``NeighbourhoodWorld.start``."""
         half, others = self.layout.half_width, len(self.agents) - 1
         centre = generator.uniform(-half, half, size=(2, len(agent)))
         near = scatter(window(centre, self._reach(agent), half), half, others, generator)
@@ -125,7 +125,7 @@ class ArenaNeighbourhood:
         return self._begin(crowd, who, agent)
 
     def team(self, copies: int) -> Arena:
-        """See ``NeighbourhoodWorld.team``."""
+        """Make copies of the whole team; see ``NeighbourhoodWorld.team``."""
         return Arena(self._config, agents=len(self.agents), copies=copies)
 
     def around(
@@ -146,7 +146,7 @@ class ArenaNeighbourhood:
         return self._begin(crowd, who, agent)
 
     def step(self, action: FloatArray) -> Transition:
-        """See ``NeighbourhoodWorld.step``."""
+        """Step the neighbourhoods; see ``NeighbourhoodWorld.step``."""
         assert self._here is not None, "start comes first"
         before, crowd = self._here
         self._here = None

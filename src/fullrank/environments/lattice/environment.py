@@ -56,7 +56,7 @@ class LatticeEnvironment(ABC):
         return self.observation()
 
     def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``."""
+        """Step all copies; see ``Environment.step``."""
         reward = self.advance(action.reshape(self.copies, len(self.agents), -1))
         return self._limit.step(observation=self.observation(), reward=reward)
 

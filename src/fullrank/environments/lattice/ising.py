@@ -37,7 +37,7 @@ class Ising:
         require_horizon(self.horizon)
 
     def make(self, *, agents: int, copies: int) -> "Spins":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         side = side_of(agents or 9, task="ising", least=3)
         return Spins(side, copies=copies, horizon=self.horizon + self.extra_step)
 

@@ -66,12 +66,12 @@ class LatticeNeighbourhood:
         self._begun: tuple[Neighbourhood, LatticePatch, np.random.Generator] | None = None
 
     def actors(self, agent: int) -> Sequence[int]:
-        """See ``NeighbourhoodWorld.actors``."""
+        """List the acting neighbours; see ``NeighbourhoodWorld.actors``."""
         acting: list[int] = self._who[agent][self._acting[agent]].tolist()
         return acting
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
-        """See ``NeighbourhoodWorld.start``."""
+        """Draw the surroundings; see ``NeighbourhoodWorld.start``."""
         who = self._who[agent]
         state = generator.random((*who.shape, self._bits)) < 0.5
         return self._begin(state, agent, generator)
@@ -84,12 +84,12 @@ class LatticeNeighbourhood:
         *,
         generator: np.random.Generator,
     ) -> Neighbourhood:
-        """See ``NeighbourhoodWorld.around``."""
+        """Take the surroundings from a team; see ``NeighbourhoodWorld.around``."""
         state = team.state[copy[:, None], self._who[agent]]
         return self._begin(state, agent, generator)
 
     def step(self, action: FloatArray) -> Transition:
-        """See ``NeighbourhoodWorld.step``."""
+        """Step the neighbourhoods; see ``NeighbourhoodWorld.step``."""
         assert self._begun is not None, "start comes first"
         before, part, generator = self._begun
         self._begun = None

@@ -60,7 +60,7 @@ class Wireless:
             raise ConfigError(f"environment.deadline must be at least 1: {self.deadline}")
 
     def make(self, *, agents: int, copies: int) -> "Uplink":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         side = side_of(agents or 9, task="wireless", least=1)
         return Uplink(side, self, copies=copies)
 

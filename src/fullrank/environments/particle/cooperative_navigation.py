@@ -28,7 +28,7 @@ class CooperativeNavigation(ParticleConfig):
     """M agents and as many landmarks; 3 by default."""
 
     def make(self, *, agents: int, copies: int) -> "Navigation":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         if agents < 0:
             raise ConfigError(f"cooperative_navigation: agents must be at least 1: {agents}")
         return Navigation(agents or 3, copies=copies, horizon=self.horizon)

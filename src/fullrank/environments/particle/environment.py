@@ -80,7 +80,7 @@ class ParticleEnvironment(ABC):
         return self.observation()
 
     def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``."""
+        """Step all copies; see ``Environment.step``."""
         self.act(action.T)
         return self._limit.step(observation=self.observation(), reward=self.reward().T)
 

@@ -37,7 +37,7 @@ class KeepAway(ParticleConfig):
     """L, at least 1; more than 2 are told apart by one-hot vectors instead of colours."""
 
     def make(self, *, agents: int, copies: int) -> "Pushing":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         task = "keep_away"
         good, adversaries = opponents(task, agents=agents, adversaries=self.adversaries)
         require_landmarks(task, self.landmarks, least=1)

@@ -37,7 +37,7 @@ class PhysicalDeception(ParticleConfig):
     """L, at least 1; 0 means M - 1."""
 
     def make(self, *, agents: int, copies: int) -> "Deception":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         task = "physical_deception"
         good, adversaries = opponents(task, agents=agents, adversaries=self.adversaries)
         landmarks = self.landmarks or good + adversaries - 1

@@ -33,7 +33,7 @@ class PredatorPrey(ParticleConfig):
     """L, obstacles; 0 or more."""
 
     def make(self, *, agents: int, copies: int) -> "Chase":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         task = "predator_prey"
         predators, prey = opponents(task, agents=agents, adversaries=self.adversaries)
         require_landmarks(task, self.landmarks, least=0)

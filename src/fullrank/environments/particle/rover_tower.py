@@ -45,7 +45,7 @@ class RoverTower(ParticleConfig):
     """L, at least 1."""
 
     def make(self, *, agents: int, copies: int) -> "Guidance":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         if agents < 0 or agents % 2:
             raise ConfigError(
                 f"rover_tower: every rover has its tower, so M must be even, at least 2: {agents}"

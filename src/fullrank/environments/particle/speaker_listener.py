@@ -34,7 +34,7 @@ class SpeakerListener(ParticleConfig):
     """Two agents, three landmarks, three symbols."""
 
     def make(self, *, agents: int, copies: int) -> "Talk":
-        """See ``EnvironmentConfig.make``."""
+        """Make the copies of the task; see ``EnvironmentConfig.make``."""
         if agents not in (0, 2):
             raise ConfigError(f"speaker_listener: one speaks and one listens, so M = 2: {agents}")
         return Talk(copies=copies, horizon=self.horizon)

@@ -99,7 +99,7 @@ class SmacLite:
         self._observation, self._available = self._look(slice(None))
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``."""
+        """Start new episodes; see ``Environment.reset``."""
         if copies:
             chosen = np.array(copies)
             self.battle.begin(chosen, self._starts.draw(seeds))
@@ -135,11 +135,11 @@ class SmacLite:
         return self._features.state(allies, enemies, cooldown=cooldown, last=self._last)
 
     def available(self) -> BoolArray:
-        """See ``Masked``."""
+        """Return the available actions; see ``Masked``."""
         return self._available
 
     def won(self) -> BoolArray:
-        """See ``Contested``."""
+        """Return the copies that are won; see ``Contested``."""
         return self._won
 
     def scene(self, copy: int) -> Scene:
