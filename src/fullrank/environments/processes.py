@@ -62,21 +62,16 @@ class Interface(NamedTuple):
         return np.frombuffer(mmap.mmap(memory, self.slot.itemsize), self.slot, 1)[0]
 
 
-class EnvironmentProcess:
-    """An ``Environment`` of one copy that is ``Stated``, ``Masked``, ``Shared`` and ``Paused``.
+class _Child:
+    """The process of one copy, with the pipe and the memory that it shares with this one.
 
-    ``ask_reset`` and ``ask_step`` return at once; ``reset`` and ``step`` then return the answer,
-    and wait for it while ``connection`` has none to read. Any thread may call ``end``.
-
-    Args:
-        name: Registered name of an adapter, or ``package.module:factory``.
-        agents: M, or 0 for the environment's own number.
-        params: The environment's parameters.
+    Attributes:
+        connection: Pipe to the process.
+        memory: File descriptor of the shared memory.
+        copy: Begins the messages about the process.
     """
 
-    copies, pauses = 1, True
-
-    def __init__(self, name: str, *, agents: int, params: Mapping[str, Any]) -> None:
+    def __init__(self, *task: object) -> None:
         self.connection, theirs = Pipe()
         memory = os.memfd_create("fullrank-environment")
         try:
@@ -91,37 +86,21 @@ class EnvironmentProcess:
             raise
         finally:
             theirs.close()
-        self._memory, self._reason, self._asked, self._copy = memory, "", False, ""
-        self.connection.send((os.getpid(), sys.path, name, agents, dict(params)))
+        self.memory, self.copy, self._reason = memory, "", ""
+        self.connection.send((os.getpid(), sys.path, *task))
 
-    def begin(self) -> None:
-        """Wait until the environment is made.
+    def ask(self, what: object) -> None:
+        """Send a request.
 
         Raises:
-            EnvironmentFailed: It cannot be made.
+            EnvironmentFailed: The process has ended.
         """
-        interface: Interface = self._answer()
-        self.agents, self.state_size, self.shared_reward, self.masked = interface
-        self._slot = interface.map(self._memory)
-
-    def ask_reset(self, seed: int, *, copy: int) -> None:
-        """Start an episode; ``copy`` is the number by which messages name it."""
-        self._copy = f"copy {copy}: "
-        self._ask((seed, copy))
-
-    def ask_step(self, action: FloatArray) -> None:
-        """Advance by a joint action, shape (1, sum of action sizes)."""
-        self._slot["action"] = action
-        self._ask(None)
-
-    def _ask(self, what: object) -> None:
         try:
             self.connection.send(what)
         except OSError:
             raise self._ended() from None
-        self._asked = True
 
-    def _answer(self) -> Any:
+    def answer(self) -> Any:
         """Return what the process says.
 
         Raises:
@@ -137,34 +116,10 @@ class EnvironmentProcess:
 
     def _ended(self) -> EnvironmentFailed:
         ended = f"its process has ended with exit code {self._reap()}"
-        return EnvironmentFailed(self._copy + (self._reason or ended))
-
-    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """Start new episodes; see ``Environment.reset``."""
-        if not self._asked:
-            self.ask_reset(seeds[0], copy=copies[0])
-        self._asked = False
-        self._answer()
-        return np.array(self._slot["observation"])
-
-    def step(self, action: FloatArray) -> Step:
-        """Step the copy, or finish the step that ``ask_step`` began; see ``Environment.step``."""
-        if not self._asked:
-            self.ask_step(action)
-        self._asked = False
-        self._answer()
-        return Step(*(np.array(self._slot[name]) for name in Step._fields))
-
-    def state(self) -> FloatArray:
-        """Return the global states; see ``Stated``."""
-        return np.array(self._slot["state"])
-
-    def available(self) -> BoolArray:
-        """Return the available actions; see ``Masked``."""
-        return np.array(self._slot["available"])
+        return EnvironmentFailed(self.copy + (self._reason or ended))
 
     def end(self, reason: str) -> None:
-        """Kill the process, with all that it started; whoever waits for it is told the reason."""
+        """Kill the process, with all that it started; requests then fail with the reason."""
         self._reason = self._reason or reason
         self._signal()
 
@@ -179,7 +134,7 @@ class EnvironmentProcess:
         """Let the environment close itself; kill a process that does not end."""
         self.connection.close()
         self._reap()
-        os.close(self._memory)
+        os.close(self.memory)
 
     def _reap(self) -> int:
         """Wait for the end of the process, which is killed if it does not come; its exit code."""
@@ -188,6 +143,79 @@ class EnvironmentProcess:
         except subprocess.TimeoutExpired:
             self._signal()
             return self._process.wait()
+
+
+class EnvironmentProcess:
+    """An ``Environment`` of one copy that is ``Stated``, ``Masked``, ``Shared`` and ``Paused``.
+
+    ``ask_reset`` and ``ask_step`` return at once; ``reset`` and ``step`` then return the answer,
+    and wait for it while ``connection`` has none to read. Any thread may call ``end``.
+
+    Args:
+        name: Registered name of an adapter, or ``package.module:factory``.
+        agents: M, or 0 for the environment's own number.
+        params: The environment's parameters.
+    """
+
+    copies, pauses = 1, True
+
+    def __init__(self, name: str, *, agents: int, params: Mapping[str, Any]) -> None:
+        self._child, self._asked = _Child(name, agents, dict(params)), False
+        self.connection = self._child.connection
+
+    def begin(self) -> None:
+        """Wait until the environment is made.
+
+        Raises:
+            EnvironmentFailed: It cannot be made.
+        """
+        interface: Interface = self._child.answer()
+        self.agents, self.state_size, self.shared_reward, self.masked = interface
+        self._slot = interface.map(self._child.memory)
+
+    def ask_reset(self, seed: int, *, copy: int) -> None:
+        """Start an episode; ``copy`` is the number by which messages name it."""
+        self._child.copy = f"copy {copy}: "
+        self._child.ask((seed, copy))
+        self._asked = True
+
+    def ask_step(self, action: FloatArray) -> None:
+        """Advance by a joint action, shape (1, sum of action sizes)."""
+        self._slot["action"] = action
+        self._child.ask(None)
+        self._asked = True
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        """Start new episodes; see ``Environment.reset``."""
+        if not self._asked:
+            self.ask_reset(seeds[0], copy=copies[0])
+        self._asked = False
+        self._child.answer()
+        return np.array(self._slot["observation"])
+
+    def step(self, action: FloatArray) -> Step:
+        """Step the copy, or finish the step that ``ask_step`` began; see ``Environment.step``."""
+        if not self._asked:
+            self.ask_step(action)
+        self._asked = False
+        self._child.answer()
+        return Step(*(np.array(self._slot[name]) for name in Step._fields))
+
+    def state(self) -> FloatArray:
+        """Return the global states; see ``Stated``."""
+        return np.array(self._slot["state"])
+
+    def available(self) -> BoolArray:
+        """Return the available actions; see ``Masked``."""
+        return np.array(self._slot["available"])
+
+    def end(self, reason: str) -> None:
+        """Kill the process, with all that it started; requests then fail with the reason."""
+        self._child.end(reason)
+
+    def close(self) -> None:
+        """Let the environment close itself; kill a process that does not end."""
+        self._child.close()
 
 
 def serve() -> None:
