@@ -73,7 +73,7 @@ async def flood(
     compression: grpc.Compression = grpc.Compression.NoCompression,
     metadata: tuple[tuple[str, str], ...] = (),
 ) -> None:
-    """Call without end, whatever the answer."""
+    """Call without end, and ignore the answers."""
     async with grpc.aio.insecure_channel(address, options=UNLIMITED) as channel:
         call: Any = channel.unary_unary(method)
 

@@ -15,7 +15,7 @@ from fullrank.environments.arena.config import ArenaLayout
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.base import Environment
 from fullrank.environments.lattice.environment import LatticeEnvironment
-from fullrank.environments.lattice.grid import NOBODY
+from fullrank.environments.lattice.grid import ABSENT
 from fullrank.environments.neighbourhood import slots
 
 OWN = 5
@@ -93,7 +93,7 @@ def _lattice_entities(environment: LatticeEnvironment) -> Entities:
     neighbours = EntityKind(
         name="neighbour",
         columns=np.broadcast_to(columns[1:], (agents, places - 1, bits)),
-        placed=environment.hood[:, 1:] != NOBODY,
+        placed=environment.hood[:, 1:] != ABSENT,
         blank=False,
     )
     return Entities(own=columns[0], kinds=(neighbours,))

@@ -139,7 +139,7 @@ class ComputeTimes(NamedTuple):
     unit_s: float
     """For each unit of a learner."""
     shared_s: float = 0.0
-    """Once, whatever the code."""
+    """Once in an iteration, for every code alike."""
     learner_s: float = 0.0
     """For each learner that takes part."""
 

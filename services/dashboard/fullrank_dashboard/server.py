@@ -85,7 +85,7 @@ def _listen(config: RunConfig) -> socket.socket:
     address = config.dashboard.address
     if not config.tls.allow_plaintext and not is_loopback(address):
         raise ConfigError(
-            f"refusing to serve the page at {address}, where everybody may see the runs: keep "
+            f"refusing to serve the page at {address}, where any host may see the runs: keep "
             "dashboard.address on loopback, or say tls.allow_plaintext=true"
         )
     host, _, port = address.rpartition(":")

@@ -82,8 +82,8 @@ def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> 
     scores = {side: float(values.mean()) for side, values in played.side_returns.items()}
     if played.won is not None:
         scores[WINS] = 100 * float(played.won.mean())
-    everybody = {"trained": played, **play_references(config, episodes=episodes, seed=seed)}
-    if (closed := share_closed(everybody, "trained")) is not None:
+    played_by = {"trained": played, **play_references(config, episodes=episodes, seed=seed)}
+    if (closed := share_closed(played_by, "trained")) is not None:
         scores[GAP] = 100 * closed.mean
     return RunResult(
         settings=settings, seed=config.seed, iterations=policies.iteration + 1, scores=scores

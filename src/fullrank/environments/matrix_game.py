@@ -71,13 +71,13 @@ class _MatrixGameEnvironment:
         """Step all copies; see ``Environment.step``."""
         rows = len(self._payoff)
         paid = self._payoff[action[:, :rows].argmax(axis=1), action[:, rows:].argmax(axis=1)]
-        everybody = np.repeat(self._runs[:, None], 2, axis=1)
+        running = np.repeat(self._runs[:, None], 2, axis=1)
         self._runs = np.zeros(self.copies, dtype=bool)
         return Step(
             observation=self._observation(),
-            reward=np.repeat(paid[:, None], 2, axis=1) * everybody,
-            terminated=everybody,
-            alive=np.zeros_like(everybody),
+            reward=np.repeat(paid[:, None], 2, axis=1) * running,
+            terminated=running,
+            alive=np.zeros_like(running),
             ended=np.ones(self.copies, dtype=bool),
         )
 

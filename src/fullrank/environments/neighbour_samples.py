@@ -82,12 +82,12 @@ def from_episodes(
     Any agent may come near within an episode, so the whole team plays.
     """
     copies, agents = np.arange(-(-size // world.horizon)), len(world.agents)
-    everybody, central = np.tile(np.arange(agents), len(copies)), np.full(len(copies), agent)
+    every_agent, central = np.tile(np.arange(agents), len(copies)), np.full(len(copies), agent)
     team = world.team(len(copies))
     seen = team.reset(generator.integers(2**62, size=len(copies)).tolist(), copies.tolist())
     parts = []
     for _ in range(world.horizon):
-        joint = act(everybody, seen.reshape(len(everybody), -1))
+        joint = act(every_agent, seen.reshape(len(every_agent), -1))
         action = joint.reshape(len(copies), agents, -1)
         here = world.around(team, central, copies, generator=generator)
         near = action[copies[:, None], here.agent] * here.acting[..., None]

@@ -93,8 +93,8 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         self._environment.close()
 
     def _by_agent(self, values: list[Any]) -> dict[str, Any]:
-        everybody = zip(self.possible_agents, values, strict=True)
-        return {agent: value for agent, value in everybody if agent in self.agents}
+        named = zip(self.possible_agents, values, strict=True)
+        return {agent: value for agent, value in named if agent in self.agents}
 
     def _infos(self) -> dict[str, dict[str, Any]]:
         """Return the infos of the agents that acted last: their action masks, if any."""

@@ -14,7 +14,7 @@ from fullrank.common.types import Array, BoolArray, IntArray
 
 COMPARED = 256 * 256
 """Pairs of a copy up to which all are compared."""
-NOBODY = -1
+ABSENT = -1
 """Filler for missing indices."""
 SLACK = 1e-9
 """Relative margin of the cell width over the distance, against rounding."""
@@ -53,7 +53,7 @@ class Nearest(NamedTuple):
     one: IntArray
     """Index of the point, shape (r,)."""
     which: IntArray
-    """Indices of its nearest points, shape (r, k), filled with ``NOBODY``."""
+    """Indices of its nearest points, shape (r, k), filled with ``ABSENT``."""
     squared: Array
     """Squared distances, shape (r, k); filled with infinity."""
 
@@ -164,7 +164,7 @@ def nearest(one: Array, other: Array, count: int, *, limit: float = np.inf) -> N
     missing = ((0, 0), (0, count - which.shape[1]))
     return Nearest(
         *np.divmod(here, one.shape[2]),
-        np.pad(np.where(np.isinf(least), NOBODY, which), missing, constant_values=NOBODY),
+        np.pad(np.where(np.isinf(least), ABSENT, which), missing, constant_values=ABSENT),
         np.pad(least, missing, constant_values=np.inf),
     )
 
@@ -183,7 +183,7 @@ def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nea
     _, copies, points = one.shape
     copy, first = np.nonzero(np.isfinite(one[0]))
     shape = (len(copy), count)
-    result = Nearest(copy, first, np.full(shape, NOBODY), np.full(shape, np.inf))
+    result = Nearest(copy, first, np.full(shape, ABSENT), np.full(shape, np.inf))
     wanted = np.minimum(np.isfinite(other[0]).sum(axis=1), count)[:, None]
     looking = np.isfinite(one[0])
     _, extent = _box(one, other)

@@ -86,13 +86,13 @@ class _Riddle:
         before = self._alive()
         chosen = chosen_actions(self.agents, action, available=self.available(), alive=before)
         deed = (chosen * self._present()).sum(axis=1)  # of the prisoner in the room
-        told, everyone = deed == TELL, self._visited.all(axis=1)
-        self._won = told & everyone
+        told, all_visited = deed == TELL, self._visited.all(axis=1)
+        self._won = told & all_visited
         self._switch ^= deed == FLIP
         self._day = np.minimum(self._day + 1, self._days)
         self._over = self._over | told | (self._day == self._days)
         self._visited |= self._present()
-        paid = np.where(told, np.where(everyone, 1.0, -1.0), 0.0)
+        paid = np.where(told, np.where(all_visited, 1.0, -1.0), 0.0)
         alive = self._alive()
         return Step(
             observation=self._observation(),

@@ -22,9 +22,9 @@ class TimeLimit:
     def __init__(self, *, agents: int, copies: int, horizon: int) -> None:
         self._horizon = horizon
         self._steps = np.zeros(copies, dtype=np.int64)
-        self._nobody = np.zeros((copies, agents), dtype=bool)
-        self._everybody = ~self._nobody
-        self._nobody.flags.writeable = self._everybody.flags.writeable = False
+        self._none = np.zeros((copies, agents), dtype=bool)
+        self._all = ~self._none
+        self._none.flags.writeable = self._all.flags.writeable = False
 
     def begin(self, copies: Sequence[int]) -> None:
         """Start episodes in these copies."""
@@ -36,8 +36,8 @@ class TimeLimit:
         return Step(
             observation=observation,
             reward=reward,
-            terminated=self._nobody,
-            alive=self._everybody,
+            terminated=self._none,
+            alive=self._all,
             ended=self._steps >= self._horizon,
         )
 

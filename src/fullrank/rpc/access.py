@@ -146,7 +146,7 @@ def identity_of(context: Context) -> Identity:
         return Identity.parse(uri)
     except ValueError:
         raise Unauthenticated(
-            f"the certificate names {' and '.join(uris) or 'nobody'}, not one fullrank://RUN/ROLE"
+            f"the certificate names {' and '.join(uris) or 'no service'}, not one fullrank://RUN/ROLE"
         ) from None
 
 
@@ -155,7 +155,7 @@ def _check(caller: Identity, *, server: Identity, method: str) -> None:
         raise AccessDenied(f"the certificate is of run {caller.run}, not {server.run}")
     roles = roles_of(method)
     if caller.role not in roles:
-        others = " or ".join(sorted(roles)) or "nobody"
+        others = " or ".join(sorted(roles)) or "no role"
         raise AccessDenied(f"role {caller.role} may not call {method}; {others} may")
 
 
@@ -165,5 +165,5 @@ def _is_audited(method: str, caller: Identity | None) -> bool:
 
 
 def _audit(method: str, context: Context, caller: Identity | None, *, outcome: str) -> None:
-    who = caller.uri if caller is not None else "nobody"
+    who = caller.uri if caller is not None else "none"
     log.info("call method=%s caller=%s peer=%s outcome=%s", method, who, context.peer(), outcome)

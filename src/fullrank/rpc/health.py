@@ -13,8 +13,8 @@ from fullrank.rpc.server import bind, guarded_server
 LIVE = "live"
 """Health service name that is SERVING while the process answers, in any state of its peers."""
 
-ANYBODY = Security(allow_plaintext=True)
-"""Probes come from any host without a certificate; this port serves nothing else."""
+ANY_HOST = Security(allow_plaintext=True)
+"""Probes come from any host without a certificate; this port serves no other method."""
 
 
 class Health:
@@ -28,7 +28,7 @@ class Health:
         self._address = address
         self.working = False
         self._servicer = health.aio.HealthServicer()
-        self._server = guarded_server(ANYBODY) if address else None
+        self._server = guarded_server(ANY_HOST) if address else None
 
     async def __aenter__(self) -> Self:
         """Start serving: alive, not yet at work.
@@ -38,7 +38,7 @@ class Health:
         """
         if self._server is not None:
             health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
-            bind(self._server, self._address, security=ANYBODY)
+            bind(self._server, self._address, security=ANY_HOST)
             await self.at_work(False)
             await self._servicer.set(LIVE, health_pb2.HealthCheckResponse.SERVING)
             await self._server.start()

@@ -42,7 +42,7 @@ class Policies:
 
 
 def _ignore(lost: int) -> None:
-    """Report lost iterations to no one."""
+    """Ignore lost iterations."""
 
 
 def _records(response: pb.WatchResponse, on_lost: Callable[[int], None]) -> list[IterationRecord]:

@@ -110,7 +110,7 @@ class Security:
             )
         if not self.allow_plaintext and not is_loopback(address):
             raise ConfigError(
-                f"refusing to listen on {address} in plain text, where everybody may read and "
+                f"refusing to listen on {address} in plain text, where any host may read and "
                 "steer the run: make certificates with `fullrank certs init DIR` and set "
                 "tls.certificates=DIR, or say tls.allow_plaintext=true"
             )

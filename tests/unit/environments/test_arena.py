@@ -42,8 +42,8 @@ def rest(arena: Arena) -> AnyArray:
     [
         ({"distance": -0.1}, "distance: within a distance of -0.1 no agent has even itself"),
         ({"distance": float("nan")}, "no agent has even itself as neighbour"),
-        ({"half_width": 0.0}, "half_width: a world of half width 0.0 holds nobody"),
-        ({"half_width": float("inf")}, "holds nobody"),
+        ({"half_width": 0.0}, "half_width: a world of half width 0.0 holds no agent"),
+        ({"half_width": float("inf")}, "holds no agent"),
         ({"food": -1}, "food must be 0 or more: -1"),
         ({"neighbours_seen": -2}, "neighbours_seen must be 0 or more: -2"),
         ({"food_distance": -1.0}, "food_distance must be 0 or more: -1.0"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.environments.lattice.grid import NOBODY
+from fullrank.environments.lattice.grid import ABSENT
 from fullrank.environments.lattice.ising import Ising, aligned
 from fullrank.environments.lattice.wireless import Wireless, chosen, reachable
 
@@ -72,7 +72,7 @@ def test_users_reach_the_access_points_of_the_reference(path: Path) -> None:
     uplink = Wireless().make(agents=9, copies=1)
     mask = np.zeros((9, 10), dtype=bool)
     np.put_along_axis(mask, uplink.hood[:, 1:], values=True, axis=1)
-    np.testing.assert_array_equal(mask[:, :NOBODY], data["neighbor_mask"].astype(bool))
+    np.testing.assert_array_equal(mask[:, :ABSENT], data["neighbor_mask"].astype(bool))
     np.testing.assert_array_equal(reachable(3), data["reachable"])
     action = np.eye(5, dtype=np.float32)[np.searchsorted(CUTS, data["action"])]
     points = chosen(action.reshape(-1, 9, 5), reachable(3)).reshape(data["access_point"].shape)

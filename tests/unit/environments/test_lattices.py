@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
-from fullrank.environments.lattice.grid import NOBODY, king, torus, within
+from fullrank.environments.lattice.grid import ABSENT, king, torus, within
 from fullrank.environments.lattice.ising import Ising
 from fullrank.environments.lattice.wireless import Wireless, turns
 from fullrank.training.evaluation import random_actions
@@ -46,9 +46,9 @@ def test_neighbours_on_a_grid_are_those_that_a_king_reaches(side: int) -> None:
     places = np.stack(np.divmod(np.arange(side * side), side), axis=1)
     apart = np.abs(places[:, None] - places).max(axis=-1)
     for agent, row in enumerate(king(side)):
-        present = row[1:][row[1:] != NOBODY]
+        present = row[1:][row[1:] != ABSENT]
         assert present.tolist() == np.flatnonzero(apart[agent] == 1).tolist()
-        assert row.tolist() == [agent, *present, *[NOBODY] * (8 - len(present))]
+        assert row.tolist() == [agent, *present, *[ABSENT] * (8 - len(present))]
 
 
 @given(side=st.integers(3, 9), hops=st.integers(0, 3))
@@ -57,7 +57,7 @@ def test_within_lists_everybody_so_many_hops_away(side: int, hops: int) -> None:
     apart = np.abs(places[:, None] - places)
     apart = np.minimum(apart, side - apart).sum(axis=-1)
     for agent, row in enumerate(within(torus(side), hops)):
-        assert row[row != NOBODY].tolist() == np.flatnonzero(apart[agent] <= hops).tolist()
+        assert row[row != ABSENT].tolist() == np.flatnonzero(apart[agent] <= hops).tolist()
 
 
 @pytest.mark.parametrize(("agents", "extra_step", "most"), [(9, True, 468), (16, True, 832)])
@@ -81,7 +81,7 @@ def test_those_who_have_their_turns_together_are_no_neighbours_and_in_order(side
         turn[users] = number
     assert sorted(np.concatenate(groups).tolist()) == list(range(side * side))
     for user, row in enumerate(hood):
-        for other in row[1:][row[1:] != NOBODY]:
+        for other in row[1:][row[1:] != ABSENT]:
             assert (turn[other] < turn[user]) == (other < user)
             assert turn[other] != turn[user]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.environments import proximity
-from fullrank.environments.proximity import NOBODY, Nearest, Pairs, nearest, pairs, ranks
+from fullrank.environments.proximity import ABSENT, Nearest, Pairs, nearest, pairs, ranks
 
 from .recordings import AnyArray
 
@@ -86,7 +86,7 @@ def check_nearest(found: Nearest, one: AnyArray, other: AnyArray, limit: float) 
         squared = squared[0] + squared[1]
         near = [i for i in np.argsort(squared, kind="stable") if np.sqrt(squared[i]) <= limit]
         expected = near[: len(which)]
-        assert which.tolist() == [*expected, *[NOBODY] * (len(which) - len(expected))]
+        assert which.tolist() == [*expected, *[ABSENT] * (len(which) - len(expected))]
 
 
 @given(crowd=crowds(), d=st.floats(0, 3), data=st.data())

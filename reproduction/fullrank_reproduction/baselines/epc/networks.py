@@ -117,9 +117,9 @@ class Critic(nn.Module):
             mine: Mask of the agent itself, shape (M,) bool.
         """
         own = self.own(observation)
-        everybody = torch.where(mine.unsqueeze(-1), own.unsqueeze(-2), others)
-        scores = self.query(everybody) @ self.key(everybody).transpose(-1, -2)
-        attended = torch.softmax(scores / WIDTH**0.5, dim=-1) @ self.content(everybody)
+        team = torch.where(mine.unsqueeze(-1), own.unsqueeze(-2), others)
+        scores = self.query(team) @ self.key(team).transpose(-1, -2)
+        attended = torch.softmax(scores / WIDTH**0.5, dim=-1) @ self.content(team)
         attended = torch.relu(self.norm(attended))
         query = (attended * mine.unsqueeze(-1)).sum(-2)
         pooled = [

@@ -30,7 +30,7 @@ from fullrank_reproduction.darl1n.training.published import (
 )
 from fullrank_reproduction.wang21 import SETTINGS
 
-EVERYBODY = 100.0
+UNLIMITED = 100.0
 """Distance within which all methods except DARL1N see others."""
 WARM_UP = 5
 """Minibatches collected before the first iteration, as in the authors' code."""
@@ -101,7 +101,7 @@ class Trial:
         given: dict[str, Any] = {"horizon": self.size.horizon}
         if not self.task.lattice:
             local = self.method == DARL1N
-            given |= {"moving_start": local, **({} if local else {"distance": EVERYBODY})}
+            given |= {"moving_start": local, **({} if local else {"distance": UNLIMITED})}
         return {**given, **self.changes}
 
     def evaluated(self) -> dict[str, Any]:

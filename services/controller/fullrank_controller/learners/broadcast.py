@@ -46,7 +46,7 @@ class SharedSections:
     Args:
         problem: The sections and their sizes.
         parameters: They must not change during ``publish``.
-        block: The block; nothing else is written to it.
+        block: The block, which this object alone writes.
     """
 
     def __init__(self, problem: Problem, parameters: Parameters, block: WrittenBlock) -> None:

@@ -172,10 +172,10 @@ def _to_replace(
             "controller.streams_per_host admits"
         )
     if len(alike) >= settings.streams_per_certificate:
+        certified = f"with the certificate of {origin.certificate}" if origin.certificate else ""
         raise Overloaded(
-            f"{len(alike)} learners are attached with the certificate of "
-            f"{origin.certificate or 'nobody'}, as many as "
-            "controller.streams_per_certificate admits"
+            f"{len(alike)} learners are attached {certified or 'without a certificate'}, as many "
+            "as controller.streams_per_certificate admits"
         )
     return None
 

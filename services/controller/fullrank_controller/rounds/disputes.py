@@ -114,7 +114,7 @@ class Disputes:
         said = _described(dispute, reason)
         log.error("unsettled %s", said)
         for learner in sorted(dispute.parties - {CONTROLLER}):
-            why = f"it disagreed with others on iteration {dispute.iteration}, and no one could say"
+            why = f"its dispute with others on iteration {dispute.iteration} is unsettled"
             self._run.roster.quarantine(learner, why, present_at=dispute.iteration)
         taken_back = await self._take_back(_doubtful(dispute, past), said)
         if await self._run.membership.bears_the_loss():

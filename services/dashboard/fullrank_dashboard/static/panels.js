@@ -59,7 +59,7 @@ export function drawLearners({ learners }) {
     h("span", {}, h("progress", { max: 1, value: each.late, "aria-hidden": "true" }), percent(each.late)),
   ];
   const rows = learners.map((each) => h("tr", {}, ...cells(each).map((cell) => h("td", {}, cell))));
-  $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "Nobody is attached."))]));
+  $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "No learner is attached."))]));
 }
 
 const BLOCKS = ["a block", "reassigned", "idle"];

@@ -18,7 +18,7 @@ export function drawRound(round, units) {
 function sentence(round, units) {
   if (round.decodable_s == null) return [`Committed after ${seconds(round.round_s)}.`];
   const parts = [`Rank ${units || "M"} after ${seconds(round.decodable_s)} from ${round.received.map((each) => `L${each}`).join(", ")}. `];
-  if (round.late.length === 0) return [...parts, "Nobody was late."];
+  if (round.late.length === 0) return [...parts, "No learner was late."];
   const times = 1 + round.saved_s / round.round_s;
   parts.push(`Waiting for ${round.late.map((each) => `L${each}`).join(", ")} too would have cost `, h("b", {}, `${seconds(round.saved_s)} more`));
   return [...parts, `, at least${times >= 1.5 ? `: a round ${number(Number(times.toPrecision(2)))} times as long` : ""}.`];

@@ -108,8 +108,8 @@ class ArenaConfig(ABC):
         _require_self("distance", self.distance)
         if self.half_width is not None and not 0 < self.half_width < math.inf:
             raise ConfigError(
-                f"environment.half_width: a world of half width {self.half_width} holds nobody, "
-                "who then has not even itself as neighbour; it must be a number above 0"
+                f"environment.half_width: a world of half width {self.half_width} holds no "
+                "agent; it must be a number above 0"
             )
         if self.food_distance is not None and not self.food_distance >= 0:
             raise ConfigError(f"environment.food_distance must be 0 or more: {self.food_distance}")

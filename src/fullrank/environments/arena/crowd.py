@@ -20,7 +20,7 @@ from fullrank.environments.particle.world import (
     contact_force,
     limited,
 )
-from fullrank.environments.proximity import NOBODY, Nearest, Pairs, nearest, pairs, ranks
+from fullrank.environments.proximity import ABSENT, Nearest, Pairs, nearest, pairs, ranks
 
 FOOD = Body(kind="food", size=0.03)
 
@@ -197,7 +197,7 @@ def _write_food(out: FloatArray, crowd: Crowd, nearest: Nearest, food: int) -> N
     for axis in range(2):
         place = crowd.food[axis][nearest.copy[:, None], which]
         here = crowd.position[axis][nearest.copy, nearest.one]
-        block[..., axis] = np.where(which == NOBODY, 0.0, place - here[:, None])
+        block[..., axis] = np.where(which == ABSENT, 0.0, place - here[:, None])
     out[nearest.copy, nearest.one, : 3 * food] = block.reshape(len(which), -1)
 
 

@@ -28,12 +28,12 @@ class Arena:
         self.layout = config.layout(agents)
         self.agents, self.copies = self.layout.specs(), copies
         self.config = config
-        everybody = (copies, len(self.agents))
+        shape = (copies, len(self.agents))
         self.crowd = Crowd(
             traits=self.layout.traits,
-            position=np.zeros((2, *everybody)),
-            velocity=np.zeros((2, *everybody)),
-            live=np.ones(everybody, dtype=bool),
+            position=np.zeros((2, *shape)),
+            velocity=np.zeros((2, *shape)),
+            live=np.ones(shape, dtype=bool),
             food=np.zeros((2, copies, self.layout.food)),
         )
         self.respawns: list[Iterator[Array]] = [iter(())] * copies
@@ -74,8 +74,8 @@ class Arena:
 
     def observation(self) -> FloatArray:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
-        everybody = np.ones_like(self.crowd.live)
-        return self.config.look(self.crowd, self.layout, everybody).reshape(self.copies, -1)
+        whole = np.ones_like(self.crowd.live)
+        return self.config.look(self.crowd, self.layout, whole).reshape(self.copies, -1)
 
     def scene(self, copy: int) -> Scene:
         """The drawable state of one copy."""

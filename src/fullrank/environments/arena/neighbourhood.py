@@ -21,7 +21,7 @@ from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.environment import Arena, start_velocity, thrust
 from fullrank.environments.neighbourhood import Neighbourhood, Transition, slots
 from fullrank.environments.particle.world import CONTACT_REACH, TIME_STEP, length
-from fullrank.environments.proximity import NOBODY
+from fullrank.environments.proximity import ABSENT
 
 
 def window(centre: Array, reach: float, half_width: float) -> tuple[Array, Array]:
@@ -50,20 +50,20 @@ def some(counts: IntArray, number: int, generator: np.random.Generator) -> IntAr
     """``counts[s]`` distinct random integers below ``number`` in each row, by Floyd's method.
 
     Returns:
-        Shape (S, most), padded with ``NOBODY``.
+        Shape (S, most), padded with ``ABSENT``.
     """
     most = int(counts.max(initial=0))
-    chosen = np.full((len(counts), most), NOBODY)
+    chosen = np.full((len(counts), most), ABSENT)
     for place in range(most):
         largest = np.maximum(number - counts + place, 0)
         drawn = (generator.random(len(counts)) * (largest + 1)).astype(np.int64)
         taken = (chosen == drawn[:, None]).any(axis=1)
-        chosen[:, place] = np.where(place < counts, np.where(taken, largest, drawn), NOBODY)
+        chosen[:, place] = np.where(place < counts, np.where(taken, largest, drawn), ABSENT)
     return chosen
 
 
 def team(others: IntArray, agent: IntArray) -> tuple[IntArray, IntArray]:
-    """The agent and its others, ascending, ``NOBODY`` last.
+    """The agent and its others, ascending, ``ABSENT`` last.
 
     Args:
         others: Indices among the M - 1 that are not the agent, shape (S, n).
@@ -73,12 +73,12 @@ def team(others: IntArray, agent: IntArray) -> tuple[IntArray, IntArray]:
         The agent in each of 1 + n slots, and its index in (agent, *others), both of shape (S, 1 +
         n).
     """
-    nobody = others == NOBODY
-    shifted = np.where(nobody, NOBODY, others + (others >= agent[:, None]))
-    everybody = np.concatenate([agent[:, None], shifted], axis=1)
+    absent = others == ABSENT
+    shifted = np.where(absent, ABSENT, others + (others >= agent[:, None]))
+    members = np.concatenate([agent[:, None], shifted], axis=1)
     last = np.iinfo(np.int64).max
-    order = np.argsort(np.where(everybody == NOBODY, last, everybody), axis=1)
-    return np.take_along_axis(everybody, order, axis=1), order
+    order = np.argsort(np.where(members == ABSENT, last, members), axis=1)
+    return np.take_along_axis(members, order, axis=1), order
 
 
 SLACK = 1e-9

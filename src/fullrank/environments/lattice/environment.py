@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fullrank.common.seeding import stream
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Step
-from fullrank.environments.lattice.grid import NOBODY
+from fullrank.environments.lattice.grid import ABSENT
 from fullrank.environments.time_limit import TimeLimit
 
 T = TypeVar("T", bound=np.generic)
@@ -86,13 +86,13 @@ def seen(values: NDArray[T], hood: IntArray, *, absent: object) -> NDArray[T]:
 
     Args:
         values: Per agent, shape (E, M, ...).
-        hood: Indices or ``NOBODY``, shape (M, n) or (E, M, n).
+        hood: Indices or ``ABSENT``, shape (M, n) or (E, M, n).
         absent: The value where there is no neighbour.
 
     Returns:
         Shape (E, M, n, ...).
     """
     filler = np.full_like(values[:, :1], absent)
-    assert NOBODY == -1  # index -1 finds the filler
+    assert ABSENT == -1  # index -1 finds the filler
     everything = np.concatenate([values, filler], axis=1)
     return everything[np.arange(len(values))[:, None, None], hood]

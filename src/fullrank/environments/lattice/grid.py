@@ -8,7 +8,7 @@ import numpy as np
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import IntArray
 
-NOBODY = -1
+ABSENT = -1
 """Filler for missing neighbours."""
 
 
@@ -42,11 +42,11 @@ def torus(side: int) -> IntArray:
 
 def king(side: int) -> IntArray:
     """Each agent, then its up to eight neighbours in ascending order, shape (M, 9)."""
-    cell = np.pad(np.arange(side * side).reshape(side, side), 1, constant_values=NOBODY)
+    cell = np.pad(np.arange(side * side).reshape(side, side), 1, constant_values=ABSENT)
     steps = [(row, column) for row in range(3) for column in range(3) if (row, column) != (1, 1)]
     around = [cell[row : row + side, column : column + side] for row, column in steps]
     ascending = np.stack(around, axis=-1).reshape(-1, 8)
-    order = np.argsort(ascending == NOBODY, axis=1, kind="stable")
+    order = np.argsort(ascending == ABSENT, axis=1, kind="stable")
     return _with_self(np.take_along_axis(ascending, order, axis=1))
 
 
@@ -62,17 +62,17 @@ def within(hood: IntArray, hops: int) -> IntArray:
         hops: Steps, at least 0.
 
     Returns:
-        Shape (M, widest), filled with ``NOBODY`` at the end.
+        Shape (M, widest), filled with ``ABSENT`` at the end.
     """
     reached: list[IntArray] = [row[:1] for row in hood]
     for _ in range(hops):
-        reached = [np.setdiff1d(hood[row], NOBODY) for row in reached]
+        reached = [np.setdiff1d(hood[row], ABSENT) for row in reached]
     return padded(reached)
 
 
 def padded(rows: Sequence[IntArray]) -> IntArray:
-    """Rows of unequal length as one array, filled with ``NOBODY``."""
-    table = np.full((len(rows), max(map(len, rows))), NOBODY)
+    """Rows of unequal length as one array, filled with ``ABSENT``."""
+    table = np.full((len(rows), max(map(len, rows))), ABSENT)
     for place, row in zip(table, rows, strict=True):
         place[: len(row)] = row
     return table

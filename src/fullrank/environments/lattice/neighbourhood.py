@@ -8,7 +8,7 @@ import numpy as np
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.lattice.environment import LatticeEnvironment, observe
-from fullrank.environments.lattice.grid import NOBODY, within
+from fullrank.environments.lattice.grid import ABSENT, within
 from fullrank.environments.neighbourhood import Neighbourhood, Transition
 
 
@@ -18,9 +18,9 @@ class LatticePatch(NamedTuple):
     state: BoolArray
     """Shape (S, W, z)."""
     agent: IntArray
-    """The agent in each slot, ``NOBODY`` in empty ones, shape (S, W)."""
+    """The agent in each slot, ``ABSENT`` in empty ones, shape (S, W)."""
     hood: IntArray
-    """Slots of each agent and its neighbours, ``NOBODY`` where there is none or it lies outside,
+    """Slots of each agent and its neighbours, ``ABSENT`` where there is none or it lies outside,
     shape (S, W, n)."""
 
 
@@ -105,7 +105,7 @@ class LatticeNeighbourhood:
         self, state: BoolArray, agent: IntArray, generator: np.random.Generator
     ) -> Neighbourhood:
         who = self._who[agent]
-        part = LatticePatch(state & (who != NOBODY)[..., None], who, self._hood[agent])
+        part = LatticePatch(state & (who != ABSENT)[..., None], who, self._hood[agent])
         here = Neighbourhood(
             agent=who,
             central=(who == agent[:, None]).argmax(axis=1),
@@ -119,13 +119,13 @@ class LatticeNeighbourhood:
 
 def _slots(hood: IntArray, row: IntArray) -> IntArray:
     """The neighbourhoods of the agents of a row, as slots of it, shape (W, n)."""
-    present = row[row != NOBODY]
-    wanted = np.where(row[:, None] == NOBODY, NOBODY, hood[row])
+    present = row[row != ABSENT]
+    wanted = np.where(row[:, None] == ABSENT, ABSENT, hood[row])
     slot = np.searchsorted(present, wanted).clip(max=len(present) - 1)
-    return np.where((wanted != NOBODY) & (present[slot] == wanted), slot, NOBODY)
+    return np.where((wanted != ABSENT) & (present[slot] == wanted), slot, ABSENT)
 
 
 def _members(table: IntArray, who: IntArray) -> BoolArray:
     """Mask of the agents of each row of ``who`` that are in that row of ``table``, shape (M, W)."""
     pairs = zip(table, who, strict=True)
-    return np.stack([(row != NOBODY) & np.isin(row, members) for members, row in pairs])
+    return np.stack([(row != ABSENT) & np.isin(row, members) for members, row in pairs])

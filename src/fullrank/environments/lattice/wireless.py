@@ -112,8 +112,8 @@ class Uplink(LatticeEnvironment):
         self.rates = config.rates(side)
         self.chances: list[Iterator[Array]] = [iter(())] * copies
         self._reachable = reachable(side)
-        everybody = np.arange(side * side)
-        self._turns = [everybody] if config.simultaneous else turns(side)
+        all_agents = np.arange(side * side)
+        self._turns = [all_agents] if config.simultaneous else turns(side)
 
     def begin(self, copy: int, seed: int) -> None:
         """Start the stream of successes and arrivals."""

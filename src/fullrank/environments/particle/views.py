@@ -27,8 +27,8 @@ def write(out: FloatArray, *parts: Array | BoolArray) -> None:
 
 def others(agents: int) -> tuple[IntArray, IntArray]:
     """Index of all entries of axes (agent, agent) but the diagonal, rows ascending."""
-    everyone = np.tile(np.arange(agents), (agents, 1))
-    rest = everyone[~np.eye(agents, dtype=bool)].reshape(agents, agents - 1)
+    indices = np.tile(np.arange(agents), (agents, 1))
+    rest = indices[~np.eye(agents, dtype=bool)].reshape(agents, agents - 1)
     return np.arange(agents)[:, None], rest
 
 
