@@ -28,13 +28,13 @@ OVERDUE_S = 4.0
 """Mean duration of a slow block: beyond the first deadline, so that it is reassigned."""
 
 
-class BlockBehaviour(Enum):
+class Conduct(Enum):
     """Behaviour of a collector on one block."""
 
     PLAY = auto()
     SLOW = auto()
     HANG = auto()
-    """Send no answer at all."""
+    """Answer nothing."""
     DIE = auto()
     """Break the stream after half of the messages."""
     REPEAT = auto()
@@ -55,7 +55,7 @@ class SimulatedCollector:
         connect: A stream to the present controller, and its collectors; None while there is none.
         player: Plays blocks with parameters of its own.
         sections: Sections of the run's parameters.
-        behaviour: Draws the behaviour on each block.
+        conduct: Draws the behaviour on each block.
         draws: Generator of its delays.
         ready: What it says of its numerics.
     """
@@ -63,7 +63,7 @@ class SimulatedCollector:
     connect: Callable[[], tuple[CollectorStream, CollectorPool] | None]
     player: BlockPlayer
     sections: Sequence[Section]
-    behaviour: Callable[[], BlockBehaviour]
+    conduct: Callable[[], Conduct]
     draws: np.random.Generator
     ready: pb.Ready
     stream: CollectorStream | None = None
@@ -103,28 +103,28 @@ class SimulatedCollector:
     async def _play(
         self, stream: CollectorStream, pool: CollectorPool, order: pb.Play, play: PlayTerms
     ) -> None:
-        behaviour, key = self.behaviour(), BlockKey(order.iteration, order.block)
-        slow = behaviour in (BlockBehaviour.SLOW, BlockBehaviour.LIE)
+        conduct, key = self.conduct(), BlockKey(order.iteration, order.block)
+        slow = conduct in (Conduct.SLOW, Conduct.LIE)
         await asyncio.sleep(self.draws.exponential(OVERDUE_S if slow else 0.05))
-        if behaviour is BlockBehaviour.HANG:
+        if conduct is Conduct.HANG:
             return
-        if behaviour is BlockBehaviour.RAISE:
+        if conduct is Conduct.RAISE:
             failed = pb.Failed(iteration=key.iteration, block=key.block, reason="it raised")
             stream.send(pb.CollectorMessage(failed=failed))
             return
         played = self.player.play(key, play)
         digest = played.digest
-        if behaviour is BlockBehaviour.DAMAGE:
+        if conduct is Conduct.DAMAGE:
             played.rows.view(np.uint8).reshape(-1)[
                 int(self.draws.integers(played.rows.nbytes))
             ] ^= 1
-        if behaviour is BlockBehaviour.LIE and key not in pool.scheduler.waiting:
+        if conduct is Conduct.LIE and key not in pool.scheduler.waiting:
             played = played._replace(earned=played.earned + 1.0)
             digest = played.digest
         messages = _messages(key, played, digest)
-        for message in messages * 2 if behaviour is BlockBehaviour.REPEAT else messages:
+        for message in messages * 2 if conduct is Conduct.REPEAT else messages:
             stream.send(message)
-            if behaviour is BlockBehaviour.DIE:
+            if conduct is Conduct.DIE:
                 stream.cut()
                 return
 

@@ -8,7 +8,7 @@ from fullrank.common.failpoints import arm
 from fullrank.common.seeding import stream
 from fullrank.runs.checkpoint import STATE, saved
 from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.simulation.collector import BlockBehaviour
+from fullrank_faultlab.simulation.collector import Conduct
 from fullrank_faultlab.simulation.learner import Behaviour
 from fullrank_faultlab.simulation.link import LinkFaults
 
@@ -84,15 +84,15 @@ class DrawnFaults:
         draws = stream(self._outcome.seed, "line", collector)
         return LinkFaults(draws=draws, duplicated=0.05 * self.intensity * draws.random())
 
-    def block_behaviour(self, collector: int) -> BlockBehaviour:
+    def conduct(self, collector: int) -> Conduct:
         """Draw the behaviour of a collector on its next block."""
         draws = self.collector_links[collector].draws
         if self._ended or draws.random() > 0.5 * self.intensity:
-            return BlockBehaviour.PLAY
-        behaviour = list(BlockBehaviour)[int(draws.integers(len(BlockBehaviour)))]
-        if behaviour is not BlockBehaviour.PLAY:
-            self.record(f"collector {collector}: {behaviour.name.lower()}")
-        return behaviour
+            return Conduct.PLAY
+        conduct = list(Conduct)[int(draws.integers(len(Conduct)))]
+        if conduct is not Conduct.PLAY:
+            self.record(f"collector {collector}: {conduct.name.lower()}")
+        return conduct
 
     def behaviour(self, learner: int) -> Behaviour:
         """Draw the behaviour of a learner in its next round."""

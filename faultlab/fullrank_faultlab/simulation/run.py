@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fullrank.algorithms.base import layout_of
 from fullrank.audit.draws import KEY_BYTES
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError
@@ -23,7 +24,7 @@ from fullrank.environments import AgentSpec
 from fullrank.rpc.process import end_process
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
-from fullrank.training.worker import probe_of
+from fullrank.training.worker import probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of, environment_of, training_of
 from fullrank_controller.collectors.pool import CollectorPool
@@ -233,7 +234,7 @@ class SimulatedRun:
                 connect=partial(self._connect_collector, number),
                 player=block_player_of(self._config, agents, state_size=0, masked=False),
                 sections=sections,
-                behaviour=partial(self._faults.block_behaviour, number),
+                conduct=partial(self._faults.conduct, number),
                 draws=stream(self._outcome.seed, "collector", number),
                 ready=numerics_of(self._config, agents),
             )
@@ -323,8 +324,10 @@ class SimulatedRun:
 def numerics_of(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
     """Return the numerics that an honest learner of this process reports."""
     algorithm = algorithm_of(config, agents)
-    digests = probe_of(algorithm, agents, seed=config.seed).digests
-    return pb.Ready(fingerprint=algorithm.gradients.fingerprint(), probe=digests, stable=True)
+    problem, gradients = algorithm.problem, algorithm.gradients
+    batch = probe_batch(problem, layout_of(agents, masked=problem.masked), seed=config.seed)
+    digests = probe(problem, gradients, batch).digests
+    return pb.Ready(fingerprint=gradients.fingerprint(), probe=digests, stable=True)
 
 
 def _age(task: "asyncio.Task[object]") -> int:

@@ -24,7 +24,7 @@ from fullrank_faultlab.simulation import (
     simulate,
     sums_of,
 )
-from fullrank_faultlab.simulation.collector import BlockBehaviour
+from fullrank_faultlab.simulation.collector import Conduct
 
 pytestmark = pytest.mark.integration
 
@@ -105,7 +105,7 @@ COLLECTED = [seed for seed in range(60) if collectors_of(seed)][:16]
 
 def test_collectors_misbehave_in_every_way() -> None:
     faults = "\n".join(line for seed in COLLECTED for line in simulated(seed).faults)
-    kinds = {behaviour.name.lower() for behaviour in BlockBehaviour} - {"play"}
+    kinds = {conduct.name.lower() for conduct in Conduct} - {"play"}
     assert {kind for kind in kinds if re.search(rf"collector \d: {kind}", faults)} == kinds
     assert re.search(r"collector \d disconnected", faults)
     assert re.search(r"collector \d partitioned", faults)
