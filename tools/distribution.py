@@ -144,7 +144,7 @@ def materials(image: str, known: Mapping[str, Distribution]) -> str:
 
 
 def main() -> int:
-    """Write what was asked for."""
+    """Write the requested files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     kinds = parser.add_subparsers(dest="kind", required=True)
     kinds.add_parser("licences", help="write docs/licences.md")

@@ -222,7 +222,7 @@ def _uncoded_best(row: _TaskTimes) -> list[str] | None:
 
 
 def _uncoded_worse_than_most(row: _TaskTimes) -> list[str] | None:
-    """Evidence that at most half of the coding schemes are quicker, within what they tolerate."""
+    """Evidence that at most half of the coding schemes are quicker, within their tolerance."""
     times = {code: found for code in wang21.CODES if (found := row.times(code)) is not None}
     ks = [(i, k) for i, k in enumerate(row.task.stragglers) if 0 < k <= row.spare]
     if row.small or not ks or len(times) < len(wang21.CODES):

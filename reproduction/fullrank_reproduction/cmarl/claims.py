@@ -1,4 +1,4 @@
-"""The claims C1 to C11 of [CMARL], judged on what was computed."""
+"""The claims C1 to C11 of [CMARL], judged on the computed cells."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Claim C11: what several containers of 13 actors collect in equal time, on real services.
+"""Claim C11: collection by several containers of 13 actors in equal time, on real services.
 
 Steps of the game take an emulated time, so that two cores stand for many game processes. Collectors
 of 13 copies play and hand over as containers do, and do not learn.

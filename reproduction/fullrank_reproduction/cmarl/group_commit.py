@@ -52,7 +52,7 @@ class LocalWriter:
             self._done.set()
 
     def fail(self, error: Exception) -> None:
-        """Raise what a commit raised."""
+        """Raise the error of a commit, if it failed."""
         raise error
 
     async def settled(self, episodes: int) -> None:

@@ -1,4 +1,4 @@
-"""Learning at equal virtual time: cells, and what is read from their results."""
+"""Learning at equal virtual time: cells, and readings of their results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

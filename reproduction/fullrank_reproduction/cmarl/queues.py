@@ -1,4 +1,4 @@
-"""Claim C9: neither actors nor learners wait at replay, which takes what has come as one batch."""
+"""Claim C9: neither actors nor learners wait at replay, which stores waiting episodes in batches."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

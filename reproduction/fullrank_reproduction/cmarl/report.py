@@ -70,7 +70,7 @@ def draw_learning(courses: Courses, budget: CmarlBudget, path: Path) -> None:
 
 
 def draw_systems(courses: Courses, path: Path) -> None:
-    """Draw the mean area of each system, and what each plays and updates."""
+    """Draw the mean area of each system, and the episodes and updates of each."""
     names = [name for name in SYSTEMS if courses.pairs([name])]
     figure = pictures.blank(width=11.0, height=3.6)
     learnt, done = figure.subplots(1, 2)
@@ -110,7 +110,7 @@ def draw_collection(rates: Sequence[float], path: Path) -> None:
 
 
 def table(courses: Courses) -> str:
-    """Systems and what they reach, as a Markdown table."""
+    """Results of the systems, as a Markdown table."""
     lines = [
         "| system | actors | runs | episodes | updates | mean return, share | won at the end |",
         "|---" * 7 + "|",

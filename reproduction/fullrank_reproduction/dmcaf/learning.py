@@ -1,4 +1,4 @@
-"""Fig. 8: what Qmix, AW and AWL learn from the same number of environment steps.
+"""Fig. 8: learning of Qmix, AW and AWL from the same number of environment steps.
 
 AW's and AWL's episodes are played by blocks; AWL's with parameters that are one update older, which
 stands for its asynchrony and is the same in every run. Learning rates and networks are those of

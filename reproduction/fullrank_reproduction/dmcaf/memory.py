@@ -1,4 +1,4 @@
-"""Fig. 4: what becomes of a recurrent team whose copies do not keep hidden states of their own.
+"""Fig. 4: a recurrent team whose copies do not keep hidden states of their own.
 
 The same trained team plays the same episodes twice: every copy with its own hidden state, and every
 copy with that of the copy beside it, as a worker would serve it that has one state for all actors.

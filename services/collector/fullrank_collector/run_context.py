@@ -55,7 +55,7 @@ class CollectorContext:
         return self.run_term.run == welcome.run and equal_setup(self._welcome, welcome)
 
     async def end_writing(self) -> None:
-        """Give up what replay has not settled."""
+        """Give up the episodes that replay has not settled."""
         if self.writing is not None:
             await self.writing.writer.close()
             self.writing = None
@@ -66,7 +66,7 @@ class CollectorContext:
 
 
 def _check_trusted(run: EnvironmentSettings, own: EnvironmentSettings) -> None:
-    """Refuse to import what only the controller's configuration names (ADR 46)."""
+    """Refuse to import code that only the controller's configuration names (ADR 46)."""
     if run.name == own.name and _call(run) == _call(own):
         return
     try:
@@ -79,7 +79,7 @@ def _check_trusted(run: EnvironmentSettings, own: EnvironmentSettings) -> None:
 
 
 def _call(settings: EnvironmentSettings) -> Mapping[str, Any]:
-    """Return the parameters that name what is imported and called."""
+    """Return the parameters that name the imported and called code."""
     if not is_adapted(settings.name):
         return {}
     if ":" in settings.name:

@@ -171,7 +171,7 @@ class CollectorSession:
     async def _play(
         self, call: CollectCall, order: pb.Play, player: TimedPlayer, newest: PlayTerms | None
     ) -> None:
-        """Play a block and send what was played, or why it failed."""
+        """Play a block and send the episodes, or the reason of the failure."""
         if newest is None or newest.publication.version != order.version:
             raise InvalidContribution(
                 f"{self._client.peer}: version {order.version} was not published"

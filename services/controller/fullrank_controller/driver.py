@@ -35,12 +35,12 @@ class PendingWrite:
         self._task = asyncio.create_task(write)
 
     async def ended(self) -> None:
-        """Return once nothing is being written; raises if the write failed."""
+        """Return once no write is in progress; raises if the last one failed."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
     async def settled(self) -> None:
-        """Return once nothing is being written, however the write ended."""
+        """Return once no write is in progress, even if the last one failed."""
         if self._task is not None:
             await asyncio.wait({self._task})
             self._task.exception()  # ended has raised it

@@ -45,7 +45,7 @@ class RunIdentity:
 
 
 class TermGuard:
-    """Detects a later controller of the run by what learners served last.
+    """Detects a later controller of the run by the term that learners served last.
 
     Args:
         run_term: The term of this controller.

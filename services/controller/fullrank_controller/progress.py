@@ -25,7 +25,7 @@ class RunProgress:
         self._caveats: dict[str, str] = {}
 
     def start(self, message: str) -> None:
-        """Report what the start waits for."""
+        """Report the reason that the start waits."""
         self.message = message
 
     def run(self, message: str = "") -> None:

@@ -148,7 +148,7 @@ async def drive(
         until_finished: True to end once the run is finished.
 
     Raises:
-        StaleTerm: A later controller runs; nothing more is written.
+        StaleTerm: A later controller runs; this one writes no more.
         RolledBack: Committed iterations are withdrawn, and not checkpointed.
         Unsettled: The same, or what is committed is disputed.
         FullrankError: The run failed.

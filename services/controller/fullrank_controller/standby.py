@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 async def stand_by(config: RunConfig, run_dir: Path, stop: asyncio.Event) -> bool:
     """Return once the directory holds the run of the lost controller.
 
-    A controller is lost once nothing has answered at ``controller.address`` for ``lost_after_s``.
+    A controller is lost once ``controller.address`` has not answered for ``lost_after_s``.
     Where that is wrong, as beyond a partition, the claim of a term decides: one controller goes on.
     A directory that holds the run already is that of a standby that had taken it over.
 

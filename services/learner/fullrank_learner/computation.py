@@ -19,7 +19,7 @@ async def compute(
     pool: ThreadPoolExecutor,
     memory: SharedMemory | None,
 ) -> AsyncGenerator[Progress, None]:
-    """Run the worker on its thread, and yield what it has computed until all rows are complete.
+    """Run the worker on its thread, and yield its results until all rows are complete.
 
     Raises:
         Cancelled: The assignment is abandoned.

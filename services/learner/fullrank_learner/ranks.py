@@ -27,7 +27,7 @@ CANCEL = "cancel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTask:
-    """Units that a rank computes, and what they read."""
+    """Units that a rank computes, and the sections that they read."""
 
     batch: FloatArray
     units: tuple[UnitIndex, ...]

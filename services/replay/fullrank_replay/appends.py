@@ -81,7 +81,7 @@ class Appends:
         store: The tables.
         fence: Admits the controller that opened a table last.
         pacing: Admits appends between gathers, once samples are not too far behind.
-        event_log: Records what is stored, before it is acknowledged.
+        event_log: Records stored rows before they are acknowledged.
     """
 
     def __init__(self, store: Store, fence: Fence, pacing: Pacing, event_log: EventLog) -> None:

@@ -62,7 +62,7 @@ class EpisodeParser:
         return int(total) if request.HasField("episode") and valid else 0
 
     def feed(self, request: pb.WriteRequest) -> list[WrittenEpisode | RejectedEpisode]:
-        """Take the next message; returns what is decided by it.
+        """Take the next message; returns the outcomes that it decides.
 
         Chunks after a refusal are discarded up to the next episode.
 

@@ -1,4 +1,4 @@
-"""The inbox of a table that grows by arrival: what waits is stored as one group between gathers."""
+"""The inbox of a table that grows by arrival: waiting episodes are stored as one group."""
 
 import asyncio
 from collections import deque
@@ -95,13 +95,13 @@ class Inbox:
             self._storing = asyncio.create_task(self._store())
 
     def close(self, error: Exception) -> None:
-        """End all streams; what still waits is not stored."""
+        """End all streams; episodes that still wait are not stored."""
         self._waiting.clear()
         for sender in list(self.senders.values()):
             sender.fail(error)
 
     async def _store(self) -> None:
-        """Store group after group until nothing waits.
+        """Store group after group until no episode waits.
 
         The group is taken once no gather runs, so that it holds all that came meanwhile; gathers
         that wait for it go first next time.

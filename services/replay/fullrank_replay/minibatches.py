@@ -1,4 +1,4 @@
-"""Minibatches: gathered once, their items encoded once for all who ask for the same ones."""
+"""Minibatches: gathered once, their items encoded once for all learners that ask for them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator

@@ -33,7 +33,7 @@ class ReplayServicer:
     Args:
         store: The tables.
         fence: Admits the controller that opened a table last.
-        event_log: Records what is stored, before it is acknowledged.
+        event_log: Records stored rows before they are acknowledged.
         pacing: Orders the calls; None: a plain one.
     """
 
@@ -65,7 +65,7 @@ class ReplayServicer:
             return pb.OpenTableResponse(tail=table.tail, head=table.head, version=__version__)
 
     async def _open(self, request: pb.OpenTableRequest, table: Table) -> None:
-        """Open a table; what was held for the controller before is given up."""
+        """Open a table; minibatches held for the controller before are given up."""
         intake = await self._pacing.locked(partial(self._opened, request, table))
         self._writes.opened(request.table, intake)
         self._reads.clear()  # a resumed run may write other rows to these positions

@@ -59,7 +59,7 @@ class WriterStream:
         self._taken.set()
 
     def fail(self, error: Exception) -> None:
-        """End the stream with an error; what it still waits for is sent again on another one."""
+        """End the stream with an error; its waiting episodes are sent again on another one."""
         self._failure = self._failure or error
         self._changed.set()
         self._taken.set()
@@ -111,7 +111,7 @@ class WriterStream:
         return self._parser.last - self._parser.receiving
 
     async def _answer(self, reading: "asyncio.Task[None]", send: SendResponse) -> None:
-        """Tell the writer what is settled, as often as it reads."""
+        """Tell the writer the settled episodes, as often as it reads."""
         told = -1
         while True:
             await self._changed.wait()

@@ -36,7 +36,7 @@ class Writes:
         store: The tables.
         fence: Admits the writers of the controller that opened a table last.
         pacing: Admits groups between gathers.
-        event_log: Records what is stored, before it is acknowledged.
+        event_log: Records stored episodes before they are acknowledged.
     """
 
     def __init__(self, store: Store, fence: Fence, pacing: Pacing, event_log: EventLog) -> None:
@@ -123,7 +123,7 @@ class Writes:
     def _commit(
         self, table: str, group: Sequence[QueuedEpisode]
     ) -> list[EpisodeOutcome | Exception]:
-        """Store a group, in a thread; what a writer of an earlier term sent is not stored."""
+        """Store a group, in a thread, without the episodes of writers of an earlier term."""
         decided: list[EpisodeOutcome | Exception | None] = [None] * len(group)
         for index, waiting in enumerate(group):
             try:
@@ -191,7 +191,7 @@ def _parser(intake: Intake, writer: int) -> EpisodeParser:
 
 
 def _greeted(intake: Intake, hello: pb.WriterHello) -> pb.WriteResponse:
-    """The answer to a writer's first message: what of its episodes is settled already."""
+    """The answer to a writer's first message: its episodes that are settled already."""
     last = intake.writers.last_of(hello.writer)
     refused = [
         RejectedEpisode(

@@ -31,7 +31,7 @@ class Control:
         """Replace the injection.
 
         Raises:
-            ConfigError: It is impossible for a run that passes through; nothing has changed.
+            ConfigError: It is impossible for a run that passes through; the injection is unchanged.
         """
         for listener in self._listeners:
             if listener.identity is not None:

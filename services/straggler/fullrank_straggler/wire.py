@@ -77,7 +77,7 @@ class LearnerParts:
 
 
 def read_learner(message: bytes) -> LearnerParts | None:
-    """The parts of an encoded LearnerMessage; None if it carries nothing of a vector.
+    """The parts of an encoded LearnerMessage; None if it carries no part of a vector.
 
     Raises:
         MALFORMED: It is not such a message.

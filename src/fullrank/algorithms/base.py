@@ -1,4 +1,4 @@
-"""The interface and the registry of algorithms, and what they know about their environment.
+"""The interface and the registry of algorithms, and their view of the environment.
 
 A registered configuration describes its ``Problem`` without torch, and makes an ``Algorithm``, the
 four roles of one process.

@@ -178,12 +178,12 @@ class _Trunk(nn.Module):
         self._network = network
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the head reads."""
+        """Return the head's input."""
         return self._network.trunk(inputs, state)
 
 
 class _Over(nn.Module):
-    """A head over what the trunk has computed, in place of the whole network."""
+    """A head over the trunk's outputs, in place of the whole network."""
 
     def __init__(self, head: nn.Module, seen: Tensor) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class _Over(nn.Module):
 
 
 class _OverTrunk(Networks):
-    """Networks of which the agents' network and its target share what the trunk has computed."""
+    """Networks of which the agents' network and its target share the trunk's outputs."""
 
     def __init__(self, nets: Networks, seen: Tensor) -> None:
         self.parameters = nets.parameters

@@ -2,8 +2,8 @@
 
     Q_tot = w_2(s)^T elu(W_1(s)^T q + b_1(s)) + V(s),   q_i = Q(tau_i, a_i)
 
-with W_1 and w_2 the magnitudes of what hypernetworks make of the state s. The maximum over joint
-actions is thus reached by the maximum of each agent.
+with W_1 and w_2 the magnitudes of the hypernetworks' outputs for the state s. The maximum over
+joint actions is thus reached by the maximum of each agent.
 
 Differs from the paper: double Q-learning and two-layer hypernetworks, as in PyMARL.
 """

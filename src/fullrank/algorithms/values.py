@@ -113,7 +113,7 @@ class ValueLearner(ABC):
 
     @abstractmethod
     def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:
-        """Build the networks by role: ``agent``, and what else ``mix`` uses."""
+        """Build the networks by role: ``agent``, and those that ``mix`` uses."""
 
     @abstractmethod
     def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:

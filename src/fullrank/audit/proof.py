@@ -144,7 +144,7 @@ def prove(
 
 
 def doubtful_from(entries: Iterable[Entry], dispute: Dispute, *, since: int) -> int:
-    """Find what rests on the parties to a dispute alone.
+    """Find the iterations that rest on the parties to a dispute alone.
 
     Returns:
         The first iteration from ``since`` on, up to the disputed one, with a unit that only parties

@@ -43,7 +43,7 @@ def recompute(
     saved: Callable[[int], Arrays | None],
     authored: Callable[[int], Authorship | None] = lambda position: None,
 ) -> Iterator[Recomputed]:
-    """Compute committed iterations again and compare all that was stored of them.
+    """Compute committed iterations again and compare every stored fact about them.
 
     An iteration whose units cannot be computed is stepped with its stored updates, or skipped up to
     the next checkpoint if they were too large to store.
@@ -62,7 +62,7 @@ def recompute(
         Every iteration, once it and the checkpoint after it were compared.
 
     Raises:
-        Corrupted: An iteration differs; the message names the first one, and what differs.
+        Corrupted: An iteration differs; the message names the first one and the difference.
     """
     problem, gradients = trainer.algorithm.problem, trainer.algorithm.gradients
     evidence, unreadable = _evidence_in(entries, problem)
@@ -95,7 +95,7 @@ def recompute(
 
 
 class _Different(Exception):
-    """A recomputed iteration is not the committed one; the message says in what."""
+    """A recomputed iteration is not the committed one; the message names the difference."""
 
     def __init__(self, what: str, *, every_unit: bool = False) -> None:
         super().__init__(what)
@@ -155,7 +155,7 @@ def _is_own(entry: Entry, sample: Sample, authored: Callable[[int], Authorship |
 
 
 def _obstacle(evidence: Evidence, *, known: bool, intact: bool) -> str:
-    """Why an iteration's units cannot be computed; empty if nothing is known to prevent it."""
+    """The reason that an iteration's units cannot be computed; empty if there is none."""
     if not known:
         return "no checkpoint holds the parameters before it"
     if not evidence.exact:
@@ -174,7 +174,7 @@ def _recomputed(
 
     Raises:
         OutOfRange: The table does not hold its rows.
-        _Different: They differ from what was stored.
+        _Different: They differ from the stored ones.
     """
     sample = evidence.sample
     if sample != trainer.sample(entry.iteration, tail=sample.tail, head=sample.head):

@@ -177,7 +177,7 @@ def _facts(code: Code) -> JSON:
 
 
 def _caught(code: Code, losses: int) -> float | None:
-    """Share of wrong computations that two digests expose; None where nothing decodes."""
+    """Share of wrong computations that two digests expose; None where no rows decode."""
     share = caught_given_losses(code, losses, samples=CHECKED_PATTERNS)
     return share if math.isfinite(share) else None
 

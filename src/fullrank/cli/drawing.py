@@ -131,7 +131,7 @@ def _draw_shots(axes: Axes, scene: Scene) -> None:
 
 
 def _draw_bars(axes: Axes, scene: Scene, half: float) -> None:
-    """Draw what each entity has left above it, one bar for each share."""
+    """Draw the remaining shares of each entity above it, one bar for each."""
     height = half / 50
     for entity, shares in scene.bars.items():
         (x, y), size = scene.position[entity], float(scene.size[entity])

@@ -100,7 +100,7 @@ class Story:
 def draw(
     records: Sequence[IterationRecord], evaluations: Sequence[EvaluationRecord] = (), *, title: str
 ) -> Figure:
-    """Panels over a common axis: return, seconds per round, and between them what is recorded.
+    """Panels over a common axis: return, other recorded curves, and seconds per round.
 
     These are the win rate where there are wins, and the loss and the values of actions where there
     are statistics of learning.

@@ -85,7 +85,7 @@ class _PlainFormatter(logging.Formatter):
 
 
 def start_log(handler: logging.Handler, *, form: str = LOG_FORMAT) -> None:
-    """Send what this process logs to a handler."""
+    """Send the log of this process to a handler."""
     handler.setFormatter(_PlainFormatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 

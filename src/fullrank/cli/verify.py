@@ -33,7 +33,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
     """Recompute every committed iteration that journal and table reach back to.
 
     Units, updates and checkpoints are compared bit for bit with those that the run committed. The
-    exit code is 10 if one differs, and the message names the first iteration and what differs.
+    exit code is 10 if one differs, and the message names the first iteration and the difference.
     """
     path = find_run(run)
     config = runnable_config(path, trust)

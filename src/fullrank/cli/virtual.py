@@ -1,4 +1,4 @@
-"""``fullrank simulate --learn``: a run that learns in virtual time, and what it reaches when."""
+"""``fullrank simulate --learn``: a run that learns in virtual time, with its results."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, TypeAlias

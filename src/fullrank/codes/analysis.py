@@ -130,7 +130,7 @@ def caught_given_losses(
 
 
 def witnesses(code: Code) -> int:
-    """The least number of learners that state alike what a commit rests on.
+    """The least number of learners that agree on a statement behind a commit.
 
     That is how many compute a unit or, where targets are sums, how many return the same row: a
     vector of another row proves nothing about it.

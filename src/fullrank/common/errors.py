@@ -1,4 +1,4 @@
-"""All errors that Fullrank raises on purpose; messages say what is wrong and what to do.
+"""All errors that Fullrank raises on purpose; messages name fault and remedy.
 
 ``exit_code`` is the exit code of the command line (docs/exit-codes.md); the gRPC status
 of each error is in ``fullrank.rpc.errors``.

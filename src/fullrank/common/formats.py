@@ -1,4 +1,4 @@
-"""The format version of a configuration file and of what a run directory holds.
+"""The format version of a configuration file and of the files of a run directory.
 
 ``config.toml``, ``run.json``, ``fence.json`` and the manifests of checkpoints state it; that of
 ``run.json`` holds for ``metrics.jsonl`` and ``history/``, too. Records of the journal and tables

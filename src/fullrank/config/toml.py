@@ -70,7 +70,7 @@ def config_digest(config: RunConfig) -> str:
 
 
 def why_another_run(stored: str, config: RunConfig) -> str:
-    """Say which setting makes a run another one than that of a directory, and what to do.
+    """Name the setting that makes a run differ from that of a directory, and the remedy.
 
     Args:
         stored: The text of the directory's ``config.toml``.

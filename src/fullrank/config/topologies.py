@@ -1,4 +1,4 @@
-"""Topologies: who plays, and when the learners learn, as settings by the names of [DMCAF].
+"""Topologies: the players, and the times of learning, as settings by the names of [DMCAF].
 
 A topology is a layer of settings between the defaults and the configuration file. Its ``fixed``
 settings are what its name means, so that another value of one contradicts it; its ``sizes`` are

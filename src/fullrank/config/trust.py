@@ -58,7 +58,7 @@ def check_trusted(
 
 
 def _call(settings: EnvironmentSettings) -> JSON | None:
-    """Return what an adapter would import, and its arguments; None if registered."""
+    """Return the code that an adapter would import, and its arguments; None if registered."""
     if ":" in settings.name:
         return {"adapter": ADAPTERS[0], "imports": settings.name, "arguments": settings.params}
     if settings.name not in ADAPTERS:

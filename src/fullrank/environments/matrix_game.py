@@ -62,7 +62,7 @@ class _MatrixGameEnvironment:
         self._runs = np.zeros(copies, dtype=bool)
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``; nothing is random."""
+        """Start episodes, which are all alike; see ``Environment.reset``."""
         self._runs = self._runs.copy()
         self._runs[list(copies)] = True
         return self._observation()

@@ -71,7 +71,7 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Step all living agents; what is returned covers the agents that acted."""
+        """Step all living agents; the returned dictionaries cover the agents that acted."""
         step = self._environment.step(self._pack(actions))
         truncated: BoolArray = (step.ended[:, None] | ~step.alive) & ~step.terminated
         self._joint = step.observation

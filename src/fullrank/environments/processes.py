@@ -58,7 +58,7 @@ class Interface(NamedTuple):
         )
 
     def map(self, memory: int) -> Any:
-        """Map the shared memory; fields of what is returned are writable arrays."""
+        """Map the shared memory; the fields of the result are writable arrays."""
         return np.frombuffer(mmap.mmap(memory, self.slot.itemsize), self.slot, 1)[0]
 
 
@@ -101,7 +101,7 @@ class _Child:
             raise self._ended() from None
 
     def answer(self) -> Any:
-        """Return what the process says.
+        """Return the answer of the process.
 
         Raises:
             EnvironmentFailed: The environment raised, or its process has ended.

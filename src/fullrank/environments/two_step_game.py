@@ -46,7 +46,7 @@ class _TwoStepGameEnvironment:
         self._stage = np.full(copies, OVER)
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``; nothing is random."""
+        """Start episodes, which are all alike; see ``Environment.reset``."""
         self._stage[list(copies)] = 0
         return self._observation()
 

@@ -32,7 +32,7 @@ class RecurrentAgent(nn.Module):
         return self.fc2(states), last
 
     def trunk(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the last layer reads, shape (steps, rows, hidden), and the last state."""
+        """Return the last layer's inputs, shape (steps, rows, hidden), and the last state."""
         states, last = self.rnn(self.fc1(inputs).relu(), state.unsqueeze(0))
         return states, last[0]
 
@@ -60,5 +60,5 @@ class FeedForwardAgent(nn.Module):
         return self.fc2(hidden), state
 
     def trunk(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the last layer reads, and the given state; see ``RecurrentAgent``."""
+        """Return the last layer's inputs, and the given state; see ``RecurrentAgent``."""
         return self.rnn(self.fc1(inputs).relu()).relu(), state

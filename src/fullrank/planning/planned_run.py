@@ -40,7 +40,7 @@ def play_planned(
 
     Args:
         regime_at: Regime of an iteration; learners and agents are those of the first.
-        payload: Sizes of what an iteration moves.
+        payload: Sizes of the data that an iteration moves.
         auto: Settings of the planner.
         iterations: Number of rounds.
         seed: Key of the stragglers, of the spread of computing times and of the planner.

@@ -1,4 +1,4 @@
-"""The course of a run in virtual time: what the greedy policy reaches, and when."""
+"""The course of a run in virtual time: returns of the greedy policy, and their times."""
 
 from dataclasses import dataclass
 

@@ -28,7 +28,7 @@ from fullrank.wiring import Training, arrival_rules, capacity_of
 
 @dataclass(slots=True)
 class VirtualCollector:
-    """A collector or a container, and what it has not delivered yet."""
+    """A collector or a container, and its undelivered episodes."""
 
     number: int
     terms: PlayTerms
@@ -174,7 +174,7 @@ class FreeVirtualRun:
         self._settle()
 
     def _settle(self) -> None:
-        """Store what may be stored, begin an update if one is due, and let collectors go on."""
+        """Store admissible episodes, begin an update if one is due, and resume collectors."""
         while self._store() or self._begin_update():
             pass
         for collector in self._collectors:

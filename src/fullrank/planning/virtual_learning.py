@@ -1,6 +1,6 @@
 """Learning in virtual time: real episodes and gradients, and durations as numbers.
 
-It tells what a cluster would reach, and when, before it is rented: collectors, containers and the
+It predicts a cluster's results and their times before it is rented: collectors, containers and the
 centraliser are the objects of the services, without their processes. The centralised update is
 committed; a code adds the time of its round, which ``fullrank simulate`` tells. Equal
 configurations give equal histories, and keyed collection with lag 0 gives the bits of the run in

@@ -1,4 +1,4 @@
-"""Virtual time of a run: durations as numbers, and an agenda of what happens when."""
+"""Virtual time of a run: durations as numbers, and an agenda of events."""
 
 import heapq
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from fullrank.common.types import IntArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualDurations:
-    """Durations of what a run does, in seconds."""
+    """Durations of a run's phases, in seconds."""
 
     step_s: float = 0.02
     """Step of an environment on a core of its own."""

@@ -1,4 +1,4 @@
-"""Authorship: who wrote an episode, in the last entries of its last row.
+"""Authorship: the writer of an episode, in the last entries of its last row.
 
 ``[... | writer | sequence | version | number]``: whole numbers below 2^48, each in two entries of
 24 bits, which float32 holds exactly; the entries are 0 in all other rows. As facts of the rows they

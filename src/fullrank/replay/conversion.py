@@ -64,7 +64,7 @@ def copy_table(source: TableFile, path: Path) -> None:
         path: The new file, with the same positions and capacity.
 
     Raises:
-        Corrupted: A row is not what was stored.
+        Corrupted: A row differs from the stored one.
         OutOfRange: The service has opened the file anew meanwhile.
     """
     copy = RingFile.create(path, row_size=source.row_size, capacity=source.capacity, sync=False)

@@ -62,7 +62,7 @@ class DrawWindow:
         return self._pace.may_update(iteration, episodes=self.episodes)
 
     def draw(self, *, newest: int) -> Reach:
-        """Return what an iteration may draw from, which is kept until it was ``gathered``.
+        """Return the rows that an iteration may draw, which are kept until it was ``gathered``.
 
         Args:
             newest: Most rows to draw from.
@@ -99,7 +99,7 @@ class DrawWindow:
 
     @property
     def following(self) -> int:
-        """The first iteration that can draw what is stored now."""
+        """The first iteration that can draw an episode stored now."""
         return max(self.iteration, self._drawn + 1)
 
     def is_stale(self, version: int) -> bool:

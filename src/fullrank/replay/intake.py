@@ -72,7 +72,7 @@ class Arrival:
 
     @classmethod
     def of_json(cls, content: JSON) -> "Arrival":
-        """Read what ``to_json`` wrote."""
+        """Read the text of ``to_json``."""
         sizes = content["episodes"]
         return cls(
             episodes=sizes
@@ -157,7 +157,7 @@ class Intake:
         """Store those that are new, valid and not stale, in one append; return all outcomes.
 
         Raises:
-            StorageFailed: The storage does not take them; nothing of the group is stored.
+            StorageFailed: The storage does not take them; the whole group is dropped.
         """
         chosen_before: dict[int, set[int]] = {}
         sound = self._are_sound(episodes)

@@ -72,7 +72,7 @@ class TableFile:
         Raises:
             OutOfRange: A row is not written yet or was evicted meanwhile, or the service has opened
                 the file anew.
-            Corrupted: A row is not what was stored.
+            Corrupted: A row differs from the stored one.
             InvalidContribution: The rows are not those of the sample.
         """
         runs = self._reader.runs(sample)
@@ -93,7 +93,7 @@ class TableFile:
 
         Raises:
             OutOfRange: The service has opened the file anew meanwhile.
-            Corrupted: A row is not what was stored.
+            Corrupted: A row differs from the stored one.
         """
         positions = np.arange(first, last)
         rows = self._reader.gather(positions)
@@ -106,7 +106,7 @@ class TableFile:
         return last - len(kept), kept
 
     def authorship(self, position: int) -> Authorship | None:
-        """Return who wrote the episode that ends at a position; None if the row is not readable."""
+        """Return the author of the episode that ends at a position; None if it is unreadable."""
         if not self.tail <= position < self.head:
             return None
         positions = np.array([position])
@@ -119,7 +119,7 @@ class TableFile:
 
         Raises:
             OutOfRange: The service has opened the file anew meanwhile.
-            Corrupted: A row is not what was stored.
+            Corrupted: A row differs from the stored one.
         """
         head = self.head
         for first in range(self.tail, head, _AT_ONCE):

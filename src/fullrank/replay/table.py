@@ -1,7 +1,7 @@
 """A replay table: a ring of packed rows with positions that never repeat.
 
 Positions count all acknowledged rows; ``[tail, head)`` is readable. An append names the position of
-its first row, so that a repeated append changes nothing and a gap is refused.
+its first row, so that a repeated append has no effect and a gap is refused.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ class Table(TableReader):
         Raises:
             OutOfRange: ``first_position`` lies beyond the head, which would leave a gap.
             InvalidContribution: Wrong row size, more rows than the capacity, a non-finite value, or
-                a repeat that differs from what is held.
+                a repeat that differs from the held rows.
             StorageFailed: The storage does not take them.
         """
         self._check(first_position, rows)

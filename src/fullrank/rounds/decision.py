@@ -21,7 +21,7 @@ class Verdict(Enum):
     INEXACT = auto()
     """Consistent, but too badly conditioned to be exact; one more row may mend it."""
     CORRUPT = auto()
-    """A vector is not what its learner computed, or learners disagree: never commit."""
+    """A vector differs from its learner's computation, or learners disagree: never commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Decoded:
     culprit: LearnerId | None = None
     """The learner whose contribution was wrong and was left out."""
     reason: str = ""
-    """Why the culprit was left out; INEXACT without one: what makes it so."""
+    """Why the culprit was left out, or why the decode is INEXACT."""
     auditable: tuple[LearnerId, ...] = ()
     """INEXACT: learners whose wrong vector would have shown."""
     nameable: tuple[LearnerId, ...] = ()

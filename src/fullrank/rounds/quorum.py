@@ -1,4 +1,4 @@
-"""The quorum of a round: whom the committed bits rest on, when learners may lie together.
+"""The quorum of a round: the statements behind a commit when learners may lie together.
 
 Learners *state* the same thing if they compute alike: the report of a unit, or where targets are
 sums the vector of a row, which no report proves (``common.linear_hash``). With at most f liars a
@@ -71,7 +71,7 @@ def statements(contributions: Contributions) -> Statements:
 
 @dataclass(slots=True, kw_only=True)
 class Quorum:
-    """The rule of one round, with what the controller has computed of it.
+    """The rule of one round, with the controller's own computations.
 
     Args:
         faults: f, the learners that may lie together; 0: reports are believed.
@@ -127,7 +127,7 @@ class Quorum:
 
 
 def exclude(round_: Round, learners: Collection[LearnerId]) -> None:
-    """Drop all that some learners contributed to a round."""
+    """Drop every contribution of some learners to a round."""
     for learner in learners:
         round_.contributions = round_.contributions.without(learner)
     round_.received = [other for other in round_.received if other not in learners]

@@ -54,7 +54,7 @@ async def attach_as(
         role: Role of this process.
         launch: Arguments of the service.
         dial: Serves one stream.
-        say: Receives what happens between streams.
+        say: Logs the events between streams.
         stop: Ends it.
         leave: Called when ``stop`` is set; the stream is served meanwhile.
 
@@ -142,7 +142,7 @@ async def _is_finished(role: Role, launch: Launch) -> bool:
 
 
 def _check_cancelled() -> None:
-    """Raise ``CancelledError`` if this task was cancelled and what it awaited has not heeded it."""
+    """Raise ``CancelledError`` if this task was cancelled but its last wait ignored that."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

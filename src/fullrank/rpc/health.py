@@ -21,7 +21,7 @@ class Health:
     """Reports whether the process works (the empty name) and whether it lives (``LIVE``).
 
     Args:
-        address: ``host:port``; empty to serve nothing.
+        address: ``host:port``; empty: no server.
     """
 
     def __init__(self, address: str) -> None:

@@ -41,7 +41,7 @@ def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
 
 
 def _why_away(run: Path, iterations: int) -> str:
-    """The reason that a run has no controller, and what to do."""
+    """The reason that a run has no controller, and the remedy."""
     if count_records(run / METRICS) >= iterations:
         return (
             f"{run} is finished after {iterations} iterations and has no controller; "

@@ -62,7 +62,7 @@ class Exporter:
     """Serves ``http://address/metrics``, including the metrics of the process itself.
 
     Args:
-        address: ``host:port``; empty to serve nothing.
+        address: ``host:port``; empty: no server.
         read: Returns the metrics; called on the event loop that starts the exporter.
         run_dir: Directory in which the port is announced, as that of ``NAME-metrics``.
         name: The service.

@@ -1,4 +1,4 @@
-"""Processes of a group of ranks: they are started, told what to do, and ended as one.
+"""Processes of a group of ranks, which start, obey and end as one.
 
 The caller's process is rank 0. Each other rank reads commands from a pipe and answers each by one
 reply; it ends with its pipe, so with the caller's process, however that ends. A rank that dies, or
@@ -71,7 +71,7 @@ class RankProcesses:
         return tuple(process.pid for process in self._processes if process.pid is not None)
 
     def tell(self, messages: Sequence[Any]) -> None:
-        """Send each rank its message; the replies say who has died meanwhile."""
+        """Send each rank its message; the replies name ranks that have died."""
         for rank, (pipe, message) in enumerate(zip(self._pipes, messages, strict=True), start=1):
             with (
                 suppress(BrokenPipeError, ConnectionResetError),

@@ -93,7 +93,7 @@ class CollectorStatus:
 
     @property
     def activity(self) -> str:
-        """Describe what the collector does, or why it is idle."""
+        """Describe the collector's activity, or why it is idle."""
         if self.spare:
             return f"spare: {self.spare}"
         if self.free:

@@ -85,7 +85,7 @@ class ReadBlock:
             raise NotFound(f"{path} is not the block of the other process")
 
     def read(self, offset: int, into: NDArray[np.generic], *, checksum: int) -> bool:
-        """Copy a contiguous array from ``offset`` on; False if the copy is not what was written."""
+        """Copy a contiguous array from ``offset`` on; False if the copy differs."""
         data = into.reshape(-1).view(np.uint8)
         done = 0
         while done < len(data):

@@ -49,7 +49,7 @@ def set_injection(
     """Change the injection; None leaves a part unchanged.
 
     Raises:
-        ConfigError: The sidecar refuses the change; nothing has changed.
+        ConfigError: The sidecar refuses the change and keeps its injection.
         ServiceLost: It does not answer.
     """
     request = pb.SetInjectionRequest()

@@ -25,6 +25,6 @@ def check_version(version: str, *, peer: str, own: str) -> None:
 
 
 def _series(version: str) -> str:
-    """Major and minor number of a version; what none of them equals, if it is none."""
+    """Major and minor number of a version; a value unequal to all of them for another text."""
     numbers = re.fullmatch(r"(\d+\.\d+)\.\d+([-+.].*)?", version, re.ASCII)
     return numbers[1] if numbers else f"no version: {version}"

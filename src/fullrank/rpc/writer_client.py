@@ -125,7 +125,7 @@ class EpisodeWriter:
             self._dial()
 
     async def close(self) -> None:
-        """End the stream; what is not settled is given up."""
+        """End the stream and give up unsettled episodes."""
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait({self._dialling})
@@ -156,7 +156,7 @@ class EpisodeWriter:
                 return
 
     async def _converse(self) -> None:
-        """Open a stream, send what is not settled, and take the answers until it ends."""
+        """Open a stream, send the unsettled episodes, and take the answers until it ends."""
         call: WriteCall = self._stub.Write(wait_for_ready=True)
         self.streams += 1
         try:
@@ -197,7 +197,7 @@ class EpisodeWriter:
                     await self._added.wait()
 
     async def _take(self, response: pb.WriteResponse) -> None:
-        """Take an answer: what is settled leaves the window."""
+        """Take an answer: settled episodes leave the window."""
         async with self._moved:
             refused = {refusal.sequence: refusal for refusal in response.refused}
             self.settled = max(self.settled, response.settled)

@@ -77,7 +77,7 @@ class Claims:
         """Return if no later controller has claimed the run.
 
         Raises:
-            StaleTerm: Another one has; nothing more may be published here.
+            StaleTerm: Another one has; this controller may publish no more.
         """
         names = self._objects.names(_TERMS)
         if names and names[-1] > f"{_TERMS}{self.term:06d}":

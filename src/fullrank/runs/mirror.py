@@ -102,7 +102,7 @@ class Mirror:
         self.claims.confirm()
 
     def checkpoint(self, path: Path) -> None:
-        """Mirror a new checkpoint and the metrics before it, and remove what is no longer kept.
+        """Mirror a new checkpoint and the metrics before it, and remove superseded files.
 
         Raises:
             StaleTerm: A later controller has claimed the run.

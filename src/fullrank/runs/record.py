@@ -58,7 +58,7 @@ class IterationRecord:
     None where collectors write to replay themselves."""
     update_s: float | None = None
     """Time of the update, from the first assignment of work to the updated parameters, seconds:
-    ``round_s`` without waiting for what this process plays first."""
+    ``round_s`` without the time for which this process plays first."""
     iteration_s: float | None = None
     """Time from the update before, or from the start of the term, to this one, seconds."""
     agent_updates_per_s: float | None = None

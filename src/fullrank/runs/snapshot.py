@@ -39,7 +39,7 @@ FACTS = (CONFIGURATION, IDENTITY, "numerics.json", "disputed.txt", f"{REPLAY}/fe
 LINES = (METRICS, EVALUATIONS)
 """Files to which lines are appended."""
 ATTEMPTS = 5
-"""Copies that are made of a run that prunes what is being copied, or begins another term."""
+"""Attempts to copy a run that prunes the files being copied, or begins another term."""
 
 
 def take(run_dir: Path, into: Path) -> Recovery:

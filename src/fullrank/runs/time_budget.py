@@ -90,7 +90,7 @@ def spent(records: Iterable[IterationRecord]) -> dict[str, float]:
 
 
 def bottleneck(phases: dict[str, float]) -> Bottleneck | None:
-    """The longest phase; None if nothing was measured."""
+    """The longest phase; None without measurements."""
     whole = sum(phases.values())
     if not whole:
         return None

@@ -131,7 +131,7 @@ class BlockPlayer:
         return self._environments[len(copies)]
 
     def name(self, key: BlockKey) -> str:
-        """Name a block for messages, by what reproduces it."""
+        """Name a block for messages, with all that reproduces it."""
         return f"{self._plan.named(key)} of seed {self._seed}"
 
     def play(self, key: BlockKey, play: PlayTerms) -> PlayedBlock:

@@ -1,4 +1,4 @@
-"""Blocks of copies, and who plays them: keyed collection on machines that may be slow or die.
+"""Blocks of copies and their players: keyed collection on machines that may be slow or die.
 
 A block plays one whole episode in each of its copies. Its rows follow from (seed, iteration, block)
 and the parameters of a stated version, so that any process may play it, and several may: the first
@@ -69,7 +69,7 @@ class Answer(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """Digest of all that was played."""
+        """Digest of the played episodes."""
 
 
 BlockAnswer = TypeVar("BlockAnswer", bound=Answer)

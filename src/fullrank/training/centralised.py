@@ -82,7 +82,7 @@ class Centralised:
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> tuple[FloatArray | Matrix, Mapping[UnitIndex, bytes]]:
-        """Compute what some units add to some targets, exactly, so in any order.
+        """Compute the contribution of some units to some targets, exactly, so in any order.
 
         Returns:
             Sums, shape (targets, P), float32 where targets are units and else float64; the report

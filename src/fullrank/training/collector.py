@@ -43,7 +43,7 @@ class Collector:
         warmup: Rows collected before the first iteration; whole episodes may have more.
         warmup_copies: Number of environments that collect the warm-up.
         keyed: Collects the iterations, if they are played by blocks.
-        free: Joins what collectors write to replay; no iteration is then collected here.
+        free: Joins the episodes that collectors write to replay; none is then collected here.
 
     Attributes:
         agents: Specifications of the environment's agents, in order.

@@ -169,7 +169,7 @@ class WholeEpisodes(ABC):
 
     @property
     def offer(self) -> tuple[FloatArray, BoolArray, BoolArray | None]:
-        """Return what copies act on: observations, living agents, available actions."""
+        """Return the inputs of acting: observations, living agents, available actions."""
         episodes = self._episodes
         return episodes.observation, episodes.alive, episodes.available()
 
@@ -235,7 +235,7 @@ class EpisodeRound(WholeEpisodes):
         self._kept[-1][copies] = self._seen(self._episodes.alive)[copies]
 
     def _seen(self, alive: BoolArray) -> FloatArray:
-        """Pack what all copies offer now, shape (E, row_size); the rest is zero."""
+        """Pack the current observations of all copies, shape (E, row_size); the rest is zero."""
         layout, episodes = self._layout, self._episodes
         rows = np.zeros((self._environment.copies, layout.row_size), np.float32)
         rows[:, layout.observation] = episodes.observation

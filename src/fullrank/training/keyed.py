@@ -74,7 +74,7 @@ class KeyedRollout:
             self._publications[version] = published(self._algorithm, version)
 
     def begin(self, iteration: int) -> PlayTerms:
-        """Return what an iteration is played with.
+        """Return the parameters and steps with which an iteration is played.
 
         Call this while the current parameters are those of ``version_of(iteration)``, unless that
         version was published before.
@@ -113,7 +113,7 @@ class KeyedRollout:
         return Collected(rows, returns, sides, won, statistics)
 
     def _forget(self, iteration: int) -> None:
-        """Drop what no later iteration needs, nor a checkpoint before this one."""
+        """Drop publications that neither later iterations nor checkpoints before this one need."""
         oldest = iteration - 2 * self.lag - 1
         for version in [kept for kept in list(self._publications) if kept < oldest]:
             del self._publications[version]

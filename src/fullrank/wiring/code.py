@@ -38,10 +38,10 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
 
 
 def _require_witnesses(config: RunConfig, code: Code) -> None:
-    """Refuse a code that cannot bear out what ``audit.byzantine`` asks for.
+    """Refuse a code with too few holders for ``audit.byzantine``.
 
     Raises:
-        CodeError: Too few learners state alike what a commit rests on.
+        CodeError: Too few learners would agree on a statement behind a commit.
     """
     faults, found = config.audit.byzantine, witnesses(code)
     if found > faults:

@@ -42,7 +42,7 @@ class CollectorProgress:
 
 
 class FreePool:
-    """Sends every collector the newest parameters, and takes what they tell of their episodes.
+    """Sends every collector the newest parameters, and takes their reports of episodes.
 
     Args:
         settings: Deadlines.
@@ -130,14 +130,14 @@ class FreePool:
         self._progress.record_caveat("collectors", said)
 
     def take_written(self) -> list[Written]:
-        """Return what was written since the last call, the newest ``KEPT_EPISODES`` of it."""
+        """Return the newest ``KEPT_EPISODES`` episodes written since the last call."""
         written = list(self._written)
         self._written.clear()
         self._kept = 0
         return written
 
     def waits_for(self) -> str:
-        """One line: who plays, of whom nothing is heard for the longest time first."""
+        """One line: the collectors that play, those silent for the longest time first."""
         if not self.players:
             return "no collector plays"
         now = asyncio.get_running_loop().time()

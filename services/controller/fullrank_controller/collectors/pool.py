@@ -94,7 +94,7 @@ class CollectorPool:
         plan: As given.
         roster: As given.
         eligible: Record of each collector that may play.
-        scheduler: Blocks without an answer, and who plays them.
+        scheduler: Blocks without an answer, and their players.
         totals: Blocks and times so far.
         awaited: Iteration that cannot go on without its blocks; None while there is none.
         lost: Collectors that were lost with each block that is not played.

@@ -152,7 +152,7 @@ def collector_status(
 
 
 def who_waits(pool: CollectorPool, progress: RunProgress) -> str:
-    """One line: who waits for whom; empty once the run is finished."""
+    """One line: the side that waits and the cause; empty once the run is finished."""
     keys = pool.scheduler.waiting
     if progress.finished:
         return ""

@@ -60,7 +60,7 @@ class LocalRounds:
 
     @property
     def plan(self) -> Plan | None:
-        """None: without late learners there is nothing to plan."""
+        """None: without late learners no plan is needed."""
         return None
 
     async def assemble(self) -> None:
@@ -119,7 +119,7 @@ class LocalRounds:
         """Return: no other process reports these units."""
 
     async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
-        """Compute the updates of a sample, after what is played ahead: it uses the same kernels.
+        """Compute the updates of a sample after playing ahead, which uses the same kernels.
 
         Raises:
             NotDecodable: All rows of the code do not determine the updates.

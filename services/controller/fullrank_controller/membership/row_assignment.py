@@ -184,7 +184,7 @@ def make_assignment(
         units: M.
         seed: Seed of the code.
         target: T that the code has to recover; by default every unit.
-        previous: The assignment before; learners keep what they computed as far as possible.
+        previous: The assignment before; learners keep their units as far as possible.
     """
     code = code_of_learners(
         requested.name,

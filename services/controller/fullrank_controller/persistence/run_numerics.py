@@ -1,6 +1,6 @@
 """The numerics of a run: whose bits its updates have, fixed when it begins (ADR 53).
 
-What a learner reports of itself is a claim, so that a count of learners proves nothing: the same
+A learner's report of itself is a claim, so that a count of learners is no proof: the same
 user may attach any number of them. The numerics of a run are therefore the controller's own, or,
 where the user says so, those of the first epoch's learners. They are written down in the run
 directory; learners with others are spares. Only the user changes them, by naming the new ones.

@@ -38,7 +38,7 @@ class Auditor:
 
     Args:
         config: The resolved configuration.
-        run: Its ledger compares what learners report.
+        run: Its ledger compares the learners' reports.
         training: Computes units of the open round; its parameters are those that were broadcast.
         replay: Holds the minibatches.
         directory: Checkpoints and journal.

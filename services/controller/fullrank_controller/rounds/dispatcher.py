@@ -107,7 +107,7 @@ class Dispatcher:
         return True
 
     async def send_again(self, learner: LearnerId) -> None:
-        """Send a learner its last assignment, and all that follow, by stream."""
+        """Send a learner its last assignment and all later ones by stream."""
         latest = self._latest.get(learner)
         if latest is not None:
             member = latest[0]

@@ -103,14 +103,14 @@ class Disputes:
             await self._act(finding)
 
     def _stop(self, dispute: Dispute, reason: str) -> Unsettled:
-        """End the run with what cannot be taken back, and keep it in the status when it resumes."""
+        """End the run with iterations that cannot be taken back; its later status names them."""
         said = _described(dispute, reason)
         log.error("unsettled %s", said)
         self._directory.add_dispute(said)
         return Unsettled(f"{said}; it stays committed, as the status of a resumed run says")
 
     async def _leave_out(self, dispute: Dispute, past: _Past, reason: str) -> Exception:
-        """Quarantine all parties, and take back what rests on them."""
+        """Quarantine all parties, and take back the iterations that rest on them."""
         said = _described(dispute, reason)
         log.error("unsettled %s", said)
         for learner in sorted(dispute.parties - {CONTROLLER}):

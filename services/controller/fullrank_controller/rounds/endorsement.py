@@ -1,4 +1,4 @@
-"""The commit of a round, held back until it is borne out (ADR 55)."""
+"""The commit of a round, held back until enough statements support it (ADR 55)."""
 
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Endorsement:
-    """Lets a round commit what enough learners state alike, or the controller has computed.
+    """Lets a round commit values that enough learners state alike or the controller computed.
 
     Only learners that are attached and not quarantined have a voice, and those of one failure
     domain have one together.
@@ -78,7 +78,7 @@ class Endorsement:
         return bool(lacking)
 
     def settles(self) -> bool:
-        """True if the controller computes what learners disagree on."""
+        """True if the controller computes the statements on which learners disagree."""
         disputed = self._quorum.disputed(self._opened.round)
         return bool(self._quorum.faults and disputed) and self._ask(disputed)
 

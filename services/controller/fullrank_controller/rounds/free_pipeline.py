@@ -1,4 +1,4 @@
-"""Free collection: wait until replay holds enough episodes, and draw from what it holds."""
+"""Free collection: wait until replay holds enough episodes, and draw from its content."""
 
 import logging
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class FreePipeline:
-    """Publishes parameters to collectors, and samples what they have written to replay.
+    """Publishes parameters to collectors, and samples the episodes that they wrote to replay.
 
     Parameters are published once the update that made them is durable: a version names the same
     parameters in every term of the run.
@@ -33,7 +33,7 @@ class FreePipeline:
         rollout: Its free collection.
         table: The run's table.
         event_log: Receives acknowledged positions.
-        progress: Shows what an iteration waits for, and how many are durable.
+        progress: Shows the reason of a wait and the number of durable iterations.
         pool: The collectors.
 
     Attributes:
@@ -65,7 +65,7 @@ class FreePipeline:
         self.head = 0
 
     async def open(self, head: int, *, resumes_at: int) -> None:
-        """Open the table, which keeps all that it has acknowledged."""
+        """Open the table, which keeps all acknowledged episodes."""
         _, held = await self._table.open_table(
             row_size=self._training.problem.row_size,
             capacity=self._capacity + self._spare_rows,
@@ -78,7 +78,7 @@ class FreePipeline:
         self._acknowledge(held)
 
     def begin(self, iteration: int) -> None:
-        """Do nothing: collectors need not be told to begin."""
+        """Do nothing: collectors begin by themselves."""
 
     async def collect(self, iteration: int) -> Collected:
         """Publish the current parameters; return once the iteration may draw."""
@@ -115,16 +115,16 @@ class FreePipeline:
         self._event_log.append(Acknowledged(term=self._identity.term, head=head))
 
     def foresee(self, iteration: int) -> None:
-        """Foresee nothing: what may be drawn depends on what collectors have written."""
+        """Foresee no sample: the rows to draw from depend on the collectors."""
 
     async def finish_playing(self) -> None:
-        """Return: this process plays nothing."""
+        """Return at once: this process does not play."""
 
     async def end(self) -> None:
         """Return: collectors learn of the end by that of their streams."""
 
     def sample(self, iteration: int) -> Sample:
-        """The iteration's minibatch, drawn from what it may reach."""
+        """The iteration's minibatch, drawn from the rows in its reach."""
         assert self._reach is not None  # collected
         return self._training.trainer.sample(
             iteration, tail=self._reach.tail, head=self._reach.head

@@ -54,7 +54,7 @@ class Reception:
         return self.opened
 
     def close(self) -> None:
-        """Admit nothing until the next round, and drop the extra rows of this one."""
+        """Refuse contributions until the next round, and drop the extra rows of this one."""
         if self.opened is not None:
             self.opened.assignment.drop_extra_rows()
         self.opened = None

@@ -224,7 +224,7 @@ class ReplayPipeline:
         self._event_log.append(Acknowledged(term=self._identity.term, head=head))
 
     def committed(self, iterations: int) -> None:
-        """Do nothing: parameters are published with what is played with them."""
+        """Do nothing: parameters are published with the blocks that use them."""
 
     async def finish_playing(self) -> None:
         """Return when this process plays no collection."""

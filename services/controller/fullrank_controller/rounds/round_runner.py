@@ -44,7 +44,7 @@ class RoundRunner:
         opened: The open round.
         encoder: Holds the encoded parameters.
         sample: The minibatch.
-        endorsement: Holds the commit back; None: what learners report is believed.
+        endorsement: Holds the commit back; None: reports of learners are believed.
         deadline_s: Time after which the policy for undecided rounds applies.
         watchdog: Observes decoding.
     """
@@ -137,7 +137,7 @@ class RoundRunner:
         return await self._decide()
 
     async def _take_computed(self, event: RecomputedStatements) -> Decoded | None:
-        """Take what the controller computed."""
+        """Take the controller's own computation."""
         assert self._endorsement is not None  # it has asked
         self._endorsement.take(event)
         return await self._decide() if event.values else None
@@ -150,7 +150,7 @@ class RoundRunner:
         return endorsement.computing
 
     def _offer(self, event: Arrived) -> bool:
-        """Offer a vector to the round; False if it changes nothing."""
+        """Offer a vector to the round; False if the decision cannot change."""
         reach("row.arrived")
         holder = self._opened.holder_of(event.row, event.learner)  # None: its sender has left
         self._timeline.arrived(event, holder)

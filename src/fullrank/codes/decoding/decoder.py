@@ -172,7 +172,7 @@ class Decoder:
     def offer(
         self, *, row: int, vector: ArrayLike | None = None, coefficients: ArrayLike | None = None
     ) -> bool:
-        """Take a row; a row already offered changes nothing.
+        """Take a row; a row already offered is ignored.
 
         Args:
             row: j, the row of C. With ``coefficients`` any number that names the row.

@@ -10,7 +10,7 @@ class Peeling:
 
     Sufficient for decodability, not necessary: rows may have full rank while every one of them
     still has two unknowns (then elimination is needed). For codes with unit rows (uncoded,
-    replication, LDPC, LDGM) it almost always agrees with the rank and costs next to nothing.
+    replication, LDPC, LDGM) it almost always agrees with the rank at hardly any cost.
 
     >>> peeling = Peeling(3)
     >>> peeling.add([0, 1]), peeling.add([1, 2]), peeling.resolved

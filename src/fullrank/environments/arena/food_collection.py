@@ -43,7 +43,7 @@ class FoodCollection(ArenaConfig):
         return [AGENT] * (agents or 6)
 
     def pay(self, crowd: Crowd, around: Surroundings) -> Payoffs:
-        """Rewards of food less costs of contacts; nothing changes."""
+        """Rewards of food less costs of contacts; no agent dies, and food stays."""
         copies, agents = crowd.live.shape
         bumps = around.agents.where(around.touching).counts(copies, agents)
         eating = meals(crowd, around.who)

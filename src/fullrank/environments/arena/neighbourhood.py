@@ -131,7 +131,7 @@ class ArenaNeighbourhood:
     def around(
         self, team: Arena, agent: IntArray, copy: IntArray, *, generator: np.random.Generator
     ) -> Neighbourhood:
-        """See ``NeighbourhoodWorld.around``; nothing is drawn."""
+        """Take the surroundings from a team, without draws; see ``NeighbourhoodWorld.around``."""
         whole = team.crowd.of(copy)
         centre = whole.position[:, np.arange(len(agent)), agent][..., None]
         who = slots(length(whole.position - centre) <= self._reach(agent))

@@ -62,7 +62,7 @@ class Spins(LatticeEnvironment):
         super().__init__(specs(side), torus(side), bits=1, copies=copies, horizon=horizon)
 
     def begin(self, copy: int, seed: int) -> None:
-        """Draw nothing more."""
+        """Do nothing: the spins are the whole state."""
 
     def advance(self, action: FloatArray) -> Array:
         """Set all spins at once."""

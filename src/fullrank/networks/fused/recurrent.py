@@ -152,7 +152,7 @@ class RecurrentUnits:
         return [*own[:3], both, both, *own[4:]]
 
     def begin(self, packed: Sequence[Tensor], chunks: int) -> None:
-        """Take the packed weights of both networks, (2, *block), and clear what is accumulated."""
+        """Take the packed weights of both networks, (2, *block), and clear the gradients."""
         first, gates, recurrent, own, other, last, last_bias = packed
         self._weights = _Weights(first, gates, recurrent, own + other, last, last_bias)
         turned = [part[:1].transpose(1, 2).contiguous() for part in (gates, recurrent, last)]
@@ -222,7 +222,7 @@ class RecurrentUnits:
         multiply(inputs, weights, out, blocks=blocks, beta=beta)
 
     def _recur(self, own: _Chunk, steps: int) -> None:
-        """Compute the states after each step, and save what the backward pass reads."""
+        """Compute the states after each step, and save the inputs of the backward pass."""
         wide, rows, weights = self._width, own.states.shape[2], self._weights
         sums = _view(self._sums, 2, rows, 4 * wide)
         state = _view(self._state, 2, rows, wide)
