@@ -1,4 +1,4 @@
-"""Claim C9: neither actors nor learners wait at replay, which stores waiting episodes in batches."""
+"""Claim C9: neither actors nor learners wait at replay, which stores episodes in batches."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -46,7 +46,7 @@ def migrate(
     ] = False,
     trust: TrustOption = None,
 ) -> None:
-    """List what this version has to change in a stopped run to resume it, and change it."""
+    """List the changes that a stopped run needs for this version, and make them."""
     directory = find_run(run)
     with lock_run(directory):
         changes, config, identity = _plan(directory, trust or [])

@@ -24,7 +24,7 @@ TopologyOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--topology",
-        help="Who plays, by the name of a published system: "
+        help="The players and their pace, by the name of a published system: "
         + "; ".join(f"{name}: {topology.meaning}" for name, topology in TOPOLOGIES.items())
         + ".",
     ),
