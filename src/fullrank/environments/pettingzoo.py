@@ -125,7 +125,7 @@ class _PettingZooInstance:
         return told or any(part.masked for part in self._parts)
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
-        """Start an episode; see ``Instance.reset``."""
+        """See ``Instance.reset``."""
         self._steps = 0
         with naming(self._factory, f"failed to reset with seed {seed}"):
             observations, infos = self._environment.reset(seed=seed)
