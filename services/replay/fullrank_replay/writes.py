@@ -163,7 +163,7 @@ class Writes:
         self._store.get(request.table)
         self._fence.check(request.table, run_term_of(request.run_term))
         if not request.newest:
-            raise InvalidContribution("newest is 0: an iteration draws from a row at least")
+            raise InvalidContribution("newest is 0: an iteration draws from at least one row")
         if request.iteration > MOST:
             raise InvalidContribution(f"iteration is {request.iteration}, more than {MOST}")
         intake = (await self.inbox(request.table)).intake

@@ -245,8 +245,8 @@ class ModuleActor(MemorylessActor):
         layers = layers_of(self._nets.policy[agent])
         if layers is None:
             raise ConfigError(
-                "this policy is no perceptron with ReLU between its layers, which is what can be "
-                "exported; use its checkpoint, or make it one"
+                "only perceptrons with ReLU between their layers are exported, and this policy is "
+                "another network; use its checkpoint"
             )
         return tuple(
             np.ascontiguousarray(

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except MemoryError as error:
-        say(f"fullrank: more memory is needed than there is: {error}", error=True)
+        say(f"fullrank: not enough memory: {error}", error=True)
         raise SystemExit(FullrankError.exit_code) from None
     except Exception as error:
         expected = _expected(error)

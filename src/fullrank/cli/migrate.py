@@ -83,7 +83,7 @@ def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict
         text = path.read_text(encoding="utf-8")
         identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise FullrankError(f"{directory} is no run that can be migrated: {error}") from None
+        raise FullrankError(f"{directory} cannot be migrated: {error}") from None
     migration = migrated(text, origin=str(path))
     check_trusted(migration.resolved.config.environment, origin=str(directory), trusted=trust)
     config = migration.resolved.check().config

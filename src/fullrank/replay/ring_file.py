@@ -155,7 +155,7 @@ class RingFile:
                 left, place = left[written:], place + written
         except OSError as error:
             raise StorageFailed(
-                f"cannot write {self.path}: {error.strerror}; make room, then it goes on"
+                f"cannot write {self.path}: {error.strerror}; make room, and it continues"
             ) from error
 
     def _to_disk(self) -> None:

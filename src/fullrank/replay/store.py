@@ -59,7 +59,7 @@ class Store:
             ConfigError: It exists with another row size or capacity, or there is no room for it.
         """
         if not NAME.fullmatch(name):
-            raise InvalidContribution(f"table {name!r}: a name has letters, digits, - and _ alone")
+            raise InvalidContribution(f"table {name!r}: a name has letters, digits, - and _ only")
         table = self.tables.get(name) or self._made(name, row_size=row_size, capacity=capacity)
         if (table.row_size, table.capacity) != (row_size, capacity):
             raise ConfigError(

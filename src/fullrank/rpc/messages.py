@@ -88,7 +88,7 @@ def arrival_of(message: replay_pb2.Arrival, *, row_size: int) -> Arrival:
     layout, sizes = None, message.episodes
     if message.HasField("episodes"):
         if not sizes.action_sizes or len(sizes.action_sizes) != len(sizes.observation_sizes):
-            raise InvalidContribution("arrival.episodes has not the sizes of each agent")
+            raise InvalidContribution("arrival.episodes lacks the sizes of some agent")
         if not all(sizes.action_sizes):
             raise InvalidContribution("arrival.episodes.action_sizes has an agent without actions")
         if sum(sizes.observation_sizes) + sum(sizes.action_sizes) + sizes.state_size > row_size:

@@ -65,8 +65,8 @@ def unpack(file: Path, directory: Path) -> None:
     """Write the files of an archive to a directory that does not exist yet, checking each.
 
     Raises:
-        FullrankError: It is no archive of a run, is damaged, or is larger than the disk; what was
-            written is left for the caller to remove.
+        FullrankError: It is not an archive of a run, is damaged, or is larger than the disk; the
+            caller removes the files written so far.
         VersionMismatch: A later version of Fullrank wrote it.
     """
     try:
@@ -83,20 +83,20 @@ def unpack(file: Path, directory: Path) -> None:
     except OSError as error:
         raise FullrankError(f"{file} cannot be unpacked: {error.strerror or error}") from error
     except (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise FullrankError(f"{file} is no whole archive of a run: {error}") from error
+        raise FullrankError(f"{file} is not a complete archive of a run: {error}") from error
 
 
 def _contents(archive: ZipFile, file: Path) -> dict[str, _Content]:
     """The announced files, which are exactly those that the archive has."""
     entries = archive.infolist()
     if not entries or entries[0].filename != CONTENTS or entries[0].file_size > _CONTENTS_BYTES:
-        raise FullrankError(f"{file} is no archive of a run: it does not begin with {CONTENTS}")
+        raise FullrankError(f"{file} is not an archive of a run: it does not begin with {CONTENTS}")
     try:
         announced: JSON = json.loads(archive.read(entries[0]))
         check_format(announced.get("format"), where=str(file))
         files = {str(name): _Content(*content) for name, content in announced["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FullrankError(f"{file} is no archive of a run: {CONTENTS}: {error}") from None
+        raise FullrankError(f"{file} is not an archive of a run: {CONTENTS}: {error}") from None
     for entry in entries[1:]:
         if not _NAME.fullmatch(entry.filename):
             raise FullrankError(f"{file} holds {entry.filename!r}, which no run has")

@@ -159,7 +159,7 @@ def _written(wrote: pb.Wrote, *, agents: int) -> Written:
     """
     copies = len(wrote.lengths)
     if not copies or not all(wrote.lengths) or max(wrote.lengths) >= 2**31:
-        raise InvalidContribution(f"wrote.lengths has {copies} entries, or one that is no length")
+        raise InvalidContribution(f"wrote.lengths has {copies} entries, or an invalid length")
     for name, expected in (("earned", copies * agents), ("won", copies)):
         if len(getattr(wrote, name)) != expected:
             raise InvalidContribution(

@@ -60,7 +60,7 @@ class MonitorServicer:
         async with statuses(context):
             assignment = self._run.membership.assignment
             if assignment is None:
-                raise NotFound("there is no code before the first learners have come")
+                raise NotFound("there is no code before the first learners have joined")
             return _encode_code(assignment, plan=self._driver.rounds.plan)
 
     async def GetConfiguration(

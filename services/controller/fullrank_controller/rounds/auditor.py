@@ -120,7 +120,7 @@ class Auditor:
         progress.record_caveat(
             "recomputation",
             f"the controller's numeric fingerprint is not that of the run ({numerics.identity}): "
-            "it recomputes no unit, and what all holders of a unit agree on is believed",
+            "it recomputes no unit, and a unit on which all its holders agree is believed",
         )
         return False
 

@@ -87,7 +87,7 @@ class RoundPolicy:
             return decision
         round_ = self._opened.round
         raise NotDecodable(
-            f"iteration {round_.iteration}: all rows have come and kappa = "
+            f"iteration {round_.iteration}: all rows have arrived and kappa = "
             f"{round_.condition:.1e} still leaves an error of {decision.error_bound:.1e}; "
             "choose a better conditioned code (cyclic, mds), or set controller.inexact=commit"
         )
