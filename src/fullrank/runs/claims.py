@@ -1,4 +1,4 @@
-"""Claims of the terms of a mirrored run: of all controllers, wherever they are, one continues it.
+"""Claims of the terms of a mirrored run, so that one controller of all machines continues it.
 
 ``terms/000002`` is created, never overwritten; who creates it is the controller of that term.
 """

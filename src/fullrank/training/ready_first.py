@@ -1,4 +1,4 @@
-"""Whole episodes of copies in processes of their own: whichever is ready acts, none waits."""
+"""Whole episodes of copies in processes of their own: a copy that is ready acts without waiting."""
 
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
