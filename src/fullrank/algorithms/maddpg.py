@@ -119,19 +119,19 @@ class MADDPG(ActorCritic):
                 )
                 for k in self.modelled(batch.agents, i)
             }
-            seen = self.critic_view(batch.agents, i, batch.next_observation, next_action)
-            next_value = nets.target_critic[i](seen)[:, 0]
+            next_view = self.critic_view(batch.agents, i, batch.next_observation, next_action)
+            next_value = nets.target_critic[i](next_view)[:, 0]
             expected = batch.reward[i] + self.discount * batch.continues[i] * next_value
 
         action = dict(enumerate(batch.action))
-        seen = self.critic_view(batch.agents, i, batch.observation, action)
-        value = nets.critic[i](seen)[:, 0]
+        view = self.critic_view(batch.agents, i, batch.observation, action)
+        value = nets.critic[i](view)[:, 0]
         critic_loss = (weight * (expected - value).square()).sum()
 
         logits = nets.policy[i](batch.observation[i])
         action[i] = draws.action("policy_action", i, logits, batch.available[i])
-        seen = self.critic_view(batch.agents, i, batch.observation, action)
-        score = nets.critic[i](seen)[:, 0]
+        view = self.critic_view(batch.agents, i, batch.observation, action)
+        score = nets.critic[i](view)[:, 0]
         size = mean_square(logits, batch.available[i])
         policy_loss = (weight * (self.logit_penalty * size - score)).sum()
         return {"critic": critic_loss, "policy": policy_loss}

@@ -57,12 +57,12 @@ class Parts:
 
     def split(self, problem: Problem) -> Problem:
         """Return the problem whose units are the parts of the given one's; its units are agents."""
-        agents, each = len(problem.units), range(self.count)
+        agents, parts = len(problem.units), range(self.count)
         return replace(
             problem,
-            units=tuple(Unit(unit.agent, part) for unit in problem.units for part in each),
-            unit_sizes=tuple(size + 1 for size in problem.unit_sizes for _ in each),
-            reads=tuple(needs for needs in problem.reads for _ in each),
+            units=tuple(Unit(unit.agent, part) for unit in problem.units for part in parts),
+            unit_sizes=tuple(size + 1 for size in problem.unit_sizes for _ in parts),
+            reads=tuple(needs for needs in problem.reads for _ in parts),
             items=self.ranges * agents,
             target=sums_of_groups(agents, self.count),
         )

@@ -65,8 +65,8 @@ class Transitions:
         self.reward = batch[:, layout.reward].unbind(1)
         self.continues = continues.unbind(1)
         self.acts_next = (acted * continues).unbind(1)
-        each = acted / acted.sum(0).clamp_min(1.0) if weight is None else acted * weight
-        self.weight = each.unbind(1)
+        weights = acted / acted.sum(0).clamp_min(1.0) if weight is None else acted * weight
+        self.weight = weights.unbind(1)
 
 
 def _choices(mask: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ def learners(now: RunStatus) -> Table:
 
 
 def collectors(now: RunStatus) -> Table:
-    """Table of the collectors; for free ones, with the outcomes of their episodes."""
+    """Table of the collectors; of those that play freely, what became of their episodes."""
     free = any(collector.free for collector in now.collectors)
     facts = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
     columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard", "last failure")

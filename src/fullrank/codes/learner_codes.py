@@ -85,15 +85,15 @@ def tolerance_asked_of(family: CodeFamily) -> int:
 
 def _in_blocks(code: Code, learners: int) -> Code:
     """The same rows in equal blocks of consecutive ones, the last of which are filled by zeros."""
-    each = math.ceil(code.rows / learners)
-    empty = np.zeros((learners * each - code.rows, code.units))
-    if each == 1 and not len(empty):
+    width = math.ceil(code.rows / learners)
+    empty = np.zeros((learners * width - code.rows, code.units))
+    if width == 1 and not len(empty):
         return code
     return replace(
         code,
         matrix=np.vstack([code.matrix, empty]),
-        rows_per_learner=each,
-        known_tolerance=code.known_tolerance if each == 1 else None,
+        rows_per_learner=width,
+        known_tolerance=code.known_tolerance if width == 1 else None,
     )
 
 
@@ -135,8 +135,8 @@ def _spread(base: Code, target: Matrix) -> Code:
     if kinds.shape[1] <= place.max() + 1 and columns <= largest:
         column, place, inner = _evenly(kind, columns), kind, sum_of_units(columns)
     base = base.recovering(inner)
-    each = int(place.max()) + 1
-    matrix = np.zeros((base.rows, each, units))
+    places = int(place.max()) + 1
+    matrix = np.zeros((base.rows, places, units))
     turned = (np.arange(base.rows)[:, None] + place) % base.rows  # evens out the load
     matrix[:, place, np.arange(units)] = base.matrix[turned, column]
     flat = matrix.reshape(-1, units)
@@ -146,14 +146,14 @@ def _spread(base: Code, target: Matrix) -> Code:
         matrix=exact,
         known_tolerance=base.known_tolerance if np.array_equal(exact, flat) else None,
         target=target,
-        rows_per_learner=each,
+        rows_per_learner=places,
     )
 
 
 def _evenly(kind: IntArray, columns: int) -> IntArray:
     """A column of each unit, such that those of one kind are spread evenly over all columns."""
     column = np.empty_like(kind)
-    for each in np.unique(kind):
-        members = np.flatnonzero(kind == each)
+    for one in np.unique(kind):
+        members = np.flatnonzero(kind == one)
         column[members] = np.arange(len(members)) * columns // len(members)
     return column

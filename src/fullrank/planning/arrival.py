@@ -52,10 +52,10 @@ class Arrivals:
     ) -> None:
         self._holders = holders
         self._blocks = _blocks_of(matrix)
-        _, each, units = self._blocks.shape
+        _, per_learner, units = self._blocks.shape
         rank = units if target is None else rank_of(target)
         self._target = target if rank < units else None
-        self._least = math.ceil(rank / each)
+        self._least = math.ceil(rank / per_learner)
         self._max_variance = max_variance
         tabled = len(matrix) <= TABLED
         self._table = np.full(2 ** len(matrix), UNKNOWN, np.int8) if tabled else None
@@ -118,16 +118,16 @@ class Arrivals:
     def _rows_of(self, sets: IntArray) -> Matrix:
         """C with zeros for the learners outside each of n sets, shape (n, R, M)."""
         members = (sets[:, None] >> np.arange(len(self._blocks))) & 1
-        learners, each, units = self._blocks.shape
+        learners, per_learner, units = self._blocks.shape
         rows = members[..., None, None] * self._blocks
-        return np.asarray(rows.reshape(len(sets), learners * each, units))
+        return np.asarray(rows.reshape(len(sets), learners * per_learner, units))
 
     def _determines(self, rows: Matrix) -> BoolArray:
         return determines(rows, self._target)
 
     def _borne_out(self, rows: Matrix) -> BoolArray:
-        learners, each, units = self._blocks.shape
-        held = rows.reshape(len(rows), learners, each, units).any(axis=2).sum(axis=1)
+        learners, per_learner, units = self._blocks.shape
+        held = rows.reshape(len(rows), learners, per_learner, units).any(axis=2).sum(axis=1)
         return np.asarray((held >= self._holders).all(axis=1))
 
     def _variance_ok(self, rows: Matrix) -> BoolArray:
@@ -186,20 +186,20 @@ def decodable_after(matrix: Matrix, order: IntArray, target: Matrix | None = Non
     Raises:
         NotDecodable: All rows together do not suffice.
     """
-    each, units = _blocks_of(matrix).shape[1:]
+    per_learner, units = _blocks_of(matrix).shape[1:]
     rows, most = _blocks_of(matrix)[order].reshape(-1, units), len(order)
     if target is not None:
-        return _first(1, most, lambda count: bool(determines(rows[: count * each], target)))
+        return _first(1, most, lambda count: bool(determines(rows[: count * per_learner], target)))
     from scipy.sparse import csr_array  # large, and needed by plans only
     from scipy.sparse.csgraph import structural_rank
 
     support = csr_array(rows)
     allowed = _first(
-        math.ceil(units / each),
+        math.ceil(units / per_learner),
         most,
-        lambda count: structural_rank(support[: count * each]) == units,
+        lambda count: structural_rank(support[: count * per_learner]) == units,
     )
-    return _first(allowed, most, lambda count: _full_rank(rows[: count * each]))
+    return _first(allowed, most, lambda count: _full_rank(rows[: count * per_learner]))
 
 
 def _first(least: int, most: int, holds: Callable[[int], bool]) -> int:

@@ -120,9 +120,9 @@ def working_shares(code: Code) -> list[int]:
 
 def working_rows(code: Code, shares: Iterable[int] | None = None) -> list[int]:
     """Rows that combine at least one unit; of some shares only, if they are given."""
-    each = code.rows_per_learner
+    width = code.rows_per_learner
     chosen = range(code.learners) if shares is None else shares
-    rows = [row for share in chosen for row in range(share * each, (share + 1) * each)]
+    rows = [row for share in chosen for row in range(share * width, (share + 1) * width)]
     return [row for row in rows if code.matrix[row].any()]
 
 

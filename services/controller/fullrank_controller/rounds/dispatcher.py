@@ -58,8 +58,8 @@ class Dispatcher:
         """
         holders, ids = self._opened.assignment.holders, self._opened.ids
         self._record((row, holders[row]) for row in rows)
-        each = self._opened.assignment.code.rows_per_learner
-        for share, (first, *_) in groupby(rows, key=lambda row: row // each):
+        width = self._opened.assignment.code.rows_per_learner
+        for share, (first, *_) in groupby(rows, key=lambda row: row // width):
             encode = partial(
                 self._encoder.encode,
                 share,
