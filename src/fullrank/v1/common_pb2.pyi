@@ -96,7 +96,7 @@ class SharedBlock(_message.Message):
     pid: _builtins.int
     descriptor: _builtins.int
     id: _builtins.bytes
-    """The first 16 bytes of the block, drawn at random: who finds them has opened this block."""
+    """The first 16 bytes of the block, drawn at random, by which a reader recognises it."""
     def __init__(
         self,
         *,

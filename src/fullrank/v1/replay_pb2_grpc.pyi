@@ -57,8 +57,8 @@ class ReplayServiceStub:
     """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
     itself, then sends episodes by rising sequence, and the service answers how far it has settled
     them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
-    break, a lost answer or a restart of the service the writer opens another stream and sends what
-    is not settled again; what is stored already is acknowledged and not stored again.
+    break, a lost answer or a restart of the service the writer opens another stream and sends its
+    unsettled episodes again; those that are stored already are acknowledged, not stored again.
 
     A stream is not read while there is no room for its next episode or while the run's pace holds
     episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
@@ -125,8 +125,8 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
     itself, then sends episodes by rising sequence, and the service answers how far it has settled
     them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
-    break, a lost answer or a restart of the service the writer opens another stream and sends what
-    is not settled again; what is stored already is acknowledged and not stored again.
+    break, a lost answer or a restart of the service the writer opens another stream and sends its
+    unsettled episodes again; those that are stored already are acknowledged, not stored again.
 
     A stream is not read while there is no room for its next episode or while the run's pace holds
     episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
@@ -208,8 +208,8 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
         itself, then sends episodes by rising sequence, and the service answers how far it has settled
         them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
-        break, a lost answer or a restart of the service the writer opens another stream and sends what
-        is not settled again; what is stored already is acknowledged and not stored again.
+        break, a lost answer or a restart of the service the writer opens another stream and sends its
+        unsettled episodes again; those that are stored already are acknowledged, not stored again.
 
         A stream is not read while there is no room for its next episode or while the run's pace holds
         episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
