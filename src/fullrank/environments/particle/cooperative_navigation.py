@@ -54,7 +54,7 @@ class Navigation(ParticleEnvironment):
     def observe(self, out: FloatArray) -> None:
         """Own velocity and position, relative positions of landmarks and others, silence.
 
-        The zeros are the messages of the others, which are mute in this task.
+        The silence stands for the messages of the others, which are mute in this task.
         """
         world, m = self.world, len(self.agents)
         write(
