@@ -129,7 +129,9 @@ def _placement() -> tuple[bool, str]:
     if not devices:
         return True, "the controller and all learners on the CPU"
     learners = ", ".join(f"{j} on {placed('auto', j, devices=devices)}" for j in range(devices + 1))
-    return True, f"{devices} CUDA devices; by default learner {learners}, ..."
+    return True, (
+        f"{devices} CUDA devices; by default the controller on the CPU, learner {learners}, ..."
+    )
 
 
 def _kernel() -> tuple[bool, str]:

@@ -147,6 +147,7 @@ def train(
     _ensure_code(sized)
     if local:
         refuse_stragglers(resolved)
+        resolved = on_one_device(sized).config
     path = _claim(resolved, run_dir)
     with lock_launch(path):
         if tls:
@@ -183,6 +184,15 @@ def without_redundancy(sized: Resolved) -> Resolved:
     learners = min(units, max(2, usable_cores()))  # one that dies is survived by another
     none = replace(code, params={**code.params, **(codes.get(code.name).tolerating(0) or {})})
     return replace(sized, config=replace(config, code=none, learners=learners))
+
+
+def on_one_device(sized: Resolved) -> Resolved:
+    """Keep the parameters where a run in one process computes, unless the user says where."""
+    if not sized.origin.get("controller.device", "default").startswith("default"):
+        return sized
+    config = sized.config
+    controller = replace(config.controller, device=config.compute.device)
+    return replace(sized, config=replace(config, controller=controller))
 
 
 def redundancy(config: RunConfig) -> str:

@@ -139,6 +139,10 @@ class ControllerSettings:
     """Address at which learners call it."""
     listen: OptionalAddress = ""
     """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
+    device: Device = "cpu"
+    """Device on which the controller plays and steps: ``cpu``, ``cuda``, ``cuda:K`` or ``auto``.
+    What it recomputes, it computes on ``compute.device``. A run in one process uses that for both,
+    unless this setting is given."""
     undecodable: Literal["wait", "recode", "fail"] = "recode"
     """Policy when the deadline passes before the received rows decode, or when a row is corrupt;
     ``recode``: idle learners compute the missing units, or enough of them again to leave a faulty

@@ -1,7 +1,7 @@
 """Construction of the controller's side of a run: its collector and its trainer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,8 @@ from fullrank.algorithms import (
     Problem,
 )
 from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.devices import device_of
+from fullrank.algorithms.two_devices import computed_elsewhere
 from fullrank.common.errors import ConfigError
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment
@@ -83,7 +85,7 @@ def training_of(config: RunConfig) -> Training:
     """
     copies = config.environment.copies if config.collect.mode == "inline" else 1
     environment = environment_of(config, copies=copies)
-    algorithm = algorithm_of(
+    algorithm = _controllers_algorithm(
         config,
         environment.agents,
         state_size=own_state_size(environment),
@@ -225,9 +227,25 @@ def _priority_of(
 
 def initial_algorithm(config: RunConfig, training: Training) -> Algorithm:
     """Build another copy of a run's algorithm, with the parameters that it began with."""
-    return algorithm_of(
+    return _controllers_algorithm(
         config,
         training.collector.agents,
         state_size=training.state_size,
         masked=training.masked,
     )
+
+
+def _controllers_algorithm(
+    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int, masked: bool
+) -> Algorithm:
+    """Build the algorithm with parameters on ``controller.device``, units on ``compute.device``.
+
+    Raises:
+        ConfigError: A device is not there, or the configuration is inconsistent.
+    """
+    asked = config.controller.device
+    make = partial(algorithm_of, agents=agents, state_size=state_size, masked=masked)
+    if device_of(asked) == device_of(config.compute.device):
+        return make(config)
+    here = replace(config, compute=replace(config.compute, device=asked))
+    return computed_elsewhere(make(here), make(config))

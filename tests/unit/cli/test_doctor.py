@@ -88,3 +88,15 @@ def test_too_little_memory_is_named(fullrank: Command, monkeypatch: pytest.Monke
     code, found = findings(fullrank)
     assert code == 1
     assert "the defaults need" in str(found["memory"]["detail"])
+
+
+def test_devices_are_listed_with_what_runs_where(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda: 2)
+    _, found = findings(fullrank)
+    (placement,) = (check["detail"] for name, check in found.items() if "placement" in name)
+    assert placement == (
+        "2 CUDA devices; by default the controller on the CPU, learner 0 on cuda:0, 1 on cuda:1, "
+        "2 on cuda:0, ..."
+    )

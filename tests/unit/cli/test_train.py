@@ -141,6 +141,29 @@ def test_ranks_are_of_one_process_or_of_every_learner(
     assert begun == [(2, local)]
 
 
+@pytest.mark.parametrize(
+    ("words", "device"),
+    [
+        ((), "cpu"),
+        (("--local",), "auto"),
+        (("--local", "--set", "controller.device=cpu"), "cpu"),
+    ],
+)
+def test_a_run_in_one_process_keeps_its_parameters_where_it_computes(
+    words: tuple[str, ...],
+    device: str,
+    tmp_path: Path,
+    fullrank: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(
+        train, "_run", lambda path, config, local: begun.append(config.controller.device)
+    )
+    assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
+    assert begun == [device]
+
+
 def test_one_core_has_two_learners_so_that_the_run_outlives_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,64 @@
+"""A controller on another device than the one that computes; both are the CPU here."""
+
+from dataclasses import replace
+
+import pytest
+
+from fullrank.algorithms.two_devices import CopiedGradients
+from fullrank.common.errors import ConfigError
+from fullrank.config import RunConfig, load
+from fullrank.local import LocalRun
+from fullrank.wiring import Training, training_of
+
+SETTINGS = (
+    *("iterations=3", "environment.copies=2", "environment.agents=2", "compute.device=auto"),
+    *("algorithm.batch_size=16", "algorithm.hidden=8", "collect.steps=3", "collect.warmup=50"),
+)
+TEAMS = {
+    "maddpg": (),
+    "maddpg of two parts": ("algorithm.micro_batches=2",),
+    "qmix": ("algorithm.name=qmix", "algorithm.batch_size=4", "environment.name=two_step_game"),
+}
+
+
+def config(*overrides: str) -> RunConfig:
+    return load(None, environ={}, overrides=[*SETTINGS, *overrides]).check().config
+
+
+def trained(settings: RunConfig) -> tuple[list[str], str, Training]:
+    """Digests of a run's updates and of its final parameters."""
+    run = LocalRun(settings, coded=False)
+    updates = [record.update_digest for record in run.train()]
+    run.training.collector.close()
+    return updates, run.training.trainer.digest(), run.training
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_units_computed_on_another_device_see_the_controllers_parameters(
+    team: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(*TEAMS[team])
+    updates, parameters, alone = trained(settings)
+    monkeypatch.setattr("fullrank.wiring.training.device_of", lambda name: name)  # auto is not cpu
+    apart, state, training = trained(settings)
+    assert isinstance(training.algorithm.gradients, CopiedGradients)
+    assert not isinstance(alone.algorithm.gradients, CopiedGradients)
+    assert (apart, state) == (updates, parameters)
+    computing, own = (each.algorithm.gradients.fingerprint() for each in (training, alone))
+    assert computing == own
+
+
+def test_the_controller_is_on_the_cpu_unless_told() -> None:
+    assert load().config.controller.device == "cpu"
+
+
+@pytest.mark.parametrize("table", ["controller", "compute"])
+def test_a_device_that_is_not_there_ends_the_start_with_one_line(
+    table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    settings = config()
+    named = replace(getattr(settings, table), device="cuda:1")
+    with pytest.raises(ConfigError, match="device 'cuda:1' is not available here") as raised:
+        training_of(replace(settings, **{table: named}))
+    assert "\n" not in str(raised.value)
