@@ -17,7 +17,9 @@ from fullrank.algorithms import (
 )
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.values import ValueLearner
+from fullrank.codes.targets import target_sizes
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.updates import GRID
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.replay import Layout
 from fullrank.replay.episodes import NO_ACTION
@@ -145,9 +147,10 @@ def build(
     hidden: int = 33,
     seed: int = SEED,
     agents: Sequence[AgentSpec] = (),
+    device: str = "cpu",
 ) -> Algorithm:
     spec = spec_of(name, agents)
-    return config(name, batch=batch, hidden=hidden).make(spec, seed=seed, device="cpu")
+    return config(name, batch=batch, hidden=hidden).make(spec, seed=seed, device=device)
 
 
 def units_of(algorithm: Algorithm) -> range:
@@ -174,6 +177,18 @@ def transitions(
     rows[:, where.terminated] = generator.random((size, where.agents)) < 0.2
     rows[:, where.alive] = generator.random((size, where.agents)) < 0.8
     return rows
+
+
+def random_updates(algorithm: Algorithm, *, seed: int) -> FloatArray:
+    """Return random targets on the grid, for the optimiser."""
+    generator, problem = np.random.default_rng(seed), algorithm.problem
+    sizes = problem.unit_sizes
+    if problem.target is not None:
+        sizes = target_sizes(problem.target, sizes)
+    updates = np.zeros((len(sizes), problem.vector_size), np.float32)
+    for target, size in enumerate(sizes):
+        updates[target, :size] = np.rint(generator.standard_normal(size) * 1000) * GRID
+    return updates
 
 
 def computed(

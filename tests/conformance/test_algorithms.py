@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fullrank.algorithms import Algorithm
 from fullrank.algorithms.problem import Unit
 from fullrank.algorithms.roles import Concurrent
-from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import Cancelled, CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, unit_digest
@@ -33,6 +32,7 @@ from .algorithm_cases import (
     layout,
     learns_values,
     narrow_team,
+    random_updates,
     spec_of,
     team,
     transitions,
@@ -278,17 +278,6 @@ def test_updates_are_not_overwritten_by_a_later_call(name: str) -> None:
     digests = {unit: unit_digest(update) for unit, update in kept.items()}
     computed(algorithm, transitions(name, 100, seed=1), units_of(algorithm), iteration=1)
     assert {unit: unit_digest(update) for unit, update in kept.items()} == digests
-
-
-def random_updates(algorithm: Algorithm, *, seed: int) -> FloatArray:
-    generator, problem = np.random.default_rng(seed), algorithm.problem
-    sizes = problem.unit_sizes
-    if problem.target is not None:
-        sizes = target_sizes(problem.target, sizes)
-    updates = np.zeros((len(sizes), problem.vector_size), np.float32)
-    for target, size in enumerate(sizes):
-        updates[target, :size] = np.rint(generator.standard_normal(size) * 1000) * GRID
-    return updates
 
 
 def test_equal_updates_give_equal_states_on_any_number_of_threads(name: str) -> None:

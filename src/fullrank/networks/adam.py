@@ -1,16 +1,26 @@
-"""Adam and Polyak averaging over flat parameter rows, block by block.
+"""Adam and Polyak averaging over flat parameter rows, block by block, or on CUDA all at once.
 
 Kingma and Ba: Adam, ICLR 2015, with the kernel of ``torch.optim.Adam(fused=True)``, which reads and
 writes parameters and moments once. Targets are updated while a block's parameters are in cache.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 BLOCK = 2**17
 """Entries of a block, whose parameters take half a megabyte of cache."""
+
+Block: TypeAlias = tuple[int, slice]
+"""Columns of a row."""
+
+
+def steps_at_once(device: torch.device) -> bool:
+    """Return whether one launch moves all rows: on CUDA a launch costs as much as a block."""
+    return device.type == "cuda"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +51,19 @@ class AdamState:
             adam: Hyperparameters.
             count: Number of steps, including this one.
         """
-        steps = torch.full((), float(count), device=self.online.device)
-        units, size = gradient.shape
+        gradient = gradient.to(self.online.device)
+        steps = torch.full((), float(count), device=gradient.device)
+        for blocks in self._launches(*gradient.shape):
+            self._step([gradient[block] for block in blocks], adam, steps, blocks)
+
+    def _launches(self, units: int, size: int) -> Iterator[Sequence[Block]]:
+        """Yield the blocks that are moved together."""
+        if steps_at_once(self.online.device):
+            yield [(unit, slice(0, size)) for unit in range(units)]
+            return
         for unit in range(units):
             for start in range(0, size, BLOCK):
-                block = (unit, slice(start, min(start + BLOCK, size)))
-                self._step(gradient[block], adam, steps, block)
+                yield [(unit, slice(start, min(start + BLOCK, size)))]
 
     def part(self, rows: slice) -> "AdamState":
         """View some units."""
@@ -59,21 +76,26 @@ class AdamState:
 
         The bits of an entry may depend on its place in a block, so whole blocks are moved.
         """
-        for start in range(0, size, BLOCK):
-            stop = min(start + BLOCK, size)
-            if start < columns.stop and columns.start < stop:
-                for target, online in zip(self.target, self.online, strict=True):
-                    target[start:stop].lerp_(online[start:stop], adam.target_rate)
+        for blocks in self._launches(len(self.online), size):
+            touched = [
+                (unit, block)
+                for unit, block in blocks
+                if block.start < columns.stop and columns.start < block.stop
+            ]
+            if touched:
+                self._move_targets([self.online[block] for block in touched], adam, touched)
 
-    def _step(self, gradient: Tensor, adam: Adam, steps: Tensor, block: tuple[int, slice]) -> None:
-        online = self.online[block]
+    def _step(
+        self, gradients: list[Tensor], adam: Adam, steps: Tensor, blocks: Sequence[Block]
+    ) -> None:
+        online = [self.online[block] for block in blocks]
         torch._fused_adam_(
-            [online],
-            [gradient.to(online.device)],
-            [self.moment[block]],
-            [self.second_moment[block]],
+            online,
+            gradients,
+            [self.moment[block] for block in blocks],
+            [self.second_moment[block] for block in blocks],
             [],
-            [steps],
+            [steps] * len(blocks),
             lr=adam.learning_rate,
             beta1=adam.decay,
             beta2=adam.second_decay,
@@ -82,4 +104,7 @@ class AdamState:
             amsgrad=False,
             maximize=False,
         )
-        self.target[block].lerp_(online, adam.target_rate)
+        self._move_targets(online, adam, blocks)
+
+    def _move_targets(self, online: list[Tensor], adam: Adam, blocks: Sequence[Block]) -> None:
+        torch._foreach_lerp_([self.target[block] for block in blocks], online, adam.target_rate)

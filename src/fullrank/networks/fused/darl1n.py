@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.neighbour_samples import Samples
-from fullrank.networks.fused.gradients import FusedGradients, LossWeights, snapped
+from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in
 from fullrank.networks.fused.mlp import backward, upper
 from fullrank.networks.fused.neighbour_sampler import NeighbourSampler
 from fullrank.networks.fused.network_group import NetworkGroup
@@ -88,8 +88,7 @@ class FusedDARL1N(FusedGradients):
                     samples[agent] = self._sampler(agent, key)
                 blocks = self._blocks([samples[agent] for agent in agents])
                 gradient = self._gradient(unit_batch, blocks, key, check_cancelled)
-            for agent, update in zip(distinct, gradient.cpu().numpy(), strict=False):
-                yield agent, snapped(update[: self._group.size])
+            yield from zip(distinct, updates_in(gradient, size=self._group.size), strict=False)
 
     def _blocks(self, samples_by_unit: Sequence[Samples]) -> list[_ColumnBlock]:
         """Transpose the transitions of all units so that a column is a transition, in blocks."""

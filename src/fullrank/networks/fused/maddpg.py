@@ -12,7 +12,7 @@ from torch import Tensor
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused.buffers import Passes
 from fullrank.networks.fused.critic_input import CriticInput
-from fullrank.networks.fused.gradients import FusedGradients, LossWeights, snapped
+from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
@@ -90,8 +90,7 @@ class FusedMADDPG(FusedGradients):
                     unit_batch = batches.take(rows, data.columns)
                     gradient = self._gradient(unit_batch, data, key, check_cancelled)
                 distinct = list(dict.fromkeys(unit_batch.agents))
-                for agent, update in zip(distinct, gradient.cpu().numpy(), strict=False):
-                    yield agent, snapped(update[: group.size])
+                yield from zip(distinct, updates_in(gradient, size=group.size), strict=False)
 
     def _load(self, batch: FloatArray) -> Minibatch:
         minibatch = self._minibatches.get(len(batch))
