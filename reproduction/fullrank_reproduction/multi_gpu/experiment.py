@@ -30,14 +30,14 @@ SMOKE = MultiGpuScale(
         agents=(4, 8, 16, 32),
         batch=512,
         ranked_agents=(4, 8, 16),
-        batches=(32, 512, 2048),
+        batches=(32, 128, 512, 2048),
         repeats=3,
-        seeds=3,
-        iterations=300,
+        seeds=10,
+        iterations=1500,
         learning_batch=256,
     ),
 )
-"""Takes minutes on two cores."""
+"""Takes half an hour on two cores."""
 
 PAPER = MultiGpuScale(
     name="paper",
@@ -77,6 +77,7 @@ def reproduce(
     results = run(cells(scale.budget, clock), directory, done=done)
     report.draw_phases(results, scale.budget, directory / "phases.png")
     report.draw_ranks(results, scale.budget, directory / "ranks.png")
+    report.draw_learning(results, scale.budget, directory / "learning.png")
     path = directory / PAGE
     path.write_text(narrow(page(scale, results)), encoding="utf-8")
     return path
@@ -85,15 +86,26 @@ def reproduce(
 def page(scale: MultiGpuScale, results: Results) -> str:
     """The page as Markdown, lines of any length."""
     claims = claim_results.as_list(judged(results, scale.budget))
-    return f"""# Multi-GPU MADDPG, reproduced ({scale.name} scale)
+    budget = scale.budget
+    return f"""# Multi-GPU MADDPG [Wiggins24], reproduced ({scale.name} scale)
 
-`fullrank reproduce multi-gpu --scale {scale.name}`: Rover Tower, networks of width
-{scale.budget.hidden}, on the CPU. Times are processor seconds, the least or the mean of
-{scale.budget.repeats} repeats; the time of a group is that of its busiest rank, which leaves out
-all waiting. No CUDA device was used.
+In multi-GPU MADDPG an actor process plays beside the update, and each GPU computes the gradients of
+all agents over a micro-batch of its own, which the GPUs add up. This page is written by the
+command, which keeps what it has computed:
+
+```console
+$ fullrank reproduce multi-gpu                  # half an hour on two cores
+$ fullrank reproduce multi-gpu --scale paper    # the paper's sizes and seeds; a day or more
+```
+
+**No CUDA device was used.** A device is a process with one thread of a CPU: Rover Tower, networks
+of width {budget.hidden}. Times are processor seconds, of {budget.repeats} repeats or more; the time
+of a group is that of its busiest rank, which leaves out all waiting for the others. Ratios are the
+result, not times; where the paper's claim is about GPUs, *in kind* says that its shape alone is
+tested.
 
 ## Claims
 
 {claims}
 
-{report.text(results, scale.budget)}"""
+{report.text(results, budget)}"""

@@ -66,7 +66,7 @@ def test_claims_do_not_hold_on_numbers_that_contradict_them() -> None:
 
 
 def test_a_difference_is_relative_to_the_return_seed_by_seed() -> None:
-    found = differences(results(gains=(1.0, 1.0), shift=5.0), BUDGET, "lag 1")
+    found = differences(results(gains=(1.0, 1.0), shift=5.0), BUDGET, "navigation", "lag 1")
     assert found.mean == pytest.approx(0.01, rel=1e-3)
     assert found.high - found.low < 1e-6
 
@@ -92,8 +92,10 @@ def test_the_page_has_claims_tables_and_pictures(tmp_path: Path) -> None:
     found = results(gains=(0.8, 1.6), shift=1.0)
     report.draw_phases(found, BUDGET, tmp_path / "phases.png")
     report.draw_ranks(found, BUDGET, tmp_path / "ranks.png")
+    report.draw_learning(found, BUDGET, tmp_path / "learning.png")
     page = experiment.page(replace(experiment.SMOKE, budget=BUDGET), found)
     for heading in ("## Claims", "## Phases", "## Two ranks", "## Two devices", "## Lag"):
         assert heading in page
     assert all(variant in page for variant in VARIANTS)
-    assert (tmp_path / "ranks.png").stat().st_size > 0
+    for picture in tmp_path.glob("*.png"):
+        assert f"({picture.name})" in page
