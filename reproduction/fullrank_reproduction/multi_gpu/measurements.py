@@ -5,6 +5,7 @@ time far more. A group's time is that of its busiest rank, which is what it need
 where nothing waits.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -37,9 +38,9 @@ WIDE_COLLECTION = ("environment.copies=100", "collect.steps=1")
 EPISODES, EVALUATION_SEED = 500, 2000
 """Episodes that the trained policies play, the same for every run."""
 
-
-MOST_REPEATED = 2048
-"""Size of a minibatch below which updates are repeated more often."""
+LEAST_S = 1.0
+"""Processor seconds of updates by one process beside ranks: the system counts those of ranks in
+hundredths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,7 @@ def curve(budget: MultiGpuBudget, agents: int, batch: int, clock: Clock) -> Cell
     return Cell(name=f"curve-{agents}-{batch}", settings=settings, compute=compute)
 
 
-def ranked(budget: MultiGpuBudget, agents: int, batch: int, ranks: int) -> Cell:
+def ranked(budget: MultiGpuBudget, agents: int, batch: int, ranks: int, clock: Clock) -> Cell:
     """One process against some ranks, on the same minibatches, by both splits.
 
     Seconds are the processor's, mean of the repeats after two updates that warm up; of several
@@ -138,16 +139,22 @@ def ranked(budget: MultiGpuBudget, agents: int, batch: int, ranks: int) -> Cell:
     are those of one process with as many micro-batches.
     """
     sized = partial(tower, budget, agents, batch)
-    repeats = budget.repeats * max(1, MOST_REPEATED // batch)  # the system counts in 10 ms
 
     def compute() -> JSON:
+        enough = math.ceil(LEAST_S / _update(sized(), budget.repeats, clock))
+        repeats = max(budget.repeats, enough)
         one_s, _, _ = _busiest(sized(), repeats)
         return {
             "one_s": one_s,
             **{str(split): _divided(sized, ranks, split, repeats) for split in SPLITS},
         }
 
-    settings = {"run": as_tables(sized()), "ranks": ranks, "repeats": repeats}
+    settings = {
+        "run": as_tables(sized()),
+        "ranks": ranks,
+        "repeats": budget.repeats,
+        "least_s": LEAST_S,
+    }
     name = f"ranks-{ranks}-{agents}-{batch}"
     return Cell(name=name, settings=settings, compute=compute, weight=6)
 
@@ -263,9 +270,9 @@ def cells(budget: MultiGpuBudget, clock: Clock) -> list[Cell]:
     every: Sequence[Cell] = [
         *(phases(budget, agents, clock) for agents in budget.agents),
         *(curve(budget, second, batch, clock) for batch in halves),
-        *(ranked(budget, second, batch, 2) for batch in budget.batches),
-        *(ranked(budget, agents, budget.largest, 2) for agents in budget.ranked_agents),
-        ranked(budget, budget.ranked_agents[0], budget.largest, 4),
+        *(ranked(budget, second, batch, 2, clock) for batch in budget.batches),
+        *(ranked(budget, agents, budget.largest, 2, clock) for agents in budget.ranked_agents),
+        ranked(budget, budget.ranked_agents[0], budget.largest, 4, clock),
         *(
             learning(budget, task, variant, seed)
             for seed in range(budget.seeds)

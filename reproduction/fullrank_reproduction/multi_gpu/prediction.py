@@ -17,7 +17,6 @@ UpdateTimes = Callable[[float], float]
 class DeviceModel:
     """A device of two numbers, and the bandwidth between two of them."""
 
-    name: str
     flops: float
     """Floating-point operations a second that an update reaches."""
     bandwidth: float
@@ -28,8 +27,9 @@ class DeviceModel:
         return lambda batch: batch * flop / self.flops
 
 
-PAPERS = DeviceModel(name="2 x H100 PCIe, assumed", flops=36e12, bandwidth=25e9)
-"""0.7 of the card's float32 peak, and a usual all-reduce over PCIe 5; neither was measured."""
+PAPERS = DeviceModel(flops=36e12, bandwidth=25e9)
+"""Two H100: 0.7 of a card's float32 peak, and a usual all-reduce over PCIe 5; neither was
+measured."""
 
 
 def flop_of(problem: Problem) -> float:
