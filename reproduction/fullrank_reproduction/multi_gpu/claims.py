@@ -26,8 +26,8 @@ from fullrank_reproduction.multi_gpu.measurements import (
 
 TIMED = Strength("measured in processor seconds of one CPU, not of GPUs")
 COMPUTED = Strength("computed from measured phases of one CPU; no overlap was timed")
-SLACK = 0.05
-"""Share by which measured ratios may fall where they should rise."""
+NOISE = 0.2
+"""Largest difference of two measurements of a ratio of ranks, on a busy machine."""
 BOUNDS = {"lag 1": 0.02, "2 micro-batches": 0.05, "4 micro-batches": 0.05}
 """Largest relative difference of returns that counts as none: the paper's own figures."""
 NO_GPU = "no host with two CUDA devices was at hand"
@@ -114,17 +114,17 @@ def _c8(results: Results, budget: MultiGpuBudget) -> ClaimResult:
         for agents in budget.ranked_agents
     ]
     bounds = overlap_bounds(results, budget)
-    against = []
-    if gains[-1] < gains[0] * (1 - SLACK):
-        against.append(f"gain of a second rank: {_listed(budget.ranked_agents, gains)} agents")
-    if bounds[-1] > bounds[0]:
-        against.append(f"gain of overlap: {_listed(budget.agents, bounds)} agents")
+    said = (
+        f"second rank: {_listed(budget.ranked_agents, gains)} agents, +- {NOISE}; overlap: "
+        f"{_listed(budget.agents, bounds)}"
+    )
+    rises = gains[-1] > gains[0] + NOISE
+    against = gains[-1] < gains[0] - NOISE or bounds[-1] > bounds[0]
     return judge(
         "C8: with more agents the second device matters more, overlap less.",
-        against,
-        grounds=f"second rank: {_listed(budget.ranked_agents, gains)} agents; "
-        f"overlap: {_listed(budget.agents, bounds)}",
-        strength=TIMED,
+        [said] if against else [],
+        grounds=said,
+        strength=Strength(TIMED.said, Held.HELD if rises else Held.UNDECIDED),
     )
 
 
@@ -248,17 +248,20 @@ def _c7(results: Results, budget: MultiGpuBudget) -> ClaimResult:
 
 
 def _ours_faster(results: Results, budget: MultiGpuBudget) -> ClaimResult:
-    names = _ranked(budget)
+    pairs = {
+        _described(name): [ratio(results, name, split) for split in ("agents", "transitions")]
+        for name in _ranked(budget)
+    }
     slower = [
-        f"{_described(name)}: {ours:.2f} against {theirs:.2f}"
-        for name in names
-        for ours, theirs in [[ratio(results, name, split) for split in ("agents", "transitions")]]
-        if ours < theirs * (1 - SLACK)
+        f"{sizes}: {ours:.2f} against {theirs:.2f}"
+        for sizes, (ours, theirs) in pairs.items()
+        if ours < theirs - NOISE
     ]
+    faster = sum(ours > theirs for ours, theirs in pairs.values())
     return judge(
         "Division by agents is at least as fast as by transitions.",
         slower,
-        grounds=f"in all {len(names)} settings, within {SLACK:.0%}",
+        grounds=f"faster in {faster} of {len(pairs)} settings, in none slower by more than {NOISE}",
         strength=TIMED,
         whose=Whose.OURS,
     )

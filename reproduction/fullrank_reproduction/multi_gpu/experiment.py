@@ -32,7 +32,7 @@ SMOKE = MultiGpuScale(
         ranked_agents=(4, 8, 16),
         batches=(32, 128, 512, 2048),
         repeats=3,
-        seeds=8,
+        seeds=10,
         iterations=1500,
         learning_batch=256,
     ),

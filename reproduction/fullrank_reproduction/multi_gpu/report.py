@@ -12,6 +12,7 @@ from fullrank_reproduction import pictures
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.multi_gpu.claims import (
     BOUNDS,
+    NOISE,
     differences,
     overlap_bounds,
     ratio,
@@ -52,7 +53,8 @@ before it begins.
 Agent-updates per second of several ranks, relative to one process that computes whole minibatches;
 and megabytes that a rank receives in an update, beside the formula. Ranks that divide transitions,
 the paper's split, add the gradients of their micro-batches exactly, in float64; ranks that divide
-agents, ours, compute whole minibatches and exchange policies.
+agents, ours, compute whole minibatches and exchange policies. On a busy machine two measurements of
+a ratio differed by up to {NOISE}.
 
 ![Two ranks against one process](ranks.png)
 
@@ -66,10 +68,10 @@ update pays once, whatever B is.
 
 ## Two devices, predicted
 
-Two H100 by PCIe, as two numbers: {PAPERS.flops / 1e12:.0f} TFLOP/s and
-{PAPERS.bandwidth / 1e9:.0f} GB/s, which were assumed and not measured, since no device was at hand.
-They give the paper's own crossing near B = 1024 and its 1.5 times, and test neither. Fast
-additions, in float32; ours moves policies alone.
+Two H100 by PCIe, as two numbers: {PAPERS.flops / 1e12:.0f} TFLOP/s and {PAPERS.bandwidth / 1e9:.0f}
+GB/s, which were assumed and not measured, since no device was at hand. They give the paper's own
+crossing near B = 1024 and its 1.5 times, and test neither. Fast additions, in float32; ours moves
+policies alone.
 
 {_predicted_there()}
 

@@ -31,7 +31,8 @@ def results(*, gains: tuple[float, float], shift: float, equal: bool = True) -> 
         elif kind == "curve":
             found[cell.name] = {"update_s": 0.001 * int(rest.split("-")[1])}
         elif kind == "ranks":
-            gain = gains[int(rest.split("-")[2]) > 32]
+            _, agents, batch = map(int, rest.split("-"))
+            gain = gains[batch > 32] * (1 + agents / 16)
             shares = {
                 split: {"busiest_s": 1 / gain, "bytes": 8.0, "formula": 8.0, "equal": equal}
                 for split in ("transitions", "agents")
@@ -63,6 +64,11 @@ def test_claims_do_not_hold_on_numbers_that_contradict_them() -> None:
     outcome = held(results(gains=(1.6, 0.8), shift=-60.0, equal=False))
     for claim in ("C2", "C4", "C5", "C6 in kind", "C7 in kind"):
         assert outcome[claim] is Held.NOT_HELD, claim
+
+
+def test_a_ratio_that_rises_by_less_than_its_noise_decides_nothing() -> None:
+    found = results(gains=(0.4, 0.4), shift=0.0)
+    assert held(found)["C8"] is Held.UNDECIDED
 
 
 def test_a_difference_is_relative_to_the_return_seed_by_seed() -> None:
