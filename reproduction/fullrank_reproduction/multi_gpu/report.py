@@ -53,8 +53,8 @@ before it begins.
 Agent-updates per second of several ranks, relative to one process that computes whole minibatches;
 and megabytes that a rank receives in an update, beside the formula. Ranks that divide transitions,
 the paper's split, add the gradients of their micro-batches exactly, in float64; ranks that divide
-agents, ours, compute whole minibatches and exchange policies. On a busy machine two measurements of
-a ratio differed by up to {NOISE}.
+agents, ours, compute whole minibatches and exchange policies. Measured twice on a busy machine,
+ratios differed by up to 0.14; {NOISE} counts as noise.
 
 ![Two ranks against one process](ranks.png)
 
