@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Threads that wait for work otherwise spin, and take the processor from other workers.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # A busy machine is no reason to fail.
 whole = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
