@@ -168,15 +168,26 @@ class Services:
 
 
 @pytest.fixture(scope="module")
-def services(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Services]:
-    team = getattr(request, "param", "maddpg")
-    running = Services(tmp_path_factory.mktemp("services"), team)
+def teams() -> Iterator[dict[str, Services]]:
+    """The services of each team that a test has asked for."""
+    running: dict[str, Services] = {}
     yield running
-    for process in (running.replay, running.learners):
-        process.terminate()
-        assert process.wait(WAIT_S) == 0
+    for services in running.values():
+        for process in (services.replay, services.learners):
+            process.terminate()
+            assert process.wait(WAIT_S) == 0
+
+
+@pytest.fixture
+def services(
+    request: pytest.FixtureRequest,
+    teams: dict[str, Services],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Services:
+    team = getattr(request, "param", "maddpg")
+    if team not in teams:
+        teams[team] = Services(tmp_path_factory.mktemp(team), team)
+    return teams[team]
 
 
 @pytest.mark.parametrize(
