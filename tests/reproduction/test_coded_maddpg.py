@@ -31,8 +31,11 @@ SLICE = Wang21Scale(
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(1800)  # it computes for two minutes on two quiet cores
-def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "ROUNDS", 20)
+    monkeypatch.setattr(timing, "LEARNT", 5)
     seen: list[tuple[str, CellOrigin]] = []
 
     def done(cell: Cell, origin: CellOrigin) -> None:
