@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -288,8 +288,13 @@ class FakeCollector:
     def __init__(self, cluster: Cluster, ready: pb.Ready) -> None:
         self._cluster, self._ready = cluster, ready
 
-    async def run(self, answer: Callable[[pb.Play], Awaitable[list[bytes]]]) -> None:
-        """Attach, and answer each block.
+    async def run(
+        self,
+        answer: Callable[[pb.Play], Awaitable[list[bytes]]],
+        *,
+        unasked: Sequence[bytes] = (),
+    ) -> None:
+        """Attach, send what nobody has asked for, and answer each block.
 
         Raises:
             FullrankError: The controller ended the stream.
@@ -303,6 +308,8 @@ class FakeCollector:
                 await call.write(pb.CollectorMessage(hello=hello).SerializeToString())
                 order = await call.read()
                 await call.write(pb.CollectorMessage(ready=self._ready).SerializeToString())
+                for message in unasked:
+                    await call.write(message)
                 while isinstance(order := await call.read(), pb.CollectorOrder):
                     if order.WhichOneof("message") == "play":
                         for message in await answer(order.play):
@@ -312,8 +319,8 @@ class FakeCollector:
             await client.close()
 
 
-async def _unasked(play: pb.Play) -> list[bytes]:
-    raise AssertionError(f"a spare was assigned {play}")
+async def no_block(play: pb.Play) -> list[bytes]:
+    raise AssertionError(f"it was assigned {play}")
 
 
 async def test_a_collector_of_other_numerics_stays_spare_and_the_status_says_why(
@@ -322,7 +329,7 @@ async def test_a_collector_of_other_numerics_stays_spare_and_the_status_says_why
     async with Cluster(tmp_path, settings(*VALUES)) as cluster:
         services(cluster)
         fake = FakeCollector(cluster, pb.Ready(fingerprint="another", probe=[b"x"], stable=True))
-        spare = asyncio.create_task(fake.run(_unasked))
+        spare = asyncio.create_task(fake.run(no_block))
         status = await cluster.status_when(
             lambda status: any(each.spare for each in status.collectors), what="a spare"
         )
@@ -340,7 +347,7 @@ NO_ACTIONS = slice(-6, -3)
 """Columns of the actions of three agents."""
 
 
-def _lie(play: pb.Play, *, row_size: int, **wrong: Any) -> list[bytes]:
+def lie_about(play: pb.Play, *, row_size: int, **wrong: Any) -> list[bytes]:
     """A well-formed block of one-step episodes that no collector played, with some wrong fields."""
     copies = 2 if play.block < 2 else 1
     rows = np.zeros((2 * copies, row_size), np.float32)
@@ -378,12 +385,12 @@ async def test_bad_blocks_are_refused_by_field_and_nothing_is_stored(tmp_path: P
     async with Cluster(tmp_path, settings(*VALUES)) as cluster:
         services(cluster)
         run = LocalRun(cluster.config, coded=False)
-        row_size, numerics = run.training.collector.layout.row_size, _ready_of(cluster)
+        row_size, numerics = run.training.collector.layout.row_size, ready_of(cluster)
         for name, (value, message) in BAD.items():
             fake, wrong = FakeCollector(cluster, numerics), {name: value}
 
             async def answer(play: pb.Play, wrong: Any = wrong) -> list[bytes]:
-                messages = _lie(play, row_size=row_size, **wrong)
+                messages = lie_about(play, row_size=row_size, **wrong)
                 return messages if wrong.keys() & {"digest", "iteration"} else messages[:1]
 
             with pytest.raises(InvalidContribution, match=message):
@@ -393,7 +400,7 @@ async def test_bad_blocks_are_refused_by_field_and_nothing_is_stored(tmp_path: P
         assert cluster.outcome() == alone(VALUES)
 
 
-def _ready_of(cluster: Cluster) -> pb.Ready:
+def ready_of(cluster: Cluster) -> pb.Ready:
     """Readiness with the numerics of the run."""
     training = training_of(cluster.config)
     algorithm = initial_algorithm(cluster.config, training)
@@ -411,14 +418,14 @@ async def test_two_collectors_that_play_one_block_differently_are_named(tmp_path
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         services(cluster)
         run = LocalRun(cluster.config, coded=False)
-        row_size, numerics = run.training.collector.layout.row_size, _ready_of(cluster)
+        row_size, numerics = run.training.collector.layout.row_size, ready_of(cluster)
         asked: list[pb.Play] = []
         truth = asyncio.Event()
 
         async def lie(play: pb.Play) -> list[bytes]:
             asked.append(play)
             await (truth.wait() if len(asked) == 1 else asyncio.Event().wait())
-            return _lie(play, row_size=row_size)
+            return lie_about(play, row_size=row_size)
 
         liar = asyncio.create_task(FakeCollector(cluster, numerics).run(lie))
         await eventually(lambda: bool(asked), what="the liar is assigned a block")

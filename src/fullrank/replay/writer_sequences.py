@@ -5,7 +5,7 @@ it is a repeat if the table has stored it, and otherwise was passed over.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 WINDOW = 1024
 """Most episodes of a writer that are sent and not settled."""
@@ -17,25 +17,21 @@ REMEMBERED = 4096
 class _Sequences:
     """Sequences of one writer."""
 
-    first: int
-    """The first one known to be stored."""
-    last: int
-    position: int
+    last: int = 0
+    position: int = -1
     """Position of the last one's last row."""
-    gaps: set[int] = field(default_factory=set)
-    """Sequence numbers among the newest ``WINDOW`` that were not stored."""
+    held: int = 0
+    """Bit k tells whether sequence ``last - k`` is stored; there are ``WINDOW`` of them."""
 
     def store(self, sequence: int, position: int) -> None:
         """Note that a later sequence was stored."""
-        oldest = sequence - WINDOW
-        self.gaps = {gap for gap in self.gaps if gap > oldest}
-        self.gaps.update(range(max(self.last, oldest) + 1, sequence))
+        passed = min(sequence - self.last, WINDOW)
+        self.held = (self.held << passed | 1) % 2**WINDOW
         self.last, self.position = sequence, position
 
     def holds(self, sequence: int) -> bool:
         """True if the table is known to have stored it."""
-        known = max(self.first, self.last - WINDOW + 1) <= sequence <= self.last
-        return known and sequence not in self.gaps
+        return 0 <= (age := self.last - sequence) < WINDOW and bool(self.held >> age & 1)
 
 
 class WriterSequences:
@@ -69,9 +65,7 @@ class WriterSequences:
             position: Position of its last row.
             tail: Oldest position that the table holds.
         """
-        if writer not in self._writers:
-            self._writers[writer] = _Sequences(sequence, sequence - 1, position)
-        self._writers[writer].store(sequence, position)
+        self._writers.setdefault(writer, _Sequences()).store(sequence, position)
         self._writers.move_to_end(writer)
         while len(self._writers) > REMEMBERED:
             oldest, sequences = next(iter(self._writers.items()))

@@ -56,3 +56,11 @@ async def test_being_cancelled_cancels_all() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert all(each.cancelled for each in inner)
+
+
+async def test_of_failures_at_once_that_of_the_one_given_first_is_raised() -> None:
+    failed: list[asyncio.Future[None]] = [asyncio.Future() for _ in range(8)]
+    for number, future in enumerate(failed):
+        future.set_exception(ValueError(f"number {number}"))
+    with pytest.raises(ValueError, match="number 0"):
+        await first(*failed)

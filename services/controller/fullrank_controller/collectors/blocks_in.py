@@ -43,6 +43,13 @@ class BlockParser:
         self._played: PlayedBlock | None = None
         self._assembler: Assembler | None = None
 
+    @property
+    def announced(self) -> BlockKey | None:
+        """The block whose rows are not complete yet; None while there is none."""
+        if self._header is None or self._assembler is None:
+            return None
+        return BlockKey(self._header.iteration, self._header.block)
+
     def parse(self, message: pb.CollectorMessage) -> Finished | None:
         """Return the block that the message completes, or None.
 
@@ -99,7 +106,7 @@ class BlockParser:
         header, played = self._header, self._played
         assert header is not None  # announced
         assert played is not None
-        self._assembler = None
+        self._header = self._played = self._assembler = None  # the rows are not kept here
         if played.digest != header.digest:
             raise InvalidContribution("played.digest is not that of the block")
         if not np.isfinite(played.earned).all():

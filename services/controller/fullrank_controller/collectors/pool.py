@@ -198,7 +198,8 @@ class CollectorPool:
         if work is not None:
             if work.block is not None:
                 self.totals.lost += 1
-                self.lost[work.block] += 1
+                if work.block in self.scheduler.waiting:
+                    self.lost[work.block] += 1
             self.scheduler.detach(member.learner)
         self.roster.leave(member)
         self.assign()

@@ -103,8 +103,10 @@ async def _read(run: Run, pool: CollectorPool, member: Member, requests: Collect
             pool.failed(member, key, failed.reason)
             continue
         finished = parser.parse(message)
+        sent = parser.announced if finished is None else finished.key
+        if sent is not None:
+            _check_assigned(pool, member, sent)  # before its rows take memory
         if finished is not None:
-            _check_assigned(pool, member, finished.key)
             pool.answered(member, finished)
 
 
