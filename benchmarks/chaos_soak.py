@@ -31,10 +31,12 @@ from fullrank.runs.event_history import follow
 from fullrank.runs.events import Assigned, Committed, Event
 from fullrank_faultlab.checker import Checker
 from fullrank_faultlab.service_faults import CRASHED, FaultEvent, train_under_faults
-from fullrank_faultlab.service_runs import Mode, fault_free_run, free_run_violations
+from fullrank_faultlab.service_runs import UNIT_S, Mode, fault_free_run, free_run_violations
 from soak import WARM_UP, services
 
 CLAIM = 0.95
+FAULT_S, UNITS = 2.0, 2
+"""Usual time of a fault with its repair, and units of a row: rounds are made long enough for it."""
 EVERY = 5
 """Faults between two checks."""
 
@@ -94,6 +96,7 @@ def play(run_dir: Path, arguments: argparse.Namespace) -> tuple[list[FaultEvent]
         mode=mode,
         iterations=arguments.iterations,
         faults=arguments.faults,
+        unit_s=max(UNIT_S, FAULT_S * arguments.faults / arguments.iterations / UNITS),
     )
     with closing(run):
         try:
@@ -141,11 +144,12 @@ def main() -> int:
         print(f"| {name} | {watch.pss[name][-1][1] / 2**20:.1f} | {slope / 2**20:+.3f} |")
     share = tries.at_first / max(tries.committed, 1)
     ended = sum(fault.kind == CRASHED for fault in injected)
+    within = sum(fault.after < arguments.iterations for fault in injected) - ended
     print(f"\nits files are in {run_dir}" if wrong else "")
     if not wrong:
         shutil.rmtree(run_dir)
     print(
-        f"{len(injected) - ended} faults within {tries.committed} rounds, one every "
+        f"{within} faults within {tries.committed} rounds, one every "
         f"{60 * minutes / max(len(injected), 1):.1f} s for {minutes:.0f} minutes: {len(wrong)} "
         f"violations, {ended} services ended by themselves, {100 * share:.2f} % of rounds "
         f"committed at the first attempt (claimed {CLAIM:.0%} at least), "

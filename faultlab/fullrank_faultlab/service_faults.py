@@ -24,6 +24,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.config.faults import CorruptFault
 from fullrank.config.toml import to_toml
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.straggler import set_injection
 from fullrank.runs.event_history import read_history
@@ -35,6 +36,7 @@ from fullrank_faultlab.service_runs import (
     ANYWHERE,
     LAG,
     LEARNERS,
+    UNIT_S,
     Mode,
     configured,
     fault_free_run,
@@ -124,6 +126,7 @@ def train_under_faults(
     mode: Mode = Mode.INLINE,
     iterations: int = ITERATIONS,
     faults: int = FAULTS,
+    unit_s: float = UNIT_S,
 ) -> Generator[FaultEvent, None, None]:
     """Train to the end under faults; yields each fault after it, and services that crash.
 
@@ -133,12 +136,14 @@ def train_under_faults(
         mode: Who plays.
         iterations: Iterations of the run.
         faults: Number of faults, one after the other.
+        unit_s: Seconds that a unit takes: faults take theirs, while iterations are committed.
 
     Raises:
         FullrankError: The run has stalled, or the controller failed at its end.
     """
     draws = stream(seed, "disturbances")
-    with _cluster(run_dir, iterations, mode) as cluster:
+    config = partial(configured, iterations, f"compute.emulate_unit_s={unit_s}", mode=mode)
+    with _cluster(run_dir, config) as cluster:
         for iteration in sorted(draws.integers(1, iterations - 1, faults).tolist()):
             yield from cluster.train_until(iteration)
             yield cluster.inject(draws)
@@ -147,7 +152,7 @@ def train_under_faults(
 
 
 @contextmanager
-def _cluster(run_dir: Path, iterations: int, mode: Mode) -> Iterator["ServiceCluster"]:
+def _cluster(run_dir: Path, configure: Callable[..., RunConfig]) -> Iterator["ServiceCluster"]:
     """The started services of a run, stopped on exit."""
     with ExitStack() as stack:
         proxies = {
@@ -156,7 +161,7 @@ def _cluster(run_dir: Path, iterations: int, mode: Mode) -> Iterator["ServiceClu
         }
         lines = {name: stack.enter_context(in_thread(proxy)) for name, proxy in proxies.items()}
         addresses = [f"{name}.address={proxy.address}" for name, proxy in proxies.items()]
-        config = configured(iterations, *addresses, mode=mode)
+        config = configure(*addresses)
         (run_dir / "config.toml").write_text(to_toml(config))
         (run_dir / "logs").mkdir()
         cluster = ServiceCluster(run_dir, lines, collectors=config.collectors.count)

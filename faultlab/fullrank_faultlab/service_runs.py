@@ -20,6 +20,8 @@ from fullrank.wiring import training_of
 
 LEARNERS, COLLECTORS, LAG, MAX_LAG = 4, 3, 2, 6
 ANYWHERE = "127.0.0.1:0"
+UNIT_S = 0.04
+"""Seconds that a unit takes, so that faults fall into every part of a round."""
 SETTINGS = (
     f"learners={LEARNERS}",
     "code.tolerance=1",
@@ -31,7 +33,7 @@ SETTINGS = (
     "algorithm.hidden=16",
     "replay.capacity=20000",
     "checkpoint.every=7",
-    "compute.emulate_unit_s=0.04",  # so that faults fall into every part of a round
+    f"compute.emulate_unit_s={UNIT_S}",
     "controller.deadline_s=5.0",
     "controller.heartbeat_s=0.3",
     "controller.lost_after_s=1.5",
