@@ -39,15 +39,19 @@ def chaos(
 
     Learners die, lie, fall silent and repeat themselves; messages are late, duplicated, reordered
     and corrupted; controllers are killed, also at failpoints, or superseded while they live;
-    checkpoints are corrupted. In half of the runs collectors play: they die, hang, are slow, repeat
-    themselves and lie, their environments raise, and their lines are cut and held. Each run must
-    keep all invariants and end with the bits of the fault-free run, unless its learners draw
-    samples of their own, as in a quarter of the runs.
+    checkpoints are corrupted, and second controllers begin on the same directory. In a fifth of the
+    runs sybils attach, in most of a fifth one or two learners lie together, as many as
+    audit.byzantine allows, and in a quarter the controller's machine is lost, returns, or is
+    followed from a mirror while it lives. In half of the runs collectors play: they die, hang, are
+    slow, repeat themselves and lie, their environments raise, and their lines are cut and held.
+    Each run must keep all invariants and end with the bits of the fault-free run, unless its
+    learners draw samples of their own, as in a quarter of the runs.
 
     With --services controller, replay and learners are real processes, and collectors that play
     keyed or freely in two of three runs, for half a minute a run: they are killed, stopped and
-    frozen, their connections are cut, held, delayed and throttled, and learners' vectors are
-    corrupted. A run that collects freely has no reference: every iteration is recomputed.
+    frozen, second ones are started on the same directory, their connections are cut, held, delayed
+    and throttled, and learners' vectors are corrupted. A run that collects freely has no reference:
+    every iteration is recomputed.
     """
     started = time.monotonic()
     runs = faults = 0

@@ -8,6 +8,7 @@ Each invariant is a function from the logs to its violations. They check these g
   rolled back;
 * acknowledged: acknowledged transitions stay in replay, each episode of a writer once;
 * clean: a learner that computed wrongly is excluded;
+* proved: what too few learners to be believed state alike is never committed;
 * fresh: collectors play with parameters that exist and are no older than the lag.
 """
 
@@ -69,7 +70,11 @@ class _Term:
 
 
 def violations(
-    history: EventHistory, *, reference: Sequence[str] | None = None, lag: int | None = None
+    history: EventHistory,
+    *,
+    reference: Sequence[str] | None = None,
+    lag: int | None = None,
+    proved: bool = False,
 ) -> list[str]:
     """All violations, one line each.
 
@@ -78,6 +83,8 @@ def violations(
         reference: Update digest of every iteration, from a run in one process; if given, all these
             iterations must be committed.
         lag: Greatest lag of the parameters that collectors play with; None: not checked.
+        proved: True if a commit rests on no learner's word alone (``audit.byzantine``): then no
+            wrong update is ever committed, not even for a while.
     """
     broken = [
         f"{name}: {violation}"
@@ -86,7 +93,11 @@ def violations(
     ]
     if lag is not None:
         broken += [f"fresh: {violation}" for violation in _stale_blocks(history, lag)]
-    return broken if reference is None else [*broken, *_differences(history, reference)]
+    if reference is None:
+        return broken
+    if proved:
+        broken += [f"proved: {violation}" for violation in _lies(history, reference)]
+    return [*broken, *_differences(history, reference)]
 
 
 def _terms(history: EventHistory) -> list[_Term]:
@@ -174,6 +185,18 @@ def _published_once_it_is_durable(history: EventHistory) -> Iterator[str]:
                 yield f"iteration {event.iteration} was published twice or before its commit"
             elif isinstance(event, Published):
                 committed.remove(event.iteration)
+
+
+def _published_is_known_to_successors(history: EventHistory) -> Iterator[str]:
+    current = known = 0
+    for event in history.controller:
+        if isinstance(event, Began):
+            current, known = event.term, event.known
+        elif isinstance(event, Published) and event.term < current and event.iteration >= known:
+            yield (
+                f"term {event.term} published iteration {event.iteration}, but term {current} knew "
+                f"{known}"
+            )
 
 
 def _rows_span_the_target(history: EventHistory) -> Iterator[str]:
@@ -300,6 +323,7 @@ INVARIANTS: dict[str, Callable[[EventHistory], Iterator[str]]] = {
     "iterations follow one another": _iterations_follow_one_another,
     "one digest an iteration": _one_digest_an_iteration,
     "published once it is durable": _published_once_it_is_durable,
+    "published is known to successors": _published_is_known_to_successors,
     "rows span the target": _rows_span_the_target,
     "rows are of their holders": _rows_are_of_their_holders,
     "used is what was sent": _used_is_what_was_sent,
@@ -320,3 +344,10 @@ def _differences(history: EventHistory, reference: Sequence[str]) -> Iterator[st
             yield f"complete: iteration {iteration} was not committed"
         if commit is not None and commit.exact and commit.digest != digest:
             yield f"exact: iteration {iteration} was committed as {commit.digest}, not {digest}"
+
+
+def _lies(history: EventHistory, reference: Sequence[str]) -> Iterator[str]:
+    """Commits with other digests than the centralised ones, also those that are taken back."""
+    for commit in _commits(history):
+        if commit.exact and commit.digest != reference[commit.iteration]:
+            yield f"term {commit.term} committed iteration {commit.iteration} as {commit.digest}"

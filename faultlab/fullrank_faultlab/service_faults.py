@@ -7,6 +7,7 @@ logs are checked.
 """
 
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -20,7 +21,7 @@ import numpy as np
 import psutil
 
 from fullrank.cli.processes import Service, start, stop
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.common.seeding import stream
 from fullrank.config.faults import CorruptFault
 from fullrank.config.toml import to_toml
@@ -52,6 +53,8 @@ POLL_S = 0.05
 STALLED_POLLS = 1800
 """Polls without a commit, about 90 s, after which a run has stalled. Polls are counted, since a
 machine that sleeps delays them too."""
+REFUSAL_S = 120.0
+"""Longest start of a second service on a slow machine, after which it counts as not refused."""
 DEAD = psutil.STATUS_ZOMBIE
 
 SIGNALS: Mapping[str, signal.Signals] = MappingProxyType(
@@ -69,6 +72,9 @@ NETWORK_FAULTS: Mapping[str, NetworkFault] = MappingProxyType(
     }
 )
 """Faults of the connections to the controller or to replay."""
+DUPLICATED = "a second one started"
+"""Fault of the controller and of replay: another process on the same directory, to be refused."""
+REFUSED = RunDirectoryInUse.exit_code
 CRASHED = "ended by itself"
 """A service ended without a fault."""
 CORRUPTED = "vectors corrupted"
@@ -233,12 +239,16 @@ class ServiceCluster:
         after, duration_s = self.committed(), float(draws.uniform(SHORTEST_S, LONGEST_S))
         kinds = ["controller", "replay", "learner", *["collector"] * bool(self._collectors) * 3]
         name = str(draws.choice(kinds))
-        others = [*NETWORK_FAULTS] if name in self._lines else [CORRUPTED] * (name == "learner")
+        others = [CORRUPTED] * (name == "learner")
+        if name in self._lines:
+            others = [*NETWORK_FAULTS, DUPLICATED]
         kind = str(draws.choice([*SIGNALS, *others]))
         if kind in NETWORK_FAULTS:
             self._lines[name](NETWORK_FAULTS[kind])
             time.sleep(duration_s)
             self._lines[name](FaultProxy.heal)
+        elif kind == DUPLICATED:
+            self._start_second(name)
         elif kind == CORRUPTED:
             learner, byte = (int(draws.integers(high)) for high in (LEARNERS, 2**20))
             self._corrupt(CorruptFault(learners=(learner,), byte=byte))
@@ -247,6 +257,21 @@ class ServiceCluster:
         else:
             self._signal(name, kind, duration_s, draws)
         return FaultEvent(after=after, service=name, kind=kind, duration_s=duration_s)
+
+    def _start_second(self, name: str) -> None:
+        """Start a second service on the directory of the first.
+
+        Raises:
+            FullrankError: It is not refused.
+        """
+        second = self._start(name)
+        try:
+            code = second.process.wait(REFUSAL_S)
+        except subprocess.TimeoutExpired:
+            code = 0
+        stop([second])
+        if code != REFUSED:
+            raise FullrankError(f"once: a second {name} on the same directory was not refused")
 
     def _corrupt(self, *faults: CorruptFault) -> None:
         set_injection(resolve(ANYWHERE, self._run_dir, "straggler-control"), faults=faults)

@@ -14,10 +14,11 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
+from fullrank_faultlab.simulation.controller import SimulatedController
 from fullrank_faultlab.simulation.learner import Behaviour, LearnerStream, SimulatedLearner
 from fullrank_faultlab.simulation.link import LinkFaults
+from fullrank_faultlab.simulation.peers import numerics_of
 from fullrank_faultlab.simulation.replay import SimulatedReplay
-from fullrank_faultlab.simulation.run import SimulatedController, numerics_of
 from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.integration
@@ -54,7 +55,7 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
             algorithm=algorithm_of(config, agents),
             seed=config.seed,
             replay=replay,
-            behaviour=lambda: Behaviour.OK,
+            behaviour=lambda iteration: Behaviour.OK,
             draws=stream(0, "learner"),
             ready=numerics_of(config, agents),
             event_log=EventLog(),

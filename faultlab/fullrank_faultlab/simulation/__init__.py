@@ -24,8 +24,23 @@ SUMS = 0.25
 
 COLLECTED = 0.5
 """Share of the runs whose episodes are played by collectors."""
+COLLUDED = 0.2
+"""Share of the runs with a shared minibatch in which learners lie together."""
+REPEATED = ("cyclic", "mds")
+"""Codes in which several learners hold every unit."""
+MIRRORED = 0.25
+"""Share of the runs that have a mirror, from which controllers take over on other machines."""
 
-__all__ = ["collectors_of", "configuration", "lag_of", "simulate", "sums_of", "toy_algorithm"]
+__all__ = [
+    "collectors_of",
+    "colluders_of",
+    "configuration",
+    "lag_of",
+    "mirrored",
+    "simulate",
+    "sums_of",
+    "toy_algorithm",
+]
 
 
 def collectors_of(seed: int) -> int:
@@ -44,11 +59,30 @@ def sums_of(seed: int) -> bool:
     return bool(stream(seed, "sums").random() < SUMS)
 
 
+def independent_of(seed: int) -> bool:
+    """True if the learners of a simulated run draw samples of their own."""
+    return bool(stream(seed, "samples").random() < INDEPENDENT)
+
+
+def colluders_of(seed: int) -> int:
+    """``audit.byzantine`` of a simulated run, of which as many learners lie together."""
+    draws = stream(seed, "colluders")
+    colluded = draws.random() < COLLUDED and not independent_of(seed)
+    return int(draws.integers(1, 3)) if colluded else 0
+
+
+def mirrored(seed: int) -> bool:
+    """True if the state of a simulated run is kept outside the machine of its controller."""
+    return bool(stream(seed, "mirror").random() < MIRRORED)
+
+
 def configuration(
     *,
     lag: int,
     code: str = "cyclic",
     learners: int = 5,
+    colluders: int = 0,
+    mirror: str = "",
     audit: int = 0,
     independent: bool = False,
     sums: bool = False,
@@ -73,6 +107,7 @@ def configuration(
         "environment.copies=1",
         "replay.capacity=64",
         f"audit.every={audit}",
+        f"checkpoint.mirror={mirror}",
         "checkpoint.every=2",
         "checkpoint.keep=2",
         "controller.deadline_s=1.0",
@@ -80,6 +115,10 @@ def configuration(
         "controller.lost_after_s=4.0",
         "controller.undecodable=wait",
     ]
+    if colluders:
+        overrides += [f"audit.byzantine={colluders}", "controller.inexact=fail"]
+        if code != "mds":  # which tolerates most by itself
+            overrides.append(f"code.tolerance={colluders + 1}")
     if keyed:
         overrides += [
             "collect.mode=keyed",
@@ -90,6 +129,26 @@ def configuration(
             "controller.least_deadline_s=1.0",
         ]
     return load(None, environ={}, overrides=overrides).check().config
+
+
+def _drawn(seed: int, *, mirror: str) -> RunConfig:
+    """The configuration of a seed."""
+    draws, colluders, sums = stream(seed, "run"), colluders_of(seed), sums_of(seed)
+    code = str(draws.choice(CODES))
+    if colluders:
+        code = "fractional" if sums else str(stream(seed, "repeated").choice(REPEATED))
+    return configuration(
+        lag=lag_of(seed),
+        code=code,
+        learners=int(draws.integers(4, 8)),
+        colluders=colluders,
+        mirror=mirror if mirrored(seed) else "",
+        audit=int(draws.choice((0, 2))),
+        independent=independent_of(seed),
+        sums=sums,
+        keyed=collectors_of(seed) > 0,
+        collectors=collectors_of(seed),
+    )
 
 
 def _play(loop: VirtualLoop, run: SimulatedRun) -> str:
@@ -114,19 +173,7 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> FaultOutc
         digests: Update digest of each iteration of the fault-free run.
         parameters: Digest of its final parameters.
     """
-    draws = stream(seed, "run")
-    independent = stream(seed, "samples").random() < INDEPENDENT
-    config = configuration(
-        lag=lag_of(seed),
-        code=str(draws.choice(CODES)),
-        learners=int(draws.integers(4, 8)),
-        audit=int(draws.choice((0, 2))),
-        independent=independent,
-        sums=sums_of(seed),
-        keyed=collectors_of(seed) > 0,
-        collectors=collectors_of(seed),
-    )
-    outcome = FaultOutcome(seed)
+    outcome, independent = FaultOutcome(seed), independent_of(seed)
     loop = VirtualLoop()
     loop.set_exception_handler(
         lambda _, context: outcome.violations.append(
@@ -135,13 +182,19 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> FaultOutc
     )
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
+        config = _drawn(seed, mirror=f"{scratch}/mirror")
         try:
             final = _play(loop, SimulatedRun(config, Path(scratch), outcome))
         except (Exception, Deadlock) as error:
             outcome.violations.append(f"crash: {error!r}")
             return outcome
         history = read_history(Path(scratch))
-        outcome.violations += violations(history, reference=digests, lag=config.collect.lag)
+        outcome.violations += violations(
+            history,
+            reference=digests,
+            lag=config.collect.lag,
+            proved=config.audit.byzantine > 0,
+        )
     if not independent and final != parameters:
         outcome.violations.append(f"exact: the run ended with parameters {final}, not {parameters}")
     return outcome

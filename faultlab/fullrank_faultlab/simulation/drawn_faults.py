@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fullrank.common.failpoints import arm
 from fullrank.common.seeding import stream
+from fullrank.config.tree import RunConfig
 from fullrank.runs.checkpoint import STATE, saved
 from fullrank_faultlab.outcome import FaultOutcome
 from fullrank_faultlab.simulation.collector import Conduct
@@ -32,10 +33,17 @@ FAILPOINTS = (
     "checkpoint.pruned",
     "journal.pruned",
 )
+MIRRORED = ("mirror.stored", "mirror.checkpointed")
+"""Further failpoints of a run with a mirror."""
 FAULTY = 0
-"""The one learner that may compute wrong vectors and whose messages may be corrupted."""
+"""The one learner that may compute wrong vectors and whose messages may be corrupted; with
+colluders, the first of them."""
+ALONE = tuple(behaviour for behaviour in Behaviour if behaviour is not Behaviour.COLLUDE)
+"""Behaviours of the faulty learner, unless it lies together with others."""
 WRONG = (Behaviour.WRONG_VECTOR, Behaviour.WRONG_DIGEST)
-HONEST = tuple(behaviour for behaviour in Behaviour if behaviour not in WRONG)
+HONEST = tuple(behaviour for behaviour in ALONE if behaviour not in WRONG)
+LYING = 0.5
+"""Share of the iterations in which colluders lie, all of them alike."""
 
 
 class DrawnFaults:
@@ -43,9 +51,8 @@ class DrawnFaults:
 
     Args:
         outcome: Its seed keys every draw; injected faults are added to it.
-        run_dir: Directory of the run.
-        learners: Number of learners.
-        collectors: Number of collectors.
+        config: Configuration of the run. Its ``audit.byzantine`` first learners lie together, and
+            with a mirror the machine of the controller may be lost.
 
     Attributes:
         draws: Keys all faults but those of single links.
@@ -56,10 +63,10 @@ class DrawnFaults:
         collector_links: Faults of each collector's link.
     """
 
-    def __init__(
-        self, outcome: FaultOutcome, run_dir: Path, *, learners: int, collectors: int = 0
-    ) -> None:
-        self._outcome, self._run_dir = outcome, run_dir
+    def __init__(self, outcome: FaultOutcome, config: RunConfig) -> None:
+        learners, collectors = config.learners, config.collectors.count
+        self._outcome, self._colluders = outcome, config.audit.byzantine
+        self._failpoints = FAILPOINTS + (MIRRORED if config.checkpoint.mirror else ())
         self.draws = stream(outcome.seed, "misfortunes")
         self.intensity = self.draws.random()
         attacked = stream(outcome.seed, "sybils").random() < 0.2
@@ -94,28 +101,36 @@ class DrawnFaults:
             self.record(f"collector {collector}: {conduct.name.lower()}")
         return conduct
 
-    def behaviour(self, learner: int) -> Behaviour:
-        """Draw the behaviour of a learner in its next round."""
+    def behaviour(self, learner: int, iteration: int) -> Behaviour:
+        """Draw the behaviour of a learner on the assignment of an iteration."""
         draws = self.links[learner].draws
+        if learner < self._colluders and self._lies(iteration):
+            self.record(f"learner {learner} lies about iteration {iteration}")
+            return Behaviour.COLLUDE
         if self._ended or draws.random() > 0.5 * self.intensity:
             return Behaviour.OK
-        choices = tuple(Behaviour) if learner == FAULTY else HONEST
+        choices = ALONE if learner == FAULTY else HONEST
         return choices[int(draws.integers(len(choices)))]
+
+    def _lies(self, iteration: int) -> bool:
+        """True if the colluders lie about an iteration, whichever of them is asked."""
+        drawn = stream(self._outcome.seed, "lie", iteration).random()
+        return not self._ended and bool(drawn < LYING)
 
     def arm(self) -> None:
         """Arm a failpoint of the next term, or none."""
         if not self._ended and self.draws.random() < 0.8:
-            arm(str(self.draws.choice(FAILPOINTS)), int(self.draws.integers(1, 5)))
+            arm(str(self.draws.choice(self._failpoints)), int(self.draws.integers(1, 5)))
 
-    def damage(self, point: str) -> None:
+    def damage(self, run_dir: Path, point: str) -> None:
         """Inject the file damage that a crash of the machine may cause."""
         if point == "journal.written":  # and not synced
-            segments = (self._run_dir / "journal").iterdir()
+            segments = (run_dir / "journal").iterdir()
             newest = max(segments, key=lambda path: path.stem.partition("-")[::-1])
             size = newest.stat().st_size - int(self.draws.integers(1, 40))
             os.truncate(newest, size)
             self.record(f"{newest.name} truncated")
-        kept = saved(self._run_dir / "checkpoints")
+        kept = saved(run_dir / "checkpoints")
         if len(kept) > 1 and not self._checkpoint_corrupted and self.draws.random() < 0.2:
             self._checkpoint_corrupted = True
             content = bytearray((kept[0] / STATE).read_bytes())

@@ -1,19 +1,19 @@
 """A simulated learner: no network or threads, and injected misbehaviour."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fullrank import __version__
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Algorithm, Gradients
 from fullrank.common.errors import FullrankError, InvalidContribution
-from fullrank.common.types import RunTerm
-from fullrank.common.updates import DIGEST_BYTES, batch_digest
+from fullrank.common.types import FloatArray, RunTerm, UnitIndex
+from fullrank.common.updates import DIGEST_BYTES, batch_digest, snap
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import run_term_message, sample_of, sent_event
 from fullrank.runs.event_log import EventLog
@@ -40,6 +40,30 @@ class Behaviour(Enum):
     """Send the previous contribution again first."""
     WRONG_VECTOR = auto()
     WRONG_DIGEST = auto()
+    COLLUDE = auto()
+    """Report and send wrong updates that fit each other, the same as every other colluder."""
+
+
+class Forged:
+    """Gradients of colluders, wrong in the same way for all of them.
+
+    Args:
+        gradients: The true ones.
+    """
+
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = gradients
+
+    def compute(
+        self, batch: FloatArray, units: Sequence[UnitIndex], **others: Any
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Yield each update, with the same amount added to all its entries."""
+        for unit, update in self._gradients.compute(batch, units, **others):
+            yield unit, snap(update + np.float32(2.0**-6))
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the true ones."""
+        return self._gradients.fingerprint()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,20 +75,22 @@ class SimulatedLearner:
         algorithm: A copy of its own.
         seed: The run's seed.
         replay: Source of the minibatches.
-        behaviour: Draws the behaviour on each assignment.
+        behaviour: Draws the behaviour on the assignment of an iteration.
         draws: Generator of its delays.
         ready: What it says of its numerics.
         event_log: The event log of the learner.
+        domain: Its failure domain.
     """
 
     connect: Callable[[], LearnerStream | None]
     algorithm: Algorithm
     seed: int
     replay: SimulatedReplay
-    behaviour: Callable[[], Behaviour]
+    behaviour: Callable[[int], Behaviour]
     draws: np.random.Generator
     ready: pb.Ready
     event_log: EventLog
+    domain: str = ""
     stream: LearnerStream | None = None
     _served: RunTerm = field(default=RunTerm("", 0))
     _last: list[pb.LearnerMessage] = field(default_factory=list)
@@ -85,7 +111,8 @@ class SimulatedLearner:
             self.stream.cut()
 
     async def _converse(self, stream: LearnerStream) -> None:
-        hello = pb.Hello(version=__version__, host="", served=run_term_message(self._served))
+        served = run_term_message(self._served)
+        hello = pb.Hello(version=__version__, host="", served=served, domain=self.domain)
         stream.send(pb.LearnerMessage(hello=hello))
         welcome = (await stream.receive()).welcome
         self._served = RunTerm(welcome.run, welcome.term)
@@ -116,7 +143,7 @@ class SimulatedLearner:
             Assembler(view, array_id=section).add(chunks.pop(0))
 
     async def _work(self, stream: LearnerStream, learner: int, assignment: pb.Assignment) -> None:
-        behaviour = self.behaviour()
+        behaviour = self.behaviour(assignment.ids.iteration)
         try:
             await asyncio.sleep(self.draws.exponential(1.0 if behaviour is Behaviour.SLOW else 0.1))
             messages = self._contribution(learner, assignment, behaviour)
@@ -141,7 +168,10 @@ class SimulatedLearner:
         """Reports, header and chunks of a contribution, one message each."""
         ids, [row] = assignment.ids, assignment.rows
         batch = self.replay.gather(sample_of(assignment.sample))
-        worker = Worker(self.algorithm.problem, self.algorithm.gradients, seed=self.seed)
+        gradients = self.algorithm.gradients
+        if behaviour is Behaviour.COLLUDE:
+            gradients = Forged(gradients)
+        worker = Worker(self.algorithm.problem, gradients, seed=self.seed)
         assigned = AssignedRow(
             row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients)
         )

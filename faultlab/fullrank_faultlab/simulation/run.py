@@ -5,151 +5,21 @@ replay and links are simulated. A failure is reproduced by its seed.
 """
 
 import asyncio
-import json
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from fullrank.algorithms.base import layout_of
-from fullrank.audit.draws import KEY_BYTES
-from fullrank.common.durable import replace_text
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.common.failpoints import Killed, arm
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
-from fullrank.environments import AgentSpec
-from fullrank.rpc.process import end_process
 from fullrank.runs.event_log import EventLog
-from fullrank.runs.record import IterationRecord
-from fullrank.training.worker import probe, probe_batch
-from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import algorithm_of, block_player_of, environment_of, training_of
-from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_controller.learners.servicer import ControllerServicer
-from fullrank_controller.membership.roster import Roster, expel_silent
-from fullrank_controller.persistence.restore import restore
-from fullrank_controller.persistence.run_directory import SECRET, hold
-from fullrank_controller.prometheus import Totals
+from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.rounds.disputes import RolledBack
-from fullrank_controller.term import Term, begin, make_network_driver, open_journal
-from fullrank_controller.watchdog import Watchdog
 from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.simulation.collector import CollectorStream, SimulatedCollector
+from fullrank_faultlab.simulation.controller import SimulatedController
 from fullrank_faultlab.simulation.drawn_faults import DrawnFaults
-from fullrank_faultlab.simulation.learner import LearnerStream, SimulatedLearner
-from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
+from fullrank_faultlab.simulation.machines import Machines
+from fullrank_faultlab.simulation.peers import Peers
 from fullrank_faultlab.simulation.replay import SimulatedReplay
-
-
-class SimulatedController:
-    """Locks the run directory and drives the run until it finishes, fails or is killed.
-
-    Args:
-        config: Configuration of the run.
-        run_dir: Directory of the run.
-        replay: The replay service.
-        publish: Gets the record of each committed iteration.
-
-    Attributes:
-        training: Environments, parameters, optimiser.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        run_dir: Path,
-        replay: SimulatedReplay,
-        *,
-        publish: Callable[[IterationRecord], None] = lambda record: None,
-    ) -> None:
-        self._streams: list[LearnerStream | CollectorStream] = []
-        directory = hold(run_dir, config)
-        self.training = training_of(config)
-        self._restored = restored = restore(directory, self.training)
-        run = begin(config, directory, self.training, restored, replay_address="", roster=Roster())
-        client: Any = replay.client()
-        self._term = Term(
-            config=config,
-            directory=directory,
-            training=self.training,
-            run=run,
-            journal=open_journal(directory, restored),
-            publish=publish,
-            totals=Totals(),
-            watchdog=Watchdog(  # never entered: virtual time has no clock to watch
-                run_dir / "stacks.txt",
-                where=run.position,
-                least_s=math.inf,
-                most_s=math.inf,
-                end=end_process,
-            ),
-        )
-        self._driver = make_network_driver(self._term, client)
-        self._servicer = ControllerServicer(run)
-
-    async def serve(self) -> None:
-        """Drive the run until it is finished.
-
-        Raises:
-            FullrankError: The run failed, or another controller has a later term.
-            RolledBack: Wrong iterations are rolled back; another term follows.
-            Killed: The process reached the armed failpoint.
-        """
-        liveness = asyncio.create_task(
-            expel_silent(self._term.run.rosters, self._term.config.controller, self._term.watchdog)
-        )
-        try:
-            restored = self._restored
-            await self._driver.drive(head=restored.head, journalled=restored.journalled)
-        finally:
-            liveness.cancel()
-
-    def connect(self, faults: LinkFaults) -> LearnerStream:
-        """A stream of a learner to this controller."""
-        opened = SimulatedStream(
-            self._servicer.Work,
-            sent=pb.LearnerMessage,
-            received=pb.ControllerMessage,
-            faults=faults,
-        )
-        self._streams.append(opened)
-        return opened
-
-    def connect_collector(self, faults: LinkFaults) -> tuple[CollectorStream, CollectorPool]:
-        """A stream of a collector to this controller, and the collectors of its term."""
-        pool = self._term.run.pool
-        assert pool is not None  # the run has collectors
-        opened = SimulatedStream(
-            self._servicer.Collect,
-            sent=pb.CollectorMessage,
-            received=pb.CollectorOrder,
-            faults=faults,
-        )
-        self._streams.append(opened)
-        return opened, pool
-
-    def release_lock(self) -> None:
-        """Release the lock of the run directory, as a faulty disk would; another may begin."""
-        self._term.directory.lock.close()
-
-    def kill(self) -> None:
-        """Close all files and break all streams, as ``kill -9`` does."""
-        self._term.run.event_log.close()
-        self._term.journal.close()
-        self.release_lock()
-        self.training.collector.close()
-        for opened in self._streams:
-            opened.cut()
-
-    @property
-    def position(self) -> str:
-        """Progress of the run, for messages."""
-        run = self._term.run
-        return f"term {run.identity.term}, {run.position()}, {run.progress.message}"
-
 
 FAULTS_END_S = 6.0
 """End of the faults in virtual time; the run must finish after it."""
@@ -162,35 +32,37 @@ class SimulatedRun:
 
     Args:
         config: Configuration of the run.
-        run_dir: An empty directory.
+        scratch: An empty directory.
         outcome: Its seed keys every draw; faults and violations are added to it.
     """
 
-    def __init__(self, config: RunConfig, run_dir: Path, outcome: FaultOutcome) -> None:
-        self._config, self._run_dir, self._outcome = config, run_dir, outcome
-        self._faults = DrawnFaults(
-            outcome, run_dir, learners=config.learners, collectors=config.collectors.count
-        )
+    def __init__(self, config: RunConfig, scratch: Path, outcome: FaultOutcome) -> None:
+        self._config, self._scratch, self._outcome = config, scratch, outcome
+        self._faults = DrawnFaults(outcome, config)
+        self._machines = Machines(scratch, config, stream(outcome.seed, "machines"))
         self._replay = SimulatedReplay(
             stream(outcome.seed, "replay"),
             0.2 * self._faults.intensity,
-            EventLog(run_dir, "replay"),
+            EventLog(scratch, "replay"),
         )
-        self._peers: list[SimulatedLearner | SimulatedCollector] = []  # learners come first
         self._controller: SimulatedController | None = None
         self._serving: asyncio.Task[None] | None = None
         self._superseded = asyncio.Event()
         self._controllers: list[SimulatedController] = []
         self._permanent: set[asyncio.Task[None]] = set()
-        replace_text(run_dir / "run.json", json.dumps({"run": "simulation"}))
-        draws = stream(config.seed, "audit_key")  # a schedule is its seed, audits included
-        replace_text(run_dir / SECRET, f"{draws.bytes(KEY_BYTES).hex()}\n")
 
     async def play(self) -> str:
         """Simulate until the run is finished; returns the digest of its parameters."""
-        self._start_learners()
-        self._start_collectors()
-        self._permanent.add(asyncio.create_task(self._inject()))
+        peers = Peers(
+            self._config,
+            self._scratch,
+            seed=self._outcome.seed,
+            faults=self._faults,
+            replay=self._replay,
+            controller=lambda: self._controller,
+        )
+        lives = (*peers.lives(), self._inject(peers), self._try_second_controllers())
+        self._permanent.update([asyncio.create_task(life) for life in lives])
         try:
             async with asyncio.timeout(FAULTS_END_S + HANG_S):
                 while True:
@@ -204,80 +76,37 @@ class SimulatedRun:
         finally:
             arm("", 0)  # a run that ends before its faults has not reached the last failpoint
 
-    def _start_learners(self) -> None:
-        agents = environment_of(self._config, copies=1).agents
-        honest = numerics_of(self._config, agents)
-        forged = pb.Ready(fingerprint="forged", probe=honest.probe, stable=True)
-        if self._faults.sybils:
-            self._faults.record(f"{self._faults.sybils} sybils claim another numeric fingerprint")
-        for number in range(self._config.learners + self._faults.sybils):
-            sybil = number >= self._config.learners
-            config = replace(self._config, seed=self._config.seed + sybil)  # other updates
-            learner = SimulatedLearner(
-                connect=partial(self._connect, number),
-                algorithm=algorithm_of(config, agents),
-                seed=config.seed,
-                replay=self._replay,
-                behaviour=partial(self._faults.behaviour, number),
-                draws=stream(self._outcome.seed, "learner", number),
-                ready=forged if sybil else honest,
-                event_log=EventLog(self._run_dir, f"learner-{number}"),
-            )
-            self._peers.append(learner)
-            self._permanent.add(asyncio.create_task(learner.run()))
-
-    def _start_collectors(self) -> None:
-        agents = environment_of(self._config, copies=1).agents
-        sections = algorithm_of(self._config, agents).problem.sections
-        for number in range(self._config.collectors.count):
-            collector = SimulatedCollector(
-                connect=partial(self._connect_collector, number),
-                player=block_player_of(self._config, agents, state_size=0, masked=False),
-                sections=sections,
-                conduct=partial(self._faults.conduct, number),
-                draws=stream(self._outcome.seed, "collector", number),
-                ready=numerics_of(self._config, agents),
-            )
-            self._peers.append(collector)
-            self._permanent.add(asyncio.create_task(collector.run()))
-
-    def _connect(self, learner: int) -> LearnerStream | None:
-        controller = self._controller
-        return controller.connect(self._faults.links[learner]) if controller else None
-
-    def _connect_collector(self, collector: int) -> tuple[CollectorStream, CollectorPool] | None:
-        controller, faults = self._controller, self._faults.collector_links[collector]
-        return controller.connect_collector(faults) if controller else None
-
     async def _serve_term(self) -> str:
         """One controller's term; returns the digest of the parameters of a finished run, or ''."""
         self._faults.arm()
         try:
-            self._controller = controller = SimulatedController(
-                self._config, self._run_dir, self._replay
-            )
+            run_dir = self._machines.next()
+            self._controller = controller = SimulatedController(self._config, run_dir, self._replay)
             self._controllers.append(controller)
+            self._machines.present = run_dir
             self._serving = asyncio.create_task(controller.serve())
             self._superseded.clear()
             superseded = asyncio.create_task(self._superseded.wait())
             await asyncio.wait({self._serving, superseded}, return_when=asyncio.FIRST_COMPLETED)
             if self._superseded.is_set() and not self._serving.done():
                 self._serving.add_done_callback(_retrieve_result)
-                controller.release_lock()
+                if not self._machines.moving:
+                    controller.release_lock()
                 return ""
             if not self._serving.cancelled():
                 self._serving.result()
                 return controller.training.trainer.digest()
             self._faults.record("controller killed")
-            self._faults.damage("")
+            self._faults.damage(self._machines.present, "")
         except Killed as point:
             self._faults.record(f"controller killed at {point}")
-            self._faults.damage(str(point))
+            self._faults.damage(self._machines.present, str(point))
         except (FullrankError, RolledBack) as error:
             self._faults.record(f"controller ended: {error}")
         finally:
             self._controller = None
         await self._cleanup()
+        self._machines.remove_lost()
         return ""
 
     async def _cleanup(self) -> None:
@@ -291,17 +120,18 @@ class SimulatedRun:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _inject(self) -> None:
+    async def _inject(self, peers: Peers) -> None:
         """Inject faults at random times, then end them all."""
-        kinds = (self._kill, self._supersede, *(self._cut, self._faults.partition) * 2)
+        kinds = [self._kill, self._supersede, *[peers.cut, self._faults.partition] * 2]
+        if self._config.checkpoint.mirror:
+            kinds += [self._lose_machine, self._stand_by, self._return] * 2
         while True:
             await asyncio.sleep(self._faults.draws.exponential(0.8))
             if asyncio.get_running_loop().time() > FAULTS_END_S:
                 break
             kinds[int(self._faults.draws.integers(len(kinds)))]()
         self._faults.end()
-        for peer in self._peers:
-            peer.disconnect()
+        peers.disconnect()
 
     def _kill(self) -> None:
         if self._serving is not None:
@@ -312,22 +142,37 @@ class SimulatedRun:
         self._faults.record("controller superseded")
         self._superseded.set()
 
-    def _cut(self) -> None:
-        peers = self._peers
-        number = int(self._faults.draws.integers(len(peers)))
-        collector = number - self._config.learners - self._faults.sybils
-        name = f"learner {number}" if collector < 0 else f"collector {collector}"
-        self._faults.record(f"{name} disconnected")
-        peers[number].disconnect()
+    def _lose_machine(self) -> None:
+        if self._controller is not None:
+            self._faults.record("the controller's machine is lost")
+            self._machines.lose()
+            self._kill()
 
+    def _stand_by(self) -> None:
+        """Let a standby take the run over while the present controller goes on."""
+        self._faults.record("a standby takes over")
+        self._machines.fail_over()
+        self._superseded.set()
 
-def numerics_of(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
-    """Return the numerics that an honest learner of this process reports."""
-    algorithm = algorithm_of(config, agents)
-    problem, gradients = algorithm.problem, algorithm.gradients
-    batch = probe_batch(problem, layout_of(agents, masked=problem.masked), seed=config.seed)
-    digests = probe(problem, gradients, batch).digests
-    return pb.Ready(fingerprint=gradients.fingerprint(), probe=digests, stable=True)
+    def _return(self) -> None:
+        """Let the controller begin next on a machine that the run may have left."""
+        self._faults.record("a machine returns")
+        self._machines.go_back()
+        self._kill()
+
+    async def _try_second_controllers(self) -> None:
+        """Begin controllers on the directory of the one that serves, which must be refused."""
+        draws = stream(self._outcome.seed, "second")
+        while asyncio.get_running_loop().time() < FAULTS_END_S:
+            await asyncio.sleep(draws.exponential(3.0))
+            if self._controller is None:
+                continue
+            self._faults.record("a second controller begins")
+            try:
+                hold(self._machines.present, self._config).lock.close()
+            except RunDirectoryInUse:
+                continue
+            self._outcome.violations.append("once: a second controller holds the run directory")
 
 
 def _age(task: "asyncio.Task[object]") -> int:

@@ -213,6 +213,23 @@ def test_a_superseded_controller_may_end_the_iteration_that_it_was_writing() -> 
     assert not [line for line in found if "terms rise" in line or "forgotten" in line], found
 
 
+def test_what_a_later_term_did_not_know_must_not_be_published() -> None:
+    def late(events: list[Event]) -> None:
+        began = next(each for each in reversed(events) if isinstance(each, Began))
+        assert isinstance(began, Began)
+        events.append(Published(term=1, iteration=began.known))
+
+    found = violations(controller(late))
+    assert any(line.startswith("published is known to successors: term 1") for line in found)
+
+
+def test_where_commits_are_proved_a_wrong_one_counts_though_it_is_taken_back() -> None:
+    reference = ["other", "d1", "d2"]
+    assert "proved" not in str(violations(sound(), reference=reference))
+    proved = violations(sound(), reference=reference, proved=True)
+    assert "proved: term 1 committed iteration 0 as d0" in proved
+
+
 def test_a_learner_that_dialled_again_may_hold_rows_again() -> None:
     assert not any("culprit" in line for line in violations(quarantined(rejoined=True)))
 
