@@ -73,7 +73,7 @@ class _GymnasiumInstance:
 
     def __init__(self, name: str, arguments: Mapping[str, Any], *, shared_reward: bool) -> None:
         self._name, self.shared_reward = name, shared_reward
-        self._arguments, self._steps = arguments, 0
+        self._arguments, self._steps, self._seed = arguments, 0, 0
         self._environment, self._fresh = _make(name, arguments), True
         with naming(name, "cannot be used"):
             self._observations = _parts(self._environment.observation_space, "observation")
@@ -99,7 +99,7 @@ class _GymnasiumInstance:
         Every episode has an environment of its own: a package may keep something over a reset, as
         lbforaging 2.0.0 keeps the places of its players, and a seed then fixes no episode.
         """
-        self._steps = 0
+        self._steps, self._seed = 0, seed
         if not self._fresh:
             self.close()
             self._environment = _make(self._name, self._arguments)
@@ -111,7 +111,7 @@ class _GymnasiumInstance:
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """Step the instance; see ``Instance.step``."""
         self._steps += 1
-        with naming(self._name, f"failed in step {self._steps}"):
+        with naming(self._name, f"failed in step {self._steps} of seed {self._seed}"):
             pairs = zip(self._actions, self._places, strict=True)
             actions = tuple(unpack_action(space, action[part]) for space, part in pairs)
             observations, reward, *ends, _ = self._environment.step(actions)

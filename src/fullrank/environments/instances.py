@@ -172,11 +172,11 @@ def search_working_directory() -> None:
 
 @contextmanager
 def naming(environment: str, failure: str) -> Iterator[None]:
-    """Re-raise errors of a foreign environment as one line that names it."""
+    """Re-raise errors and ``sys.exit`` of a foreign environment as one line that names it."""
     try:
         yield
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         raise EnvironmentFailed(f"{environment} {failure}: {reason}") from error
 
 
@@ -185,5 +185,5 @@ def naming_agent(agent: str) -> Iterator[None]:
     """Name the agent whose part of a foreign environment's answer is refused."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{agent}: {error}") from error

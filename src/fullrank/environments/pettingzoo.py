@@ -104,7 +104,7 @@ class _PettingZooInstance:
         self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> None:
         self._factory = factory
-        self._steps = 0
+        self._steps = self._seed = 0
         with naming(factory, "cannot be used"):
             environment = build(**arguments)
             if not isinstance(environment, pettingzoo.ParallelEnv):
@@ -126,13 +126,13 @@ class _PettingZooInstance:
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
         """See ``Instance.reset``."""
-        self._steps = 0
+        self._steps, self._seed = 0, seed
         with naming(self._factory, f"failed to reset with seed {seed}"):
             observations, infos = self._environment.reset(seed=seed)
             absent = [p.name for p in self._parts if p.name not in self._environment.agents]
             if absent:
                 raise ValueError(f"agents that join later are not supported: {absent}")
-            shown = [(part, observations[part.name]) for part in self._parts]
+            shown = [(part, part.own(observations, "observation")) for part in self._parts]
             vectors = [part.vector(observation) for part, observation in shown]
             masks = [part.available(observation, infos) for part, observation in shown]
         return np.concatenate(vectors), np.concatenate(masks)
@@ -140,19 +140,21 @@ class _PettingZooInstance:
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """Step the instance; see ``Instance.step``."""
         self._steps += 1
-        with naming(self._factory, f"failed in step {self._steps}"):
+        with naming(self._factory, f"failed in step {self._steps} of seed {self._seed}"):
             acting = [(i, self._parts[i]) for i in np.flatnonzero(alive)]
             actions = {p.name: unpack_action(p.action_space, action[p.action]) for _, p in acting}
             observations, rewards, terminated, truncated, infos = self._environment.step(actions)
             outcome = self._blank()
+            if strangers := observations.keys() - {part.name for part in self._parts}:
+                raise ValueError(f"{min(strangers)} is not one of its possible_agents")
             for i, part in acting:
-                name = part.name
-                outcome.reward[i] = rewards[name]
-                outcome.terminated[i] = terminated[name]
-                outcome.alive[i] = not (terminated[name] or truncated[name])
-                if not terminated[name]:
-                    outcome.observation[part.observation] = part.vector(observations[name])
-                    outcome.available[part.action] = part.available(observations[name], infos)
+                outcome.reward[i] = part.own(rewards, "reward")
+                outcome.terminated[i] = over = part.own(terminated, "termination")
+                outcome.alive[i] = not (over or part.own(truncated, "truncation"))
+                if not over:
+                    observation = part.own(observations, "observation")
+                    outcome.observation[part.observation] = part.vector(observation)
+                    outcome.available[part.action] = part.available(observation, infos)
             if wrong := np.flatnonzero(~np.isfinite(outcome.reward)).tolist():
                 raise ValueError(f"{self._parts[wrong[0]].name}: a reward is not finite")
         return outcome
@@ -190,6 +192,16 @@ class _Part:
     """True if observations are dictionaries that hold the mask."""
     observation: slice
     action: slice
+
+    def own(self, answer: Mapping[Any, Any], what: str) -> Any:
+        """Return the agent's part of an answer.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if self.name not in answer:
+            raise ValueError(f"{self.name}: there is no {what}")
+        return answer[self.name]
 
     def vector(self, observation: Any) -> FloatArray:
         """Return the agent's observation as a vector."""

@@ -107,8 +107,8 @@ def test_a_number_as_reward_is_shared_and_a_list_is_not() -> None:
             "actions of MultiDiscrete",
         ),
         ("Pair-v0", {"action_space": Tuple((Discrete(2),))}, "different numbers of parts"),
-        ("Pair-v0", {"reward": (1.0, 2.0, 3.0)}, r"step 1: .*shape \(3,\), not \(2,\)"),
-        ("Pair-v0", {"reward": (1.0, np.nan)}, "step 1: .*reward is not finite"),
+        ("Pair-v0", {"reward": (1.0, 2.0, 3.0)}, r"step 1 of seed 7: .*shape \(3,\), not \(2,\)"),
+        ("Pair-v0", {"reward": (1.0, np.nan)}, "step 1 of seed 7: .*reward is not finite"),
         ("Pair-v0", {"observation": lambda _: np.array([0, np.inf])}, "observation is not finite"),
         ("Pair-v0", {"observation": lambda _: np.zeros((1, 2))}, r"shape \(1, 2\), not"),
     ],
@@ -118,7 +118,7 @@ def test_a_fault_is_one_line_that_names_the_environment(
 ) -> None:
     def play() -> None:
         environment = make_environment("gymnasium", copies=1, id=name, arguments=arguments)
-        environment.reset([0], [0])
+        environment.reset([7], [0])
         environment.step(ACTION)
 
     with pytest.raises(EnvironmentFailed, match=message) as caught:

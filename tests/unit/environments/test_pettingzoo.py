@@ -1,5 +1,6 @@
 """Any PettingZoo Parallel environment can be run, and its faults are reported in one line."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -85,6 +86,28 @@ def raises_at_two(**_: Any) -> Counting:
         if steps == 2:
             raise RuntimeError("the\nengine stalled")
         return np.zeros(2)
+
+    return Counting(observation=observation)
+
+
+class Muddled(Counting):
+    """Counting whose second step answers for other agents than its own."""
+
+    def __init__(self, *, gone: str = "", came: str = "", **others: Any) -> None:
+        super().__init__(**others)
+        self._gone, self._came = gone, came
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        seen, rewards, *others = super().step(actions)
+        if self._steps == 2:
+            seen |= {self._came: seen["red_0"]} if self._came else {}
+            rewards.pop(self._gone, None)
+        return seen, rewards, *others
+
+
+def exits(**_: Any) -> Counting:
+    def observation(steps: int) -> Any:
+        return np.zeros(2) if steps < 2 else sys.exit("no licence")
 
     return Counting(observation=observation)
 
@@ -289,8 +312,11 @@ def test_a_state_space_makes_the_state_known() -> None:
         (f"{HERE}:Counting", {"action_space": MultiDiscrete([2, 2])}, "actions of MultiDiscrete"),
         (f"{HERE}:Counting", {"action_space": Box(-np.inf, 1, (1,))}, "finite boxes"),
         (f"{HERE}:Counting", {"late": True}, r"agents that join later .*blue_0"),
-        (f"{HERE}:raises_at_two", {}, "copy 0: .* failed in step 2: RuntimeError: the engine sta"),
-        (f"{HERE}:Counting", {"reward": np.nan}, "failed in step 1: .*: a reward"),
+        (f"{HERE}:raises_at_two", {}, "copy 0: .* in step 2 of seed 7: RuntimeError: the eng"),
+        (f"{HERE}:exits", {}, "copy 0: .* in step 2 of seed 7: SystemExit: no licence"),
+        (f"{HERE}:Muddled", {"gone": "red_1"}, "step 2 .*: red_1: there is no reward"),
+        (f"{HERE}:Muddled", {"came": "grey_0"}, "step 2 .*: grey_0 is not one of its possible_ag"),
+        (f"{HERE}:Counting", {"reward": np.nan}, "failed in step 1 of seed 7: .*: a reward"),
         (f"{HERE}:Counting", {"observation": lambda _: np.array([0, np.inf])}, "not finite"),
         (f"{HERE}:Counting", {"observation": lambda _: np.zeros((1, 2))}, r"shape \(1, 2\), not"),
         (f"{HERE}:Counting", {"masks": lambda _: np.ones(3)}, r"mask has shape \(3,\), not \(2,\)"),
@@ -302,7 +328,7 @@ def test_a_fault_is_one_line_that_names_the_factory(
 ) -> None:
     def play() -> None:
         environment = make_environment(factory, copies=1, **arguments)
-        environment.reset([0], [0])
+        environment.reset([7], [0])
         for _ in range(3):
             environment.step(still(environment))
 
