@@ -38,7 +38,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.lock import lock_launch
-from fullrank.rpc.process import usable_cores
+from fullrank.rpc.process import interrupting, usable_cores
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, follow
@@ -278,7 +278,7 @@ def _run(path: Path, config: RunConfig, *, local: bool) -> None:
 
 def _run_services(path: Path, config: RunConfig, console: Terminal) -> None:
     processes = services(path, learners=config.learners, collectors=config.collectors.count)
-    with processes as started, StatusPoller(path, config) as watch:
+    with interrupting(), processes as started, StatusPoller(path, config) as watch:
         shown = view(console, iterations=config.iterations)
         try:
             shown.say(f"run {path}")

@@ -7,6 +7,7 @@ import gc
 import os
 import select
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -30,8 +31,8 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 
 Result = TypeVar("Result")
 
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-"""Signals that stop a service."""
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that stop a service; SIGHUP, that of a closed terminal, unless it is ignored."""
 
 GRACE_S = 15.0
 """Time for a service to checkpoint and drain before it is killed."""
@@ -149,7 +150,7 @@ def signals_held() -> Iterator[None]:
 
 
 def stop_event(launch: Launch) -> asyncio.Event:
-    """An event set by SIGTERM, SIGINT or, if asked for, by the end of a pipe that another holds.
+    """An event set by ``STOPPING`` or, if asked for, by the end of a pipe that another holds.
 
     Signals that were held back take effect now. Further signals are ignored once it is set. A
     process whose pipe has ended has ``GRACE_S`` to end, as a parent that lives would give it, even
@@ -159,17 +160,51 @@ def stop_event(launch: Launch) -> asyncio.Event:
     pipes = [sys.stdin.fileno()] if launch.stop_with_stdin else []
     pipes += [] if launch.supervisor is None else [launch.supervisor]
 
-    def on_signal(*_: object) -> None:
+    def on_signal(number: int = signal.SIGTERM, *_: object) -> None:
         ignore_signals()
+        _leave_terminal(number)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(event.set)
 
-    for number in STOPPING:
+    for number in _heeded():
         signal.signal(number, on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     for pipe in pipes:
         threading.Thread(target=_end_with, args=(pipe, on_signal), daemon=True).start()
     return event
+
+
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt the body, as Ctrl-C does."""
+
+    def interrupt(number: int, *_: object) -> NoReturn:
+        _leave_terminal(number)
+        raise KeyboardInterrupt
+
+    numbers = [number for number in _heeded() if number != signal.SIGINT]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _heeded() -> list[signal.Signals]:
+    """The signals that stop this process; ``nohup`` has SIGHUP ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in STOPPING if number != signal.SIGHUP or not ignored]
+
+
+def _leave_terminal(number: int) -> None:
+    """Write nowhere from now on if the terminal is closed: every write to it would fail."""
+    if number == signal.SIGHUP:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for shown in (1, 2):
+            if stat.S_ISCHR(os.fstat(shown).st_mode):
+                os.dup2(nowhere, shown)
+        os.close(nowhere)
 
 
 def _end_with(pipe: int, stop: Callable[[], None]) -> None:
