@@ -1,6 +1,8 @@
 """Claims of the terms of a mirrored run, so that one controller of all machines continues it.
 
 ``terms/000002`` is created, never overwritten; who creates it is the controller of that term.
+``taken/000002`` says that a standby of that term has read the run: it may publish again what it
+found, also what its predecessor had stored and not published. No older directory goes on then.
 """
 
 import json
@@ -10,7 +12,7 @@ from fullrank.runs.journal import term_of
 from fullrank.runs.objects import Objects
 from fullrank.runs.recovery import JOURNAL
 
-_TERMS = "terms/"
+_TERMS, _TAKEN = "terms/", "taken/"
 
 
 class Claims:
@@ -83,16 +85,23 @@ class Claims:
         if names and names[-1] > f"{_TERMS}{self.term:06d}":
             raise self._superseded(int(names[-1].removeprefix(_TERMS)))
 
+    def take(self) -> None:
+        """Say that the claimed run was read, and goes on in another directory."""
+        before = self._objects.names(_TAKEN)
+        self._objects.put(f"{_TAKEN}{self.term:06d}", b"")
+        self._objects.remove(name for name in before if name < f"{_TAKEN}{self.term:06d}")
+
     def stored(self) -> int:
         """The highest term with a stored iteration; 0 if none is stored."""
         segments = {name.split("/")[1] for name in self._objects.names(f"{JOURNAL}/")}
         return max(map(term_of, segments), default=0)
 
     def _check(self, last: int) -> None:
-        if (stored := self.stored()) > last:
+        taken = [int(name.removeprefix(_TAKEN)) for name in self._objects.names(_TAKEN)]
+        if (newer := max([self.stored(), *taken])) > last:
             raise StaleTerm(
-                f"{self._place} has iterations of term {stored}, and this run directory ends with "
-                f"term {last}: the run went on elsewhere; to continue it here, use `fullrank serve "
+                f"{self._place} has a state of term {newer}, and this run directory ends with term "
+                f"{last}: the run went on elsewhere; to continue it here, use `fullrank serve "
                 "controller --standby` with a new directory"
             )
 

@@ -3,7 +3,7 @@
 A mirror holds what a controller needs to go on: settings, numerics, checkpoints and journal, and
 the metrics up to the newest checkpoint. Its objects are
 
-* ``terms/<term>``: claims (``fullrank.runs.claims``);
+* ``terms/<term>`` and ``taken/<term>``: claims (``fullrank.runs.claims``);
 * ``journal/<segment>/<iteration>``: a record, as in the local segment; ``journal/<segment>/begun``
   exists without records, too, because a later term withdraws iterations from its first one on;
 * ``checkpoints/<iteration>/<file>``, complete with its manifest, which is written last;
@@ -188,6 +188,7 @@ def take_over(place: str, run_dir: Path) -> int:
             file.write(objects.get(name))
     for name in set(SMALL).intersection(objects.names()):
         replace_bytes(run_dir / name, objects.get(name))
+    claims.take()
     identity = {"format": FORMAT, "run": run, "term": term}
     replace_text(run_dir / IDENTITY, json.dumps(identity, indent=2) + "\n")
     return term

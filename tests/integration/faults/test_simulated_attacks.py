@@ -41,7 +41,7 @@ def test_machines_that_are_lost_or_return_lose_and_repeat_nothing() -> None:
 def test_a_controller_that_believes_what_colluders_agree_on_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In this run a colluder holds a row alone when it decodes."""
+    """In this run a round decodes from a lie that no honest learner has contradicted yet."""
     monkeypatch.setattr(Quorum, "lacking", lambda self, *args, **keywords: {})
     assert "proved" in broken_by([47])
 

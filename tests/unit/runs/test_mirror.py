@@ -154,10 +154,24 @@ def test_a_run_that_went_on_elsewhere_is_refused_where_it_was(tmp_path: Path) ->
     Controller(tmp_path / "run", place).run(2)
     take_over(place, tmp_path / "other")
     Controller(tmp_path / "other", place).run(4)
-    with pytest.raises(StaleTerm, match=r"iterations of term 3, and .* ends with term 1: the run"):
+    with pytest.raises(StaleTerm, match=r"a state of term 3, and .* ends with term 1: the run"):
         Controller(tmp_path / "run", place)
     again = Controller(tmp_path / "other", place)
     assert (again.begins, again.term) == (4, 4)  # the one refused had claimed none
+
+
+def test_a_run_that_was_taken_over_is_refused_where_it_was_though_nothing_was_stored_since(
+    tmp_path: Path,
+) -> None:
+    """The standby may publish again what the first controller stored and never published."""
+    place = str(tmp_path / "mirror")
+    first = Controller(tmp_path / "run", place)
+    first.run(2)
+    first.mirror.store(first.journal.append(2, facts={}, updates=np.ones((1, 1), np.float32)))
+    take_over(place, tmp_path / "other")
+    with pytest.raises(StaleTerm, match=r"a state of term 2, and .* ends with term 1: the run"):
+        Controller(tmp_path / "run", place)
+    assert Controller(tmp_path / "other", place).begins == 3
 
 
 def test_a_controller_that_begins_again_goes_on_alone(tmp_path: Path) -> None:
