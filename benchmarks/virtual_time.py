@@ -54,7 +54,7 @@ def virtual_rate(fleet: Fleet, *, until_s: float) -> float:
         step_s=STEP_S, acting_s=acting_s(config), update_s=0.02, wire_s=WIRE_S
     )
     history = learn_in_virtual_time(
-        config, durations, containers=None, until_s=until_s, every_s=2 * until_s, episodes=1
+        config, durations, until_s=until_s, every_s=2 * until_s, episodes=1
     )
     return history.facts["episodes"] / until_s
 

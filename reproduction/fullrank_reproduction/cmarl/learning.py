@@ -31,11 +31,11 @@ def cell(name: str, scenario: str, seed: int, budget: CmarlBudget) -> Cell:
         budget: Sizes of the run.
     """
     config = budget.config(name, scenario, seed)
-    containers, durations = budget.containers_of(name), budget.durations_of(name)
+    containers = config.containers if config.collectors.containers else None
     settings = {
         "run": as_tables(config),
         "containers": None if containers is None else asdict(containers),
-        "durations": asdict(durations),
+        "durations": asdict(budget.durations_of(name)),
         **{key: getattr(budget, key) for key in ("until_s", "points", "episodes")},
     }
     return Cell(
@@ -64,7 +64,6 @@ def _course(name: str, scenario: str, seed: int, budget: CmarlBudget) -> JSON:
     history = learn_in_virtual_time(
         budget.config(name, scenario, seed),
         budget.durations_of(name),
-        containers=budget.containers_of(name),
         until_s=budget.until_s,
         every_s=budget.until_s / budget.points,
         episodes=budget.episodes,

@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fullrank.config.layers import load
-from fullrank.config.topologies import TOPOLOGIES, ContainerSettings
-from fullrank.config.tree import RunConfig
+from fullrank.config.tree import ContainerSettings, RunConfig
 from fullrank.planning.virtual_time import VirtualDurations
 
 CORES: Final = 10
@@ -91,12 +90,9 @@ class CmarlBudget:
             *(self.v2_settings if name == "parallel-v2" else self.settings),
             *system.settings,
         ]
-        return load(environ={}, overrides=overrides, topology=system.topology).check().config
-
-    def containers_of(self, name: str) -> ContainerSettings | None:
-        """Return the settings of a system's containers, if it has any."""
-        preset = TOPOLOGIES[SYSTEMS[name].topology].containers
-        return None if preset is None else replace(self.containers, learn=preset.learn)
+        config = load(environ={}, overrides=overrides, topology=system.topology).check().config
+        containers = replace(self.containers, learn=config.containers.learn)
+        return replace(config, containers=containers)
 
     def durations_of(self, name: str) -> VirtualDurations:
         """Return the durations of a system."""

@@ -5,15 +5,16 @@ version, the writer and the sequence that its rows hold.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fullrank.common.errors import EnvironmentFailed, Stuck
-from fullrank.common.types import RunTerm
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.rpc.security import Security
 from fullrank.rpc.writer_client import EpisodeWriter, RefusedEpisode
-from fullrank.training.block_player import PlayedBlock
+from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import FAILURES, BlockKey
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.container_play import ContainerPlay
 from fullrank_collector.publications import Publications
 from fullrank_collector.timed_player import TimedPlayer
 
@@ -58,15 +59,17 @@ class Writing:
         self._blocks += 1
         return BlockKey(self.writer.writer, self._blocks - 1)
 
-    async def write(self, key: BlockKey, played: PlayedBlock, *, version: int) -> None:
-        """Write the episodes of a block, as soon as the window has room.
+    async def write(
+        self, key: BlockKey, episodes: Mapping[int, FloatArray], *, version: int
+    ) -> None:
+        """Write episodes of a block, by their numbers in it, as soon as the window has room.
 
         Raises:
             FullrankError: As ``EpisodeWriter.write``.
         """
         first = key.block * self.block + 1
-        for sequence, rows in enumerate(played.episodes, start=first):
-            await self.writer.write(rows, version=version, sequence=sequence)
+        for number, rows in episodes.items():
+            await self.writer.write(rows, version=version, sequence=first + number)
 
     def _refused(self, refusal: RefusedEpisode) -> None:
         log.warning("refused sequence=%d reason=%s", refusal.sequence, refusal.reason)
@@ -84,17 +87,25 @@ class FreePlay:
     Args:
         writing: The writer.
         player: Plays the blocks.
-        publications: Those of the stream.
+        publications: Those of the stream, of which the first has come.
+        container: The container, if the collector is one.
     """
 
-    def __init__(self, writing: Writing, player: TimedPlayer, publications: Publications) -> None:
+    def __init__(
+        self,
+        writing: Writing,
+        player: TimedPlayer,
+        publications: Publications,
+        container: ContainerPlay | None = None,
+    ) -> None:
         self._writing, self._player, self._publications = writing, player, publications
+        self._container = container
 
     async def run(self, run_term: RunTerm, send: SendMessage) -> None:
         """Play until cancelled.
 
         Args:
-            run_term: Term of the controller.
+            run_term: Term of the controller, under which the table is open.
             send: Sends a message to the controller.
 
         Raises:
@@ -105,10 +116,9 @@ class FreePlay:
         """
         writing, failures, said = self._writing, 0, ""
         writing.outdated = -1
-        await self._publications.after(-1)  # the table is open, under this term
         writing.writer.renew(run_term)
         while True:
-            play = await self._publications.after(writing.outdated)
+            play = await self._terms()
             key = writing.next_key()
             try:
                 played = await self._player.play(key, play)
@@ -120,27 +130,43 @@ class FreePlay:
                     raise
                 continue
             failures, version = 0, play.publication.version
-            await writing.write(key, played, version=version)
-            await send(_wrote(writing, played, version=version))
+            travelling = self._travelling(played.episodes)
+            await writing.write(key, travelling, version=version)
+            wrote = _wrote(writing, played, version=version)
+            if self._container is not None:
+                wrote.container.CopyFrom(self._container.report(len(travelling)))
+            await send(pb.CollectorMessage(wrote=wrote))
             if writing.objection != said:
                 said = writing.objection
                 await send(_failed(key, said))
+
+    async def _terms(self) -> PlayTerms:
+        """Return the parameters of the next block."""
+        outdated = self._writing.outdated
+        newest = await self._publications.after(outdated)
+        if self._container is None:
+            return newest
+        return self._container.terms(newest, outdated=outdated)
+
+    def _travelling(self, episodes: Sequence[FloatArray]) -> Mapping[int, FloatArray]:
+        """Return the episodes of a block that are written to replay, by number."""
+        if self._container is None:
+            return dict(enumerate(episodes))
+        return {number: episodes[number] for number in self._container.store(episodes)}
 
 
 def _failed(key: BlockKey, reason: str) -> pb.CollectorMessage:
     return pb.CollectorMessage(failed=pb.Failed(block=key.block, reason=reason))
 
 
-def _wrote(writing: Writing, played: PlayedBlock, *, version: int) -> pb.CollectorMessage:
-    return pb.CollectorMessage(
-        wrote=pb.Wrote(
-            version=version,
-            earned=played.earned.reshape(-1),
-            won=played.won,
-            lengths=played.lengths,
-            writer=writing.writer.writer,
-            settled=writing.writer.settled,
-            stale=writing.stale,
-            invalid=writing.invalid,
-        )
+def _wrote(writing: Writing, played: PlayedBlock, *, version: int) -> pb.Wrote:
+    return pb.Wrote(
+        version=version,
+        earned=played.earned.reshape(-1),
+        won=played.won,
+        lengths=played.lengths,
+        writer=writing.writer.writer,
+        settled=writing.writer.answered,
+        stale=writing.stale,
+        invalid=writing.invalid,
     )

@@ -8,7 +8,9 @@ import numpy as np
 from fullrank.algorithms.problem import Section
 from fullrank.common.errors import InvalidContribution
 from fullrank.rpc.codec import Assembler
+from fullrank.rpc.heads import head_of
 from fullrank.training.block_player import PlayTerms, Publication
+from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb
 
 
@@ -18,13 +20,16 @@ class Publications:
     Args:
         sections: All sections of the run.
         peer: The controller, for messages.
+        heads: Takes the heads of containers, where collectors are containers.
 
     Attributes:
         newest: The newest whole one, with its exploration; None before the first.
     """
 
-    def __init__(self, sections: Sequence[Section], *, peer: str) -> None:
-        self._sections, self._peer = sections, peer
+    def __init__(
+        self, sections: Sequence[Section], *, peer: str, heads: Heads | None = None
+    ) -> None:
+        self._sections, self._peer, self._heads = sections, peer, heads
         self.newest: PlayTerms | None = None
         self._announced: PlayTerms | None = None
         self._missing: list[Assembler] = []
@@ -51,6 +56,9 @@ class Publications:
     def _announce(self, announced: pb.Publication) -> None:
         if any(section >= len(self._sections) for section in announced.sections):
             raise InvalidContribution(f"{self._peer}: there is no such section")
+        if self._heads is not None:
+            for head in announced.heads:
+                self._heads.publish(head.container, head_of(head, size=self._heads.size))
         sections = {
             id_: np.empty(self._sections[id_].size, np.float32) for id_ in announced.sections
         }

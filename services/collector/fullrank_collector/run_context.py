@@ -11,9 +11,13 @@ from fullrank.config.trust import check_trusted
 from fullrank.environments.base import is_adapted
 from fullrank.rpc.codec import decode_agent
 from fullrank.rpc.messages import equal_setup
+from fullrank.training.container import Container
+from fullrank.training.heads import Heads
 from fullrank.training.worker import Probe, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of
+from fullrank.wiring.containers import container_of, head_size_of
+from fullrank.wiring.plugins import spec_of_agents
 from fullrank_collector.free_play import Writing
 
 
@@ -49,6 +53,29 @@ class CollectorContext:
         )
         self.writing: Writing | None = None
         """The writer of this process; None before free collection begins."""
+        self.spec = spec_of_agents(self.config, agents, state_size=state_size, masked=masked)
+        self.heads: Heads | None = None
+        """Heads of all containers; None where collectors are none."""
+        if self.config.collectors.containers:
+            self.heads = Heads(head_size_of(self.config, self.spec))
+        self._container: Container | None = None
+
+    @property
+    def number(self) -> int | None:
+        """Return the number of the container; None before it has one."""
+        return self._container.number if self._container is not None else None
+
+    def container(self, number: int) -> Container | None:
+        """Return the container of a number, which goes on unless its head is no use for that.
+
+        One that begins takes the newest head of its number; None where collectors are none.
+        """
+        if self.heads is None:
+            return None
+        held = self._container
+        if held is None or held.number != number or not held.is_sound:
+            self._container = container_of(self.config, self.spec, number=number, heads=self.heads)
+        return self._container
 
     def serves(self, welcome: pb.Welcome) -> bool:
         """Return whether this is the context of the run that ``welcome`` names."""

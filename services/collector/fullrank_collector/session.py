@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from fullrank import __version__
+from fullrank.algorithms.roles import ACTING
 from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
@@ -25,6 +26,7 @@ from fullrank.rpc.tasks import first
 from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.container_play import ContainerPlay
 from fullrank_collector.free_play import FreePlay, Writing
 from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import CollectorContext
@@ -87,7 +89,11 @@ class CollectorSession:
     async def _dialogue(self, call: CollectCall) -> None:
         served = run_term_message(self.context.run_term) if self.context else None
         hello = pb.Hello(
-            version=__version__, host=socket.gethostname(), served=served, process=self._process
+            version=__version__,
+            host=socket.gethostname(),
+            served=served,
+            process=self._process,
+            index=self.context.number if self.context else None,
         )
         try:
             async with asyncio.timeout(WELCOME_S):
@@ -112,13 +118,13 @@ class CollectorSession:
         await call.write(pb.CollectorMessage(ready=ready).SerializeToString())
         await self._health.at_work(True)
         log.info("collector_ready collector=%d run=%s", welcome.learner, welcome.run)
-        publications = Publications(context.problem.sections, peer=self._client.peer)
+        publications = Publications(
+            context.problem.sections, peer=self._client.peer, heads=context.heads
+        )
         settings = context.config.controller
         player = TimedPlayer(context.player, pool=self._pool, settings=settings)
         if context.config.collect.mode == "free":
-            writing = await self._writing_of(welcome, context)
-            free = FreePlay(writing, player, publications)
-            await self._play_freely(call, context.run_term, free, publications)
+            await self._play_freely(call, welcome, player, publications)
             return
         self._idle_since = time.monotonic()
         while True:
@@ -128,18 +134,35 @@ class CollectorSession:
                 await self._play(call, order.play, player, publications.newest)
 
     async def _play_freely(
-        self, call: CollectCall, run_term: RunTerm, free: FreePlay, publications: Publications
+        self,
+        call: CollectCall,
+        welcome: pb.Welcome,
+        player: TimedPlayer,
+        publications: Publications,
     ) -> None:
-        """Play while newer parameters come in."""
+        """Play, and learn in a container, while newer parameters come in."""
+        context, sending = self.context, asyncio.Lock()
+        assert context is not None  # built
+        writing = await self._writing_of(welcome, context)
 
         async def read() -> None:
             while True:
                 publications.take(await _read(call))
 
         async def send(message: pb.CollectorMessage) -> None:
-            await call.write(message.SerializeToString())
+            async with sending:
+                await call.write(message.SerializeToString())
 
-        await first(read(), free.run(run_term, send))
+        async def play() -> None:
+            await publications.after(-1)  # the table is open, under this term
+            container = _container_of(context, welcome.learner)
+            free = FreePlay(writing, player, publications, container)
+            playing = [free.run(context.run_term, send)]
+            if container is not None and context.config.containers.learn:
+                playing.append(container.learn(send))
+            await first(*playing)
+
+        await first(read(), play())
 
     async def _writing_of(self, welcome: pb.Welcome, context: CollectorContext) -> Writing:
         """Return the writer of this process, anew if replay has another address."""
@@ -192,6 +215,17 @@ class CollectorSession:
             for message in _messages(key, played, playing_s=playing_s, idle_s=idle_s):
                 await call.write(message)
         self._idle_since = time.monotonic()
+
+
+def _container_of(context: CollectorContext, number: int) -> ContainerPlay | None:
+    """Return the container of a number for one stream; None where collectors are none."""
+    container = context.container(number)
+    if container is None:
+        return None
+    (section,) = (each.id for each in context.problem.sections if each.role in ACTING)
+    return ContainerPlay(
+        container, context.config.containers, section=section, clock=time.monotonic
+    )
 
 
 async def _end(call: CollectCall, error: Stuck) -> None:

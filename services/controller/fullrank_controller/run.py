@@ -13,6 +13,7 @@ from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import plan_of
 from fullrank_controller.collectors.free_pool import FreePool
+from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.collectors.report import (
     blocks_status,
@@ -72,6 +73,7 @@ class Run:
         roster: Roster,
         progress: RunProgress,
         fix_numerics: Callable[[Numerics], None],
+        heads: HeadStore | None = None,
     ) -> Self:
         """Make the parts that follow from the others."""
         membership = Membership(
@@ -90,6 +92,7 @@ class Run:
                 roster=Roster(settings=config.controller),
                 progress=progress,
                 agents=len(welcome.agents),
+                heads=heads,
             )
         elif config.collectors.count:
             pool = CollectorPool(

@@ -17,6 +17,9 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
+from fullrank.wiring.containers import head_size_of
+from fullrank.wiring.plugins import spec_of_agents
+from fullrank_controller.collectors.head_store import HEADS, HeadStore
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.driver import Driver
 from fullrank_controller.identity import RunIdentity
@@ -102,6 +105,7 @@ def begin(
         roster=roster,
         progress=progress,
         fix_numerics=numerics.fix,
+        heads=_heads(config, directory, training),
     )
     run.event_log.append(
         Began(
@@ -114,6 +118,21 @@ def begin(
     if restored.committed < config.iterations:  # collectors play what is repeated, too
         numerics.settle(config.audit.fingerprint, own=partial(own_numerics, config, training))
     return run
+
+
+def _heads(config: RunConfig, directory: RunDirectory, training: Training) -> HeadStore | None:
+    """The heads of the containers of a run; None where collectors are none."""
+    if not config.collectors.containers:
+        return None
+    spec = spec_of_agents(
+        config,
+        training.collector.agents,
+        state_size=training.state_size,
+        masked=training.masked,
+    )
+    return HeadStore(
+        directory.path / HEADS, size=head_size_of(config, spec), confirm=directory.confirm
+    )
 
 
 def _progress_of(directory: RunDirectory, training: Training, restored: Restored) -> RunProgress:

@@ -33,7 +33,6 @@ from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.config.toml import to_toml
-from fullrank.config.topologies import refuse_containers
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
 from fullrank.rpc.certificates import initialise, today
@@ -128,7 +127,6 @@ def train(
 
     After Ctrl-C the run can be resumed, either way.
     """
-    refuse_containers(topology)
     sizes = size_options(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )

@@ -8,7 +8,6 @@ from rich.table import Table
 
 from fullrank.cli.say import say_json
 from fullrank.cli.terminal import Terminal
-from fullrank.config.topologies import TOPOLOGIES
 from fullrank.config.tree import RunConfig
 from fullrank.planning.virtual_time import VirtualDurations
 
@@ -64,7 +63,6 @@ def show_learning(
     history = learn_in_virtual_time(
         config,
         durations,
-        containers=None if topology is None else TOPOLOGIES[topology].containers,
         until_s=until_s,
         every_s=every_s,
         episodes=EPISODES,

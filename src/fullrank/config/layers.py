@@ -277,6 +277,16 @@ def _check_together(config: RunConfig) -> None:
             f"collect.lag = {config.collect.lag} needs collect.mode = 'keyed'; inline collection "
             "is at most 1 ahead"
         )
+    if config.collectors.containers and config.collect.mode != "free":
+        raise ConfigError(
+            "collectors.containers hand over a share of their episodes, when they have played "
+            f"them: set collect.mode = 'free', not {config.collect.mode!r}"
+        )
+    if config.containers.low >= config.containers.high:
+        raise ConfigError(
+            f"containers.low = {config.containers.low} must be below containers.high = "
+            f"{config.containers.high}"
+        )
     if config.collectors.processes and not is_adapted(config.environment.name):
         raise ConfigError(
             "collectors.processes is for PettingZoo's and gymnasium's environments: the copies of "

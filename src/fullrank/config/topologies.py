@@ -15,30 +15,6 @@ from fullrank.config.leaves import ConfigLayer, Key, Leaf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerSettings:
-    """Collectors as containers of [CMARL]; the defaults are those of the paper and its program."""
-
-    learn: bool = True
-    """Learn a head in each container; False: play with the centraliser's policy."""
-    share: float = 0.6
-    """Share of the episodes that travel to the centraliser, eta / 100."""
-    low: float = 0.0
-    """Least return of an episode, L of its priority."""
-    high: float = 20.0
-    """Greatest return of an episode, H of its priority."""
-    floor: float = 0.1
-    """Priority of an episode of the least return."""
-    exponent: float = 0.6
-    """Exponent alpha of the priorities in a container's buffer."""
-    capacity: int = 3400
-    """Episodes in a container's buffer."""
-    batch_size: int = 64
-    """Episodes of a container's minibatch."""
-    every_s: float = 30.0
-    """Time between two trunks that a container takes, and between two heads that it publishes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """The settings of a published system."""
 
@@ -48,15 +24,18 @@ class Topology:
     """Dotted keys to the values that the name stands for."""
     sizes: Mapping[str, Any] = field(default_factory=dict)
     """Dotted keys to the paper's numbers."""
-    containers: ContainerSettings | None = None
-    """Settings of the containers, if collectors are containers."""
 
 
 def _cmarl(meaning: str, *, containers: int = 3, actors: int = 13, learn: bool = True) -> Topology:
     """Return CMARL or one of its ablations."""
     return Topology(
         meaning=meaning,
-        fixed={"collect.mode": "free", "collect.lag": 0},
+        fixed={
+            "collect.mode": "free",
+            "collect.lag": 0,
+            "collectors.containers": True,
+            "containers.learn": learn,
+        },
         sizes={
             "collectors.count": containers,
             "collect.block": actors,
@@ -66,7 +45,6 @@ def _cmarl(meaning: str, *, containers: int = 3, actors: int = 13, learn: bool =
             "algorithm.batch_size": 128,
             "algorithm.target_every": 800,
         },
-        containers=ContainerSettings(learn=learn),
     )
 
 
@@ -143,20 +121,6 @@ def topology_layer(name: str, others: Sequence[ConfigLayer]) -> ConfigLayer:
                 )
     settings = {**topology.fixed, **topology.sizes}
     return {_key(key): Leaf(value, origin) for key, value in settings.items()}
-
-
-def refuse_containers(name: str | None) -> None:
-    """Refuse a topology whose collectors are containers, which no service is yet.
-
-    Raises:
-        ConfigError: It has containers.
-    """
-    topology = TOPOLOGIES.get(name or "")
-    if topology is not None and topology.containers is not None:
-        raise ConfigError(
-            f"--topology {name}: containers learn in virtual time alone; use fullrank simulate "
-            f"--learn --topology {name}, or --topology apex"
-        )
 
 
 def _key(dotted: str) -> Key:

@@ -18,8 +18,10 @@ from fullrank.config.values import (
     Device,
     Duration,
     Fingerprint,
+    Finite,
     NonNegative,
     OptionalAddress,
+    Positive,
 )
 
 
@@ -98,6 +100,35 @@ class CollectorsSettings:
     """Play each copy of a PettingZoo or gymnasium environment in a process of its own: the copies
     of a block step at the same time, and those that are ready act without waiting for others. The
     bits are the same."""
+    containers: bool = False
+    """Collectors are containers, with the settings of [containers]; needs ``collect.mode =
+    "free"`` and an algorithm that learns from whole episodes. Updates no longer wait for episodes
+    once there are ``collect.warmup_episodes``, nor episodes for updates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSettings:
+    """Collectors as containers of [CMARL]; the defaults are those of the paper and its program."""
+
+    learn: bool = True
+    """Learn a head in each container, and play with it; false: play with the policy of the run."""
+    share: Annotated[float, Field(ge=0, le=1)] = 0.6
+    """Share of the episodes that a container hands over to replay, eta / 100."""
+    low: Finite = 0.0
+    """Least return of an episode, L of its priority."""
+    high: Finite = 20.0
+    """Greatest return of an episode, H of its priority."""
+    floor: Positive = 0.1
+    """Priority of an episode of the least return."""
+    exponent: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.6
+    """Exponent alpha of the priorities in a container's buffer."""
+    capacity: Count = 3400
+    """Number of episodes in a container's buffer."""
+    batch_size: Count = 64
+    """Number of episodes in a container's minibatch."""
+    every_s: Duration = 30.0
+    """Time between two trunks that a container takes, and between two heads that it publishes,
+    seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +381,7 @@ class RunConfig:
     stragglers: PluginSettings = field(default_factory=lambda: PluginSettings(name="none"))
     collect: CollectSettings = field(default_factory=CollectSettings)
     collectors: CollectorsSettings = field(default_factory=CollectorsSettings)
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)

@@ -3,7 +3,7 @@
 Episodes, intake, minibatches and gradients are those of the services; their durations are numbers.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fullrank.config.tree import RunConfig
 from fullrank.planning.virtual_course import VirtualCourse, VirtualHistory
@@ -57,8 +57,6 @@ class FreeVirtualRun:
         training: The centraliser.
         player: Plays all blocks.
         containers: Containers by number, as many as collectors; empty: plain collectors.
-        learn: True if containers learn heads.
-        every_s: Time between two trunks or two heads of a container.
         course: Counts and evaluates.
         durations: Durations of steps, updates and wires.
     """
@@ -70,28 +68,24 @@ class FreeVirtualRun:
         player: BlockPlayer,
         containers: list[Container],
         *,
-        learn: bool,
-        every_s: float,
         course: VirtualCourse,
         durations: VirtualDurations,
     ) -> None:
         self._config, self._training, self._player = config, training, player
-        self._course, self._durations, self._every_s = course, durations, every_s
+        self._course, self._durations = course, durations
+        self._every_s = config.containers.every_s
         assert training.collector.free is not None
         self._free: FreeRollout = training.collector.free
         capacity = capacity_of(config, training)
         self._table = Table(MemoryStorage(capacity, training.problem.row_size), capacity=capacity)
-        rules = arrival_rules(config, training.problem, first=0)
-        if containers:  # the centraliser learns all the time
-            rules = replace(rules, pace=replace(rules.pace, updates_per_episode=0.0))
-        self._intake = Intake(self._table, rules)
+        self._intake = Intake(self._table, arrival_rules(config, training.problem, first=0))
         gradients = training.algorithm.gradients
         self._compute = Centralised(training.problem, gradients, seed=config.seed).compute
         self._agenda, self._updating, self._written = Agenda(), False, list[Written]()
         self._facts = dict.fromkeys(("played_bytes", "travelled_bytes", "stale", "heads"), 0.0)
-        terms = self._free.publish(0)
+        terms, learns = self._free.publish(0), bool(containers) and config.containers.learn
         self._collectors = [
-            VirtualCollector(number, terms, container, learn)
+            VirtualCollector(number, terms, container, learns)
             for number, container in enumerate(
                 containers or [None] * max(1, config.collectors.count)
             )
@@ -235,5 +229,6 @@ class FreeVirtualRun:
             container.update()
         before_s, now_s = self._agenda.now_s - update_s, self._agenda.now_s
         if now_s // self._every_s > before_s // self._every_s:
-            self._facts["heads"] += container.publish()
+            self._facts["heads"] += container.is_sound
+            container.publish()
         self._agenda.after(update_s, lambda: self._learn(collector))

@@ -11,30 +11,24 @@ from dataclasses import replace
 
 import torch
 
-from fullrank.algorithms import environment_spec
-from fullrank.algorithms.container_learner import ContainerLearner
-from fullrank.algorithms.diversity import Diversity
 from fullrank.algorithms.values import ValueLearner
 from fullrank.common.errors import ConfigError
-from fullrank.common.seeding import derive
-from fullrank.config.topologies import ContainerSettings
 from fullrank.config.tree import RunConfig
 from fullrank.planning.virtual_course import VirtualCourse, VirtualHistory
 from fullrank.planning.virtual_free import FreeVirtualRun
 from fullrank.planning.virtual_keyed import keyed_history
 from fullrank.planning.virtual_time import VirtualDurations
-from fullrank.replay.episode_buffer import EpisodeBuffer
-from fullrank.replay.hand_over import HandOver, ReturnPriority
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.wiring import Training, algorithm_config_of, block_player_of, training_of
+from fullrank.wiring.containers import container_of, head_size_of
+from fullrank.wiring.plugins import spec_of_agents
 
 
 def learn_in_virtual_time(
     config: RunConfig,
     durations: VirtualDurations,
     *,
-    containers: ContainerSettings | None,
     until_s: float,
     every_s: float,
     episodes: int,
@@ -44,7 +38,6 @@ def learn_in_virtual_time(
     Args:
         config: The run; without collectors one process plays all copies, in lockstep.
         durations: Durations of steps, updates and wires.
-        containers: Settings of the containers, if collectors are containers.
         until_s: End, virtual seconds.
         every_s: Virtual time between two evaluations, seconds.
         episodes: Episodes of an evaluation.
@@ -77,9 +70,7 @@ def learn_in_virtual_time(
             config,
             training,
             player,
-            containers_of(config, training, learner, containers) if containers else [],
-            learn=containers is not None and containers.learn,
-            every_s=containers.every_s if containers else 0.0,
+            _containers_of(config, training) if config.collectors.containers else [],
             course=course,
             durations=durations,
         )
@@ -91,51 +82,14 @@ def learn_in_virtual_time(
         training.collector.close()
 
 
-def containers_of(
-    config: RunConfig, training: Training, learner: ValueLearner, settings: ContainerSettings
-) -> list[Container]:
-    """Build the containers of a run, one for each collector.
-
-    Args:
-        config: The run.
-        training: Its environment's agents are the containers'.
-        learner: Losses and hyperparameters.
-        settings: Settings of the containers.
-    """
-    collector, game, numbers = (
-        training.collector,
-        config.environment,
-        range(max(1, config.collectors.count)),
+def _containers_of(config: RunConfig, training: Training) -> list[Container]:
+    """Build the containers of a run, one for each collector, which share their heads."""
+    collector = training.collector
+    spec = spec_of_agents(
+        config, collector.agents, state_size=collector.state_size, masked=collector.masked
     )
-    spec = environment_spec(
-        collector.agents,
-        environment=game.name,
-        count=game.agents,
-        params=game.params,
-        state_size=collector.state_size,
-        masked=collector.masked,
-    )
-    learners = [
-        ContainerLearner(
-            learner,
-            spec,
-            diversity=Diversity(),
-            seed=derive(config.seed, "container", number),
-            device=config.compute.device,
-        )
-        for number in numbers
-    ]
-    heads = Heads(learners[0].head_size)
+    heads = Heads(head_size_of(config, spec))
     return [
-        Container(
-            number,
-            learner=learners[number],
-            buffer=EpisodeBuffer(settings.capacity, exponent=settings.exponent),
-            priority=ReturnPriority(low=settings.low, high=settings.high, floor=settings.floor),
-            hand_over=HandOver(settings.share, seed=config.seed, container=number),
-            batch_size=settings.batch_size,
-            seed=config.seed,
-            heads=heads,
-        )
-        for number in numbers
+        container_of(config, spec, number=number, heads=heads)
+        for number in range(max(1, config.collectors.count))
     ]

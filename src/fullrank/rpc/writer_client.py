@@ -65,6 +65,7 @@ class EpisodeWriter:
     Attributes:
         writer: 48 bits that name it.
         settled: Sequence up to which every episode is stored or was refused.
+        answered: Number of episodes that are stored or were refused.
         streams: Number of streams that were opened.
     """
 
@@ -79,7 +80,7 @@ class EpisodeWriter:
     ) -> None:
         assert 1 <= window <= WINDOW
         self.writer = 1 + randbelow(MOST)
-        self.settled = self.streams = self._last = 0
+        self.settled = self.answered = self.streams = self._last = 0
         self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
         self._stub = ReplayServiceStub(self._channel)
         self._peer = f"replay {address}"
@@ -205,6 +206,7 @@ class EpisodeWriter:
                 refusal = refused.get(episode.sequence)
                 if refusal is not None or episode.sequence <= response.settled:
                     self._unsettled.remove(episode)
+                    self.answered += 1
                 if refusal is not None:
                     self._refused(
                         RefusedEpisode(

@@ -7,6 +7,8 @@ stay in its buffer.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from fullrank.algorithms.container_learner import ContainerLearner
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray
@@ -29,6 +31,7 @@ class Container:
         heads: Those of all containers, of which this one goes on with its own.
 
     Attributes:
+        number: As given.
         learner: As given.
         hand_over: As given.
         trunk_version: Version of the centraliser's parameters in the trunk; -1 before the first.
@@ -46,7 +49,7 @@ class Container:
         seed: int,
         heads: Heads,
     ) -> None:
-        self._number, self.learner, self._buffer = number, learner, buffer
+        self.number, self.learner, self._buffer = number, learner, buffer
         self._priority, self.hand_over = priority, hand_over
         self._batch_size, self._seed, self._heads = batch_size, seed, heads
         self.trunk_version = -1
@@ -57,6 +60,13 @@ class Container:
     def may_learn(self) -> bool:
         """True once it has a trunk and the buffer a minibatch of episodes."""
         return self.trunk_version >= 0 and len(self._buffer) >= self._batch_size
+
+    @property
+    def is_sound(self) -> bool:
+        """False if its head is not finite, or a newer one of its number is known."""
+        newest, learner = self._heads.of(self.number), self.learner
+        is_newest = newest is None or newest.version <= learner.updates
+        return is_newest and bool(np.isfinite(learner.head).all())
 
     def take_trunk(self, version: int, network: FloatArray) -> None:
         """Read the trunk of the centraliser's network of a version, unless a newer one is held."""
@@ -70,14 +80,18 @@ class Container:
         self._buffer.add(episodes, priorities)
         return self.hand_over.choose(priorities)
 
+    def minibatch(self) -> tuple[FloatArray, list[FloatArray]]:
+        """Return the arguments of the next ``learner.update``: rows, and the others' heads."""
+        generator = stream(self._seed, "container_sample", self.number, self.learner.updates)
+        rows = self._buffer.draw(self._batch_size, generator)
+        return rows, self._heads.others(self.number)
+
     def update(self) -> Mapping[str, float]:
         """Take one step of the head and the mixer; see ``ContainerLearner.update``."""
-        generator = stream(self._seed, "container_sample", self._number, self.learner.updates)
-        rows = self._buffer.draw(self._batch_size, generator)
-        return self.learner.update(rows, self._heads.others(self._number))
+        return self.learner.update(*self.minibatch())
 
-    def publish(self) -> bool:
-        """Publish the head; return False if it was refused."""
-        return self._heads.publish(
-            self._number, ContainerHead(self.learner.updates, self.learner.head)
-        )
+    def publish(self) -> ContainerHead:
+        """Publish the head, which is refused unless it is sound, and return it."""
+        head = ContainerHead(self.learner.updates, self.learner.head)
+        self._heads.publish(self.number, head)
+        return head

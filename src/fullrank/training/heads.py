@@ -1,5 +1,6 @@
 """Heads of all containers, exchanged by version: the newest one of each container wins."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +23,13 @@ class Heads:
 
     Args:
         size: Entries of a head.
+
+    Attributes:
+        size: As given.
     """
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
         self._heads: dict[int, ContainerHead] = {}
 
     def publish(self, container: int, head: ContainerHead) -> bool:
@@ -34,10 +38,10 @@ class Heads:
         Raises:
             InvalidContribution: It has another size.
         """
-        if head.values.shape != (self._size,):
+        if head.values.shape != (self.size,):
             raise InvalidContribution(
                 f"the head of container {container} has shape {head.values.shape}; it has "
-                f"{self._size} entries"
+                f"{self.size} entries"
             )
         held = self._heads.get(container)
         if held is not None and held.version > head.version:
@@ -47,10 +51,14 @@ class Heads:
         self._heads[container] = ContainerHead(head.version, head.values.copy())
         return True
 
+    def __iter__(self) -> Iterator[tuple[int, ContainerHead]]:
+        """Yield the number and the newest head of each container, by ascending number."""
+        return iter(sorted(self._heads.items()))
+
     def of(self, container: int) -> ContainerHead | None:
         """Return a container's newest head, which it goes on with after a restart."""
         return self._heads.get(container)
 
     def others(self, container: int) -> list[FloatArray]:
         """Return the heads of all other containers, by ascending number."""
-        return [head.values for other, head in sorted(self._heads.items()) if other != container]
+        return [head.values for other, head in self if other != container]

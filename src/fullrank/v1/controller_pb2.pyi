@@ -172,6 +172,7 @@ class Hello(_message.Message):
     SERVED_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
     PROCESS_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the learner's Fullrank; must equal the controller's."""
     host: _builtins.str
@@ -182,6 +183,8 @@ class Hello(_message.Message):
     """
     process: _builtins.bytes
     """Drawn at random when the learner's process starts: a quarantine lasts until the next start."""
+    index: _builtins.int
+    """The index that the container held last, which it has again if it is free."""
     @_builtins.property
     def served(self) -> _common_pb2.RunTerm:
         """The term that the learner served last, if any. A controller of an earlier term of that run is
@@ -196,12 +199,15 @@ class Hello(_message.Message):
         served: _common_pb2.RunTerm | None = ...,
         domain: _builtins.str = ...,
         process: _builtins.bytes = ...,
+        index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index", "served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "host", b"host", "process", b"process", "served", b"served", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "domain", b"domain", "host", b"host", "index", b"index", "process", b"process", "served", b"served", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
@@ -687,6 +693,7 @@ class CollectorMessage(_message.Message):
     PLAYED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     WROTE_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
@@ -699,6 +706,8 @@ class CollectorMessage(_message.Message):
     @_builtins.property
     def wrote(self) -> Global___Wrote: ...
     @_builtins.property
+    def head(self) -> Global___ContainerHead: ...
+    @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
         """Pieces of the rows of the block announced last, `array` = block, float32."""
 
@@ -710,13 +719,14 @@ class CollectorMessage(_message.Message):
         played: Global___Played | None = ...,
         failed: Global___Failed | None = ...,
         wrote: Global___Wrote | None = ...,
+        head: Global___ContainerHead | None = ...,
         chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed", "wrote"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed", "wrote", "head"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -769,6 +779,7 @@ class Publication(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     SECTIONS_FIELD_NUMBER: _builtins.int
     ENV_STEPS_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Number of updates that the parameters have taken."""
     env_steps: _builtins.int
@@ -777,20 +788,59 @@ class Publication(_message.Message):
     def sections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids of the sections whose chunks follow, in this order."""
 
+    @_builtins.property
+    def heads(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerHead]:
+        """The newest head of each container, also that of the receiver."""
+
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         sections: _abc.Iterable[_builtins.int] | None = ...,
         env_steps: _builtins.int = ...,
+        heads: _abc.Iterable[Global___ContainerHead] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["env_steps", b"env_steps", "sections", b"sections", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["env_steps", b"env_steps", "heads", b"heads", "sections", b"sections", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Publication: _TypeAlias = Publication  # noqa: Y015
+
+@_typing.final
+class ContainerHead(_message.Message):
+    """The last layer of a container's network of action values. The newest one of a container counts,
+    by its updates; one that is not finite is refused and named in the status.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINER_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    container: _builtins.int
+    """Collector index."""
+    updates: _builtins.int
+    """Number of updates that it has taken."""
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
+        """All of its parameters [W | b], float32, `array` = container."""
+
+    def __init__(
+        self,
+        *,
+        container: _builtins.int = ...,
+        updates: _builtins.int = ...,
+        chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "container", b"container", "updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerHead: _TypeAlias = ContainerHead  # noqa: Y015
 
 @_typing.final
 class Play(_message.Message):
@@ -928,6 +978,7 @@ class Wrote(_message.Message):
     SETTLED_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     INVALID_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the parameters with which it was played."""
     writer: _builtins.int
@@ -950,6 +1001,10 @@ class Wrote(_message.Message):
     def lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps of each copy's episode."""
 
+    @_builtins.property
+    def container(self) -> Global___ContainerReport:
+        """Set by containers, which play more than they write."""
+
     def __init__(
         self,
         *,
@@ -961,14 +1016,43 @@ class Wrote(_message.Message):
         settled: _builtins.int = ...,
         stale: _builtins.int = ...,
         invalid: _builtins.int = ...,
+        container: Global___ContainerReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earned", b"earned", "invalid", b"invalid", "lengths", b"lengths", "settled", b"settled", "stale", b"stale", "version", b"version", "won", b"won", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "earned", b"earned", "invalid", b"invalid", "lengths", b"lengths", "settled", b"settled", "stale", b"stale", "version", b"version", "won", b"won", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Wrote: _TypeAlias = Wrote  # noqa: Y015
+
+@_typing.final
+class ContainerReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HANDED_OVER_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    DIVERGENCE_FIELD_NUMBER: _builtins.int
+    handed_over: _builtins.int
+    """Episodes of the block that are written to replay; the container keeps all of them."""
+    updates: _builtins.int
+    """Updates that the head has taken."""
+    divergence: _builtins.float
+    """Divergence of the head's policy from the mean of all, in its last update; 0 before."""
+    def __init__(
+        self,
+        *,
+        handed_over: _builtins.int = ...,
+        updates: _builtins.int = ...,
+        divergence: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["divergence", b"divergence", "handed_over", b"handed_over", "updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerReport: _TypeAlias = ContainerReport  # noqa: Y015
 
 @_typing.final
 class HeartbeatRequest(_message.Message):
@@ -1168,6 +1252,7 @@ class CollectorStatus(_message.Message):
     SETTLED_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     INVALID_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
     collector: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -1199,6 +1284,10 @@ class CollectorStatus(_message.Message):
     """
     stale: _builtins.int
     invalid: _builtins.int
+    @_builtins.property
+    def container(self) -> Global___ContainerStatus:
+        """Where collectors are containers."""
+
     def __init__(
         self,
         *,
@@ -1220,14 +1309,49 @@ class CollectorStatus(_message.Message):
         settled: _builtins.int = ...,
         stale: _builtins.int = ...,
         invalid: _builtins.int = ...,
+        container: Global___ContainerStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "invalid", b"invalid", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "reassigned", b"reassigned", "settled", b"settled", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "container", b"container", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "invalid", b"invalid", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "reassigned", b"reassigned", "settled", b"settled", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CollectorStatus: _TypeAlias = CollectorStatus  # noqa: Y015
+
+@_typing.final
+class ContainerStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAYED_FIELD_NUMBER: _builtins.int
+    HANDED_OVER_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    PUBLISHED_FIELD_NUMBER: _builtins.int
+    DIVERGENCE_FIELD_NUMBER: _builtins.int
+    played: _builtins.int
+    """Episodes that it has played since it was connected, and those of them that it handed over."""
+    handed_over: _builtins.int
+    updates: _builtins.int
+    """Updates that its head has taken, and those of the head that the others have."""
+    published: _builtins.int
+    divergence: _builtins.float
+    """Divergence of its policy from the mean of all containers, in its last update."""
+    def __init__(
+        self,
+        *,
+        played: _builtins.int = ...,
+        handed_over: _builtins.int = ...,
+        updates: _builtins.int = ...,
+        published: _builtins.int = ...,
+        divergence: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["divergence", b"divergence", "handed_over", b"handed_over", "played", b"played", "published", b"published", "updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerStatus: _TypeAlias = ContainerStatus  # noqa: Y015
 
 @_typing.final
 class LearnerStatus(_message.Message):

@@ -113,6 +113,10 @@ class ControllerServiceServicer(object):
         collector:  Wrote                   A block's episodes are being written to replay; or
         collector:  Failed                  The environment raised, or an episode was refused.
 
+        A container is a collector that also learns a head of its own, the last layer of the agents'
+        network. Then there is also:
+        collector:  ContainerHead           This is my head now; publications bring it to the others.
+
         The stream ends as Work does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

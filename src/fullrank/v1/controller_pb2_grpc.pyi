@@ -81,6 +81,10 @@ class ControllerServiceStub:
       collector:  Wrote                   A block's episodes are being written to replay; or
       collector:  Failed                  The environment raised, or an episode was refused.
 
+    A container is a collector that also learns a head of its own, the last layer of the agents'
+    network. Then there is also:
+      collector:  ContainerHead           This is my head now; publications bring it to the others.
+
     The stream ends as Work does.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]
@@ -142,6 +146,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
       controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.
       collector:  Wrote                   A block's episodes are being written to replay; or
       collector:  Failed                  The environment raised, or an episode was refused.
+
+    A container is a collector that also learns a head of its own, the last layer of the agents'
+    network. Then there is also:
+      collector:  ContainerHead           This is my head now; publications bring it to the others.
 
     The stream ends as Work does.
     """
@@ -213,6 +221,10 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
           controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.
           collector:  Wrote                   A block's episodes are being written to replay; or
           collector:  Failed                  The environment raised, or an episode was refused.
+
+        A container is a collector that also learns a head of its own, the last layer of the agents'
+        network. Then there is also:
+          collector:  ContainerHead           This is my head now; publications bring it to the others.
 
         The stream ends as Work does.
         """

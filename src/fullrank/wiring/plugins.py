@@ -65,7 +65,7 @@ def algorithm_of(
         ConfigError: The configuration names something unknown or is inconsistent.
     """
     algorithm = algorithm_config_of(config).make(
-        _environment_spec(config, agents, state_size, masked),
+        spec_of_agents(config, agents, state_size=state_size, masked=masked),
         seed=config.seed,
         device=config.compute.device,
     )
@@ -90,9 +90,17 @@ def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
     return built
 
 
-def _environment_spec(
-    config: RunConfig, agents: Sequence[AgentSpec], state_size: int, masked: bool
+def spec_of_agents(
+    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int, masked: bool
 ) -> EnvironmentSpec:
+    """Return facts about the configured environment, whose agents are known.
+
+    Args:
+        config: The configuration.
+        agents: Specifications of the environment's agents, in order.
+        state_size: Entries of its global state; 0 if it has none.
+        masked: True if some actions may be unavailable to a living agent.
+    """
     settings = config.environment
     return environment_spec(
         agents,

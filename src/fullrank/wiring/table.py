@@ -70,7 +70,7 @@ def arrival_rules(config: RunConfig, problem: Problem, *, first: int) -> Arrival
     """
     collect = config.collect
     pace = Pace(
-        updates_per_episode=1 / config.environment.copies,
+        updates_per_episode=0.0 if config.collectors.containers else 1 / config.environment.copies,
         slack=0,
         window=collect.window,
         warmup=collect.warmup_episodes,

@@ -169,10 +169,5 @@ def test_learning_in_virtual_time_tells_what_is_reached_when(run: Callable[..., 
     assert "of the bytes travelled" in shown
 
 
-def test_a_topology_of_containers_is_for_learning_in_virtual_time(
-    run: Callable[..., str], fullrank: Any
-) -> None:
+def test_a_topology_is_for_learning_in_virtual_time(run: Callable[..., str]) -> None:
     assert "need --learn" in run("--topology", "cmarl")
-    outcome = fullrank("train", "--topology", "cmarl", "--env", "two_step_game")
-    assert outcome.code == 2
-    assert "use fullrank simulate --learn --topology cmarl" in outcome.error

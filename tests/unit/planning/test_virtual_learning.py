@@ -8,7 +8,8 @@ import pytest
 
 from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
-from fullrank.config.topologies import TOPOLOGIES, ContainerSettings
+from fullrank.config.topologies import TOPOLOGIES
+from fullrank.config.tree import ContainerSettings
 from fullrank.local import LocalRun
 from fullrank.planning.virtual_course import VirtualHistory
 from fullrank.planning.virtual_learning import learn_in_virtual_time
@@ -44,9 +45,10 @@ def learned(
     containers: ContainerSettings | None = None,
     until_s: float = 100.0,
 ) -> VirtualHistory:
-    return learn_in_virtual_time(
-        run, durations, containers=containers, until_s=until_s, every_s=0.25, episodes=4
-    )
+    if containers is not None:
+        collectors = replace(run.collectors, containers=True)
+        run = replace(run, collectors=collectors, containers=containers)
+    return learn_in_virtual_time(run, durations, until_s=until_s, every_s=0.25, episodes=4)
 
 
 FREE = {
@@ -157,9 +159,13 @@ def test_what_does_not_learn_from_episodes_is_refused() -> None:
 
 def test_the_ablations_of_the_paper_differ_in_what_they_leave_out() -> None:
     sizes = {
-        name: (each.sizes["collectors.count"], each.sizes["collect.block"], each.containers.learn)
+        name: (
+            each.sizes["collectors.count"],
+            each.sizes["collect.block"],
+            each.fixed["containers.learn"],
+        )
         for name, each in TOPOLOGIES.items()
-        if each.containers is not None
+        if "collectors.containers" in each.fixed
     }
     assert sizes == {
         "cmarl": (3, 13, True),

@@ -167,8 +167,8 @@ def test_the_paper_scale_keeps_the_sizes_of_the_paper() -> None:
     config = PAPER.learning.config("cmarl", "corridor", 1)
     assert config.algorithm.params["batch_size"] == 128
     assert config.algorithm.params["target_every"] == 800
-    containers = PAPER.learning.containers_of("cmarl")
-    assert containers is not None
+    assert config.collectors.containers
+    containers = config.containers
     assert (containers.batch_size, containers.every_s, containers.share) == (64, 30.0, 0.6)
 
 

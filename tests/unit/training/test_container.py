@@ -135,10 +135,25 @@ def test_a_restarted_container_has_its_head_again() -> None:
     assert container.may_learn
     for _ in range(3):
         container.update()
-    assert container.publish()
+    container.publish()
     again = container_of(heads, seed=99)
     assert again.learner.head.tobytes() == container.learner.head.tobytes()
     assert again.learner.updates == 3
+
+
+def test_a_head_is_no_use_if_it_is_not_finite_or_a_newer_one_is_known() -> None:
+    heads = Heads(learner_of().head_size)
+    container = container_of(heads)
+    head = container.learner.head
+    assert container.is_sound
+    container.learner.take_head(np.full_like(head, np.nan), updates=3)
+    assert not container.is_sound
+    container.learner.take_head(head, updates=3)
+    container.publish()
+    assert container.is_sound
+    heads.publish(0, ContainerHead(4, head))
+    assert not container.is_sound
+    assert container_of(heads).is_sound
 
 
 def test_equal_containers_have_equal_histories() -> None:

@@ -52,20 +52,29 @@ class PublicationEncoder:
     """Encodes the newest publication once for all collectors."""
 
     def __init__(self) -> None:
-        self._encoded: tuple[Publication, list[bytes]] | None = None
+        self._encoded: tuple[Publication, Sequence[pb.ContainerHead], list[bytes]] | None = None
 
-    def encode(self, publication: Publication, *, env_steps: int = 0) -> list[bytes]:
+    def encode(
+        self,
+        publication: Publication,
+        *,
+        env_steps: int = 0,
+        heads: Sequence[pb.ContainerHead] = (),
+    ) -> list[bytes]:
         """Return the messages of a publication.
 
         Args:
             publication: The parameters.
             env_steps: Environment steps of their exploration, unless each block has its own.
+            heads: Heads of containers, the same object as long as none is newer.
         """
-        if self._encoded is None or self._encoded[0] is not publication:
+        encoded = self._encoded
+        if encoded is None or encoded[0] is not publication or encoded[1] is not heads:
             head = pb.Publication(
                 version=publication.version,
                 sections=sorted(publication.sections),
                 env_steps=env_steps,
+                heads=heads,
             )
             fields = (
                 field
@@ -73,8 +82,8 @@ class PublicationEncoder:
                 for field in encode_chunks(values, array_id=section, field=COLLECTOR_CHUNKS)
             )
             announced = pb.CollectorOrder(publication=head).SerializeToString()
-            self._encoded = publication, [announced, *bundle(fields)]
-        return self._encoded[1]
+            self._encoded = encoded = publication, heads, [announced, *bundle(fields)]
+        return encoded[2]
 
 
 class OrderSender:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from fullrank.training.block_player import PlayTerms
 from fullrank.training.free import Written
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.block_orders import PublicationEncoder
+from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
@@ -31,7 +32,7 @@ class CollectorProgress:
     heard_at: float
     """Loop time of its last report."""
     version: int
-    """Version of the parameters that it was sent last."""
+    """Version of the parameters that it was sent last; of a container, of those it played with."""
     blocks: int = 0
     """Blocks that it has played."""
     settled: int = 0
@@ -39,6 +40,8 @@ class CollectorProgress:
     invalid: int = 0
     failed: str = ""
     """Why its last failure was one."""
+    container: pb.ContainerStatus = field(default_factory=pb.ContainerStatus)
+    """Its facts as a container."""
 
 
 class FreePool:
@@ -49,19 +52,28 @@ class FreePool:
         roster: Attached collectors.
         progress: Names those whose environments fail.
         agents: Number of agents, M.
+        heads: Takes the heads of containers; None where collectors are none.
 
     Attributes:
         roster: As given.
+        heads: As given.
         players: The ready collectors.
         totals: ``episodes`` that were written since this process began, those ``settled`` by
-            replay, and those of them that it refused as ``stale`` and ``invalid``.
+            replay, and those of them that it refused as ``stale`` and ``invalid``; of containers
+            those that were ``handed_over`` and the ``heads`` that came.
     """
 
     def __init__(
-        self, settings: ControllerSettings, *, roster: Roster, progress: RunProgress, agents: int
+        self,
+        settings: ControllerSettings,
+        *,
+        roster: Roster,
+        progress: RunProgress,
+        agents: int,
+        heads: HeadStore | None = None,
     ) -> None:
         self.roster, self._settings, self._progress = roster, settings, progress
-        self._agents = agents
+        self._agents, self.heads = agents, heads
         self.players: dict[Member, CollectorProgress] = {}
         self.totals = Counter[str]()
         self._newest: PlayTerms | None = None
@@ -81,14 +93,19 @@ class FreePool:
         if self._newest is None:
             return
         publication = self._newest.publication
-        messages = self._encoder.encode(publication, env_steps=self._newest.env_steps)
+        messages = self._encoder.encode(
+            publication,
+            env_steps=self._newest.env_steps,
+            heads=self.heads.messages if self.heads is not None else (),
+        )
         member.outbox.assign(
             [("publication", message) for message in messages],
             deadline_s=self._settings.lost_after_s,
         )
         now = asyncio.get_running_loop().time()
         player = self.players.setdefault(member, CollectorProgress(now, publication.version))
-        player.version = publication.version
+        if self.heads is None:
+            player.version = publication.version
 
     def leave(self, member: Member) -> None:
         """Forget a collector whose stream ended."""
@@ -103,19 +120,45 @@ class FreePool:
         """
         kind = message.WhichOneof("message")
         player = self.players.get(member)
-        if player is None or kind not in ("wrote", "failed") or message.chunks:
+        if player is None or kind not in ("wrote", "failed", "head") or message.chunks:
             raise InvalidContribution(f"{kind} was not expected here")
         player.heard_at = asyncio.get_running_loop().time()
-        if kind == "failed":
+        if kind == "wrote":
+            self._take_report(player, message.wrote)
+        elif kind == "failed":
             self._name(member, player, message.failed.reason)
-            return
-        wrote = message.wrote
-        self._keep(_written(wrote, agents=self._agents))
+        elif self.heads is None:
+            raise InvalidContribution("head was not expected here: collectors are no containers")
+        elif refusal := self.heads.take(member.learner, message.head):
+            self._name(member, player, refusal)
+        else:
+            self.totals["heads"] += 1
+
+    def _take_report(self, player: CollectorProgress, wrote: pb.Wrote) -> None:
+        """Take the report on a block."""
+        written = _written(wrote, agents=self._agents)
+        if self.heads is not None:
+            self._take_shares(player, wrote)
+        self._keep(written)
         player.blocks += 1
         for name in ("settled", "stale", "invalid"):
             self.totals[name] += max(0, getattr(wrote, name) - getattr(player, name))
         self.totals["episodes"] += len(wrote.lengths)
         player.settled, player.stale, player.invalid = wrote.settled, wrote.stale, wrote.invalid
+
+    def _take_shares(self, player: CollectorProgress, wrote: pb.Wrote) -> None:
+        """Take what a container tells about itself."""
+        status, report = player.container, wrote.container
+        if report.handed_over > len(wrote.lengths) or not np.isfinite(report.divergence):
+            raise InvalidContribution(
+                f"wrote.container hands over {report.handed_over} of {len(wrote.lengths)} "
+                f"episodes, with a divergence of {report.divergence}"
+            )
+        player.version = wrote.version
+        status.played += len(wrote.lengths)
+        status.handed_over += report.handed_over
+        status.updates, status.divergence = report.updates, report.divergence
+        self.totals["handed_over"] += report.handed_over
 
     def _keep(self, written: Written) -> None:
         self._written.append(written)

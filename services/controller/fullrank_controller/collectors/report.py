@@ -6,6 +6,7 @@ from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.block_orders import CollectorWork, unplayed
 from fullrank_controller.collectors.free_pool import CollectorProgress, FreePool
+from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
 from fullrank_controller.progress import RunProgress
@@ -91,6 +92,23 @@ def player_metrics(pool: FreePool, *, version: int) -> Iterator[Family]:
         ("invalid", "Episodes refused as invalid."),
     ):
         yield counter(f"collector_{name}", text, pool.totals[name])
+    if pool.heads is not None:
+        yield from _container_metrics(pool, pool.heads)
+
+
+def _container_metrics(pool: FreePool, heads: HeadStore) -> Iterator[Family]:
+    """The current state of the containers, and totals of what they handed over."""
+    handed_over, published = pool.totals["handed_over"], pool.totals["heads"]
+    yield counter("container_handed_over", "Episodes handed over by containers.", handed_over)
+    yield counter("container_heads", "Heads that containers have published.", published)
+    statuses = {each.learner: player.container for each, player in pool.players.items()}
+    for name, text, value in (
+        ("updates", "Updates of each container's head.", lambda number: statuses[number].updates),
+        ("published", "Updates of each container's published head.", heads.updates_of),
+        ("divergence", "Divergence of each from all.", lambda number: statuses[number].divergence),
+    ):
+        values = {str(number): float(value(number)) for number in statuses}
+        yield gauge(f"container_{name}", text, values, label="container")
 
 
 def player_statuses(pool: FreePool, *, version: int, now: float) -> Iterator[pb.CollectorStatus]:
@@ -103,6 +121,8 @@ def player_statuses(pool: FreePool, *, version: int, now: float) -> Iterator[pb.
     """
     for member in pool.roster.members:
         player = pool.players.get(member) or CollectorProgress(now, version)
+        if pool.heads is not None:
+            player.container.published = pool.heads.updates_of(member.learner)
         yield pb.CollectorStatus(
             collector=member.learner,
             host=member.host,
@@ -116,6 +136,7 @@ def player_statuses(pool: FreePool, *, version: int, now: float) -> Iterator[pb.
             settled=player.settled,
             stale=player.stale,
             invalid=player.invalid,
+            container=player.container if pool.heads is not None else None,
         )
 
 

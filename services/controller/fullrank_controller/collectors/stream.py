@@ -46,6 +46,7 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
         process=hello.process,
         origin=origin_of(context),
         since=run.progress.applied,
+        wanted=hello.index if hello.HasField("index") else None,
     )
     try:
         await first(_converse(run, pool, member, requests, context), member.expelled)

@@ -50,8 +50,9 @@ class Roster:
         process: bytes = b"",
         origin: Origin = DEFAULT_ORIGIN,
         since: int = 0,
+        wanted: LearnerId | None = None,
     ) -> Member:
-        """Admit a learner that said Hello.
+        """Admit a learner that said Hello, at the index it wants if that is free.
 
         Raises:
             Overloaded: Too many streams of its origin are attached.
@@ -60,7 +61,11 @@ class Roster:
         if earlier is not None:
             earlier.expel(ServiceLost("its process has dialled again"))
             self.leave(earlier)
-        learner = next(j for j in range(len(self._members) + 1) if j not in self._members)
+        free = next(j for j in range(len(self._members) + 1) if j not in self._members)
+        most = self._settings.streams_per_host  # bounds the indices that strangers make up
+        learner = free
+        if wanted is not None and wanted < most and wanted not in self._members:
+            learner = wanted
         member = Member(
             learner=learner,
             host=host,

@@ -108,6 +108,14 @@ async def test_a_learner_gets_the_lowest_free_index() -> None:
     assert roster.join("host", now=0.0).learner == 3
 
 
+async def test_a_container_gets_the_index_that_it_held_if_that_is_free() -> None:
+    roster = Roster()
+    most = ControllerSettings().streams_per_host
+    wanted = (2, None, 2, 1, most)
+    indices = [roster.join("host", now=0.0, wanted=each).learner for each in wanted]
+    assert indices == [2, 0, 1, 3, 4]
+
+
 async def test_leaving_twice_does_not_free_the_index_of_a_successor() -> None:
     roster = Roster()
     old = roster.join("host", now=0.0)

@@ -1,0 +1,108 @@
+"""Containers that learn as services: heads, hand-over, and the coded run that stays itself."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.integration.cluster import Cluster, Service
+from tests.integration.test_collectors import VALUES, settings
+from tests.integration.test_free import FREE, verified
+from tests.waiting import eventually
+
+from fullrank.common.errors import ConfigError
+from fullrank.v1 import controller_pb2 as pb
+
+pytestmark = pytest.mark.integration
+
+CONTAINERS = (
+    *VALUES,
+    *FREE,
+    "iterations=100000",
+    "checkpoint.every=20",
+    "collect.max_lag=1000000",
+    "collectors.containers=true",
+    "containers.low=-1.0",
+    "containers.high=1.0",
+    "containers.capacity=50",
+    "containers.batch_size=4",
+    "containers.every_s=0.05",
+)
+
+
+def services(cluster: Cluster) -> tuple[Service, list[Service]]:
+    """Start all; returns the controller and the containers."""
+    cluster.replay()
+    controller = cluster.controller()
+    cluster.learners(cluster.config.learners)
+    return controller, [cluster.collector() for _ in range(2)]
+
+
+def have_met(status: pb.GetStatusResponse) -> bool:
+    """True once both containers have learned with the head of the other."""
+    return len(status.collectors) == 2 and all(
+        each.container.published and each.container.divergence for each in status.collectors
+    )
+
+
+async def end(cluster: Cluster, *services: Service) -> None:
+    for service in services:
+        await service.end()
+        cluster.services.remove(service)
+
+
+def updates_on_disk(run_dir: Path) -> dict[int, int]:
+    heads = (run_dir / "heads").glob("[0-9]*.npz")
+    return {int(path.stem): int(np.load(path)["updates"]) for path in heads}
+
+
+async def test_containers_exchange_heads_hand_over_their_share_and_the_run_is_recomputed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Cluster(tmp_path, settings(*CONTAINERS)) as cluster:
+        services(cluster)
+        status = await cluster.status_when(
+            lambda status: have_met(status) and status.iterations_committed >= 4,
+            what="heads of both, and four iterations",
+        )
+        for each in status.collectors:
+            facts = each.container
+            assert abs(facts.handed_over - 0.6 * facts.played) <= 0.5
+            assert facts.updates >= facts.published > 0
+            assert not each.stale
+            assert not each.invalid
+        await end(cluster, *cluster.services)
+    assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
+
+
+async def test_containers_have_their_heads_again_when_all_began_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Cluster(tmp_path, settings(*CONTAINERS)) as cluster:
+        controller, containers = services(cluster)
+        await cluster.status_when(have_met, what="heads of both")
+        await eventually(lambda: len(updates_on_disk(tmp_path)) == 2, what="both on disk")
+        await end(cluster, *containers, controller)
+        before = updates_on_disk(tmp_path)
+        assert min(before.values()) > 0
+        cluster.controller()
+        for _ in range(2):
+            cluster.collector()
+        status = await cluster.status_when(
+            lambda status: (
+                len(status.collectors) == 2 and all(each.blocks for each in status.collectors)
+            ),
+            what="blocks of both",
+        )
+        for each in status.collectors:
+            assert each.container.updates >= before[each.collector]
+        await end(cluster, *cluster.services)
+    assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
+
+
+def test_containers_need_free_collection_and_bounds_in_order() -> None:
+    for wrong, said in (
+        ("collect.mode=keyed", "set collect.mode = 'free'"),
+        ("containers.low=2.0", "must be below containers.high"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            settings(*CONTAINERS, wrong)

@@ -1,0 +1,171 @@
+"""Heads of containers in the controller: the newest counts, and survives the controller."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.services.controller.builders import NUMERICS, make_config
+from tests.waiting import eventually
+
+from fullrank.common.errors import InvalidContribution, StaleTerm
+from fullrank.rpc.heads import head_message
+from fullrank.training.block_player import PlayTerms, Publication
+from fullrank.training.heads import ContainerHead
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.free_pool import FreePool
+from fullrank_controller.collectors.head_store import HeadStore
+from fullrank_controller.collectors.report import player_metrics, player_statuses
+from fullrank_controller.membership.member import Member
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.progress import RunProgress
+
+SIZE = 6
+
+
+def store_in(folder: Path) -> HeadStore:
+    return HeadStore(folder, size=SIZE, confirm=lambda: None)
+
+
+def message(container: int, updates: int, values: object = 1.0) -> pb.ContainerHead:
+    head = np.broadcast_to(np.asarray(values, np.float32), SIZE)
+    return head_message(container, ContainerHead(updates, head))
+
+
+def updates(store: HeadStore) -> dict[int, int]:
+    return {each.container: each.updates for each in store.messages}
+
+
+async def test_the_next_controller_has_the_newest_heads(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "heads")
+    assert not store.take(0, message(0, 5))
+    assert not store.take(1, message(1, 3, 2.0))
+    assert not store.take(0, message(0, 9, 7.0))
+    assert not store.take(0, message(0, 8))
+    assert updates(store) == {0: 9, 1: 3}
+    await eventually(
+        lambda: updates(store_in(tmp_path / "heads")) == {0: 9, 1: 3}, what="both on disk"
+    )
+    assert store_in(tmp_path / "heads").messages == store.messages
+
+
+async def test_a_head_that_is_not_finite_or_no_head_of_the_run_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    store = store_in(tmp_path)
+    assert store.take(1, message(1, 4, np.inf)) == "its head of 4 updates is not finite"
+    short = head_message(1, ContainerHead(4, np.ones(SIZE - 1, np.float32)))
+    for wrong, said in (
+        (short, "the head of container 1: chunk.total is 20, expected 24"),
+        (pb.ContainerHead(container=1), "the head of container 1 is not complete"),
+        (message(0, 4), "head.container is 0, expected 1"),
+    ):
+        with pytest.raises(InvalidContribution, match=said):
+            store.take(1, wrong)
+    assert store.messages == []
+
+
+async def test_a_damaged_file_costs_its_head_alone(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    store.take(0, message(0, 5))
+    store.take(1, message(1, 6))
+    await eventually(lambda: len(updates(store_in(tmp_path))) == 2, what="both on disk")
+    (tmp_path / "0.npz").write_bytes(b"no archive")
+    np.savez(tmp_path / "2.npz", updates=1, values=np.ones(SIZE + 1, np.float32))
+    assert updates(store_in(tmp_path)) == {1: 6}
+
+
+async def test_a_superseded_controller_writes_no_head(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def confirm() -> None:
+        raise StaleTerm("a later controller has it")
+
+    store = HeadStore(tmp_path, size=SIZE, confirm=confirm)
+    store.take(0, message(0, 5))
+    await eventually(lambda: "a later controller has it" in caplog.text, what="the reason")
+    assert store_in(tmp_path).messages == []
+
+
+async def playing(tmp_path: Path) -> tuple[FreePool, Member]:
+    """A pool with one container that plays."""
+    roster = Roster()
+    pool = FreePool(
+        make_config().controller,
+        roster=roster,
+        progress=RunProgress(committed=0),
+        agents=1,
+        heads=store_in(tmp_path),
+    )
+    member = roster.join("host", now=0.0)
+    roster.ready(member, numerics=NUMERICS, stable=True)
+    pool.publish(PlayTerms(publication=Publication(version=0, sections={}), env_steps=0))
+    return pool, member
+
+
+def wrote(handed_over: int, **facts: float) -> pb.CollectorMessage:
+    report = pb.ContainerReport(handed_over=handed_over, **facts)  # type: ignore[arg-type]
+    block = pb.Wrote(earned=[1.0] * 3, won=[False] * 3, lengths=[2] * 3, container=report)
+    return pb.CollectorMessage(wrote=block)
+
+
+async def test_the_status_and_the_metrics_show_what_a_container_does(tmp_path: Path) -> None:
+    pool, member = await playing(tmp_path)
+    pool.take(member, wrote(2, updates=7, divergence=0.25))
+    pool.take(member, wrote(1, updates=9, divergence=0.5))
+    pool.take(member, pb.CollectorMessage(head=message(0, 8)))
+    pool.publish(PlayTerms(publication=Publication(version=4, sections={}), env_steps=0))
+    (status,) = player_statuses(pool, version=4, now=0.0)
+    assert status.lag == 4  # its trunk is that of version 0
+    assert status.container == pb.ContainerStatus(
+        played=6, handed_over=3, updates=9, published=8, divergence=0.5
+    )
+    shown = {family.name: family for family in player_metrics(pool, version=0)}
+    assert {name for name in shown if "container" in name} == {
+        "container_handed_over",
+        "container_heads",
+        "container_updates",
+        "container_published",
+        "container_divergence",
+    }
+
+
+async def test_heads_go_with_the_next_publication_and_to_a_container_that_joins(
+    tmp_path: Path,
+) -> None:
+    pool, member = await playing(tmp_path)
+    pool.take(member, pb.CollectorMessage(head=message(0, 8)))
+    joining = pool.roster.join("host", now=0.0)
+    pool.admit(joining)
+    written = list[bytes]()
+
+    async def write(encoded: bytes) -> None:
+        written.append(encoded)
+        raise StaleTerm("enough")
+
+    with pytest.raises(StaleTerm):
+        await joining.outbox.drain(write)
+    order = pb.CollectorOrder.FromString(written[0])
+    assert [each.updates for each in order.publication.heads] == [8]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (wrote(4), "hands over 4 of 3 episodes"),
+        (wrote(1, divergence=np.nan), "with a divergence of nan"),
+    ],
+)
+async def test_an_impossible_report_is_refused_whole(
+    wrong: pb.CollectorMessage, said: str, tmp_path: Path
+) -> None:
+    pool, member = await playing(tmp_path)
+    with pytest.raises(InvalidContribution, match=said):
+        pool.take(member, wrong)
+    assert pool.take_written() == []
+
+
+async def test_a_refused_head_is_named_and_the_container_goes_on(tmp_path: Path) -> None:
+    pool, member = await playing(tmp_path)
+    pool.take(member, pb.CollectorMessage(head=message(0, 8, np.nan)))
+    assert "not finite" in pool.players[member].failed
+    pool.take(member, wrote(1))
