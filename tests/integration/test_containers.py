@@ -9,7 +9,9 @@ from tests.integration.test_collectors import VALUES, settings
 from tests.integration.test_free import FREE, verified
 from tests.waiting import eventually
 
+from fullrank.cli.status import collectors
 from fullrank.common.errors import ConfigError
+from fullrank.rpc.run_status import decode_status
 from fullrank.v1 import controller_pb2 as pb
 
 pytestmark = pytest.mark.integration
@@ -27,6 +29,9 @@ CONTAINERS = (
     "containers.batch_size=4",
     "containers.every_s=0.05",
 )
+
+
+SHOWN = ["played", "handed over", "updates", "published", "divergence"]
 
 
 def services(cluster: Cluster) -> tuple[Service, list[Service]]:
@@ -70,6 +75,8 @@ async def test_containers_exchange_heads_hand_over_their_share_and_the_run_is_re
             assert facts.updates >= facts.published > 0
             assert not each.stale
             assert not each.invalid
+        shown = collectors(decode_status(status))
+        assert [column.header for column in shown.columns][7:12] == SHOWN
         await end(cluster, *cluster.services)
     assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
 

@@ -224,6 +224,7 @@ def _collector_facts(now: RunStatus) -> list[JSON]:
             "invalid": each.invalid,
             "lag": each.lag,
             "silent_s": each.silent_s,
+            "container": asdict(each.container) if each.container is not None else None,
         }
         for each in now.collectors
     ]

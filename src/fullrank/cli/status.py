@@ -13,7 +13,7 @@ from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.common.types import JSON
-from fullrank.rpc.run_status import RunStatus
+from fullrank.rpc.run_status import ContainerStatus, RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import bottleneck, spent
@@ -133,22 +133,34 @@ def learners(now: RunStatus) -> Table:
 
 
 def collectors(now: RunStatus) -> Table:
-    """Table of the collectors; of those that play freely, what became of their episodes."""
+    """Table of the collectors; of those that play freely, what became of their episodes.
+
+    Of containers it also shows the episodes played and handed over, and their heads.
+    """
     free = any(collector.free for collector in now.collectors)
-    facts = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
+    facts: tuple[str, ...] = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
+    if any(each.container for each in now.collectors):
+        facts += ("played", "handed over", "updates", "published", "divergence")
     columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard", "last failure")
     table = Table(*columns, box=None, pad_edge=False)
     for each in now.collectors:
         episodes = (str(each.settled), str(each.stale), str(each.invalid))
         blocks = (f"{1e3 * each.block_s:.1f} ms", str(each.reassigned), f"{each.idle:.0%}")
+        learning = _learning(each.container) if each.container is not None else ()
         table.add_row(
             str(each.collector),
             each.host,
             each.activity,
             str(each.blocks),
             *(episodes if free else blocks),
+            *learning,
             str(each.lag),
             f"{each.silent_s:.1f} s ago",
             each.failed,
         )
     return table
+
+
+def _learning(container: ContainerStatus) -> tuple[str, ...]:
+    counts = (container.played, container.handed_over, container.updates, container.published)
+    return (*map(str, counts), f"{container.divergence:.3f}")

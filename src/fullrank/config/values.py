@@ -7,7 +7,9 @@ from pydantic import AfterValidator, Field
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 NonNegative: TypeAlias = Annotated[int, Field(ge=0)]
-Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Duration: TypeAlias = Positive
 """A positive time in seconds."""
 
 

@@ -56,6 +56,22 @@ class LearnerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerStatus:
+    """A collector as a container that learns."""
+
+    played: int
+    """Episodes that it has played since it was connected."""
+    handed_over: int
+    """Those of them that travel to replay."""
+    updates: int
+    """Updates that its head has taken."""
+    published: int
+    """Updates that the head has taken that the other containers have."""
+    divergence: float
+    """Divergence of its policy from the mean of all, in its last update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorStatus:
     """An attached collector."""
 
@@ -90,6 +106,8 @@ class CollectorStatus:
     """Episodes of it that were refused because their parameters were too old."""
     invalid: int = 0
     """Episodes of it that were refused as invalid."""
+    container: ContainerStatus | None = None
+    """Its facts as a container; None where collectors are none."""
 
     @property
     def activity(self) -> str:

@@ -11,6 +11,7 @@ from fullrank.rpc.run_status import (
     BlocksStatus,
     CodeInUse,
     CollectorStatus,
+    ContainerStatus,
     ForecastStatus,
     LearnerStatus,
     PlanStatus,
@@ -103,6 +104,17 @@ def _decode_collector(status: controller_pb2.CollectorStatus, *, free: bool) -> 
         settled=status.settled,
         stale=status.stale,
         invalid=status.invalid,
+        container=_decode_container(status.container) if status.HasField("container") else None,
+    )
+
+
+def _decode_container(status: controller_pb2.ContainerStatus) -> ContainerStatus:
+    return ContainerStatus(
+        played=status.played,
+        handed_over=status.handed_over,
+        updates=status.updates,
+        published=status.published,
+        divergence=status.divergence,
     )
 
 

@@ -8,6 +8,8 @@ from fullrank.common.errors import ConfigError
 from fullrank.config import load
 from fullrank.config.topologies import TOPOLOGIES
 
+CONFIGURATIONS = Path(__file__).parents[3] / "deploy" / "config"
+
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_every_topology_is_a_configuration_that_names_its_origin(name: str) -> None:
@@ -21,6 +23,16 @@ def test_every_topology_is_a_configuration_that_names_its_origin(name: str) -> N
 def test_the_free_topology_is_the_papers() -> None:
     config = load(topology="awl").config
     assert (config.collect.mode, config.collectors.count, config.collect.block) == ("free", 4, 3)
+
+
+@pytest.mark.parametrize("name", ["awl", "cmarl"])
+def test_a_deployment_has_the_settings_of_its_topology(name: str) -> None:
+    deployed = load(CONFIGURATIONS / name / "run.toml").check().config
+    plugins = {"environment.name": "smac_lite", "algorithm.name": "qmix"}
+    topology = load(options=plugins, topology=name).check().config
+    settings = {**TOPOLOGIES[name].fixed, **TOPOLOGIES[name].sizes}
+    for table in {key.partition(".")[0] for key in settings}:
+        assert getattr(deployed, table) == getattr(topology, table)
 
 
 def test_sizes_may_be_changed_by_any_layer_above(tmp_path: Path) -> None:

@@ -64,11 +64,13 @@ export function drawLearners({ learners }) {
 
 const BLOCKS = ["a block", "reassigned", "idle"];
 const EPISODES = ["settled", "stale", "invalid"];
+const LEARNING = { played: "played", handed_over: "handed over", updates: "updates", published: "published" };
 
 /** Table of the attached collectors, their totals, and who waits for whom; hidden in runs without any. */
 export function drawCollectors({ collectors, status }) {
   const blocks = status?.blocks;
   const free = collectors.some((each) => each.free);
+  const learning = collectors.some((each) => each.container);
   $("#collectors").hidden = !blocks && !free;
   if (!blocks && !free) return;
   $("#collectors .lead").textContent = status.playing;
@@ -81,13 +83,19 @@ export function drawCollectors({ collectors, status }) {
   const facts = (each) => (free
     ? EPISODES.map((name) => whole(each[name]))
     : [seconds(each.block_s), whole(each.reassigned), idle(each)]);
+  const learned = ({ container }) => (container
+    ? [...Object.keys(LEARNING).map((name) => whole(container[name])), container.divergence.toFixed(3)] : []);
   const cells = (each) => [
-    each.collector, each.host, each.state, whole(each.blocks), ...facts(each), whole(each.lag), `${seconds(each.silent_s)} ago`,
+    each.collector, each.host, each.state, whole(each.blocks), ...facts(each), ...learned(each),
+    whole(each.lag), `${seconds(each.silent_s)} ago`,
   ];
-  const heads = ["collector", "host", "state", "blocks", ...(free ? EPISODES : BLOCKS), "lag", "heard"];
+  const heads = [
+    "collector", "host", "state", "blocks", ...(free ? EPISODES : BLOCKS),
+    ...(learning ? [...Object.values(LEARNING), "divergence"] : []), "lag", "heard",
+  ];
   $("#collectors thead tr").replaceChildren(...heads.map((head) => h("th", {}, head)));
   const rows = collectors.map((each) => h("tr", {}, ...cells(each).map((cell) => h("td", {}, cell))));
-  $("#collectors tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 9 }, "Nobody is attached."))]));
+  $("#collectors tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: heads.length }, "Nobody is attached."))]));
 }
 
 /** Log of faults, audits and changes, the newest first. */

@@ -48,7 +48,7 @@ async def test_the_next_controller_has_the_newest_heads(tmp_path: Path) -> None:
     assert store_in(tmp_path / "heads").messages == store.messages
 
 
-async def test_a_head_that_is_not_finite_or_no_head_of_the_run_is_refused_by_name(
+async def test_a_head_that_is_not_finite_or_of_another_size_is_refused_by_name(
     tmp_path: Path,
 ) -> None:
     store = store_in(tmp_path)

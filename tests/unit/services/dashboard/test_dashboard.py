@@ -1,7 +1,7 @@
 """The dashboard's view of a run: curves, costs, a log, and increments of new data alone."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,13 @@ from fullrank.common.errors import AddressInUse, ConfigError, FullrankError, Not
 from fullrank.common.types import JSON, Interval
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
 from fullrank.rpc.process import Launch
-from fullrank.rpc.run_status import CollectorStatus, LearnerStatus, RunState, RunStatus
+from fullrank.rpc.run_status import (
+    CollectorStatus,
+    ContainerStatus,
+    LearnerStatus,
+    RunState,
+    RunStatus,
+)
 from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
@@ -192,6 +198,11 @@ def test_collectors_are_shown_with_what_they_play() -> None:
     view.stands(replace(_status(0), collectors=(free,)), None)
     (shown,) = view.facts()["collectors"]
     assert (shown["free"], shown["settled"], shown["stale"], shown["invalid"]) == (True, 30, 2, 1)
+    assert shown["container"] is None
+    facts = ContainerStatus(played=50, handed_over=30, updates=9, published=8, divergence=0.25)
+    view.stands(replace(_status(0), collectors=(replace(free, container=facts),)), None)
+    (shown,) = view.facts()["collectors"]
+    assert shown["container"] == asdict(facts)
 
 
 def test_a_page_is_told_what_is_new_and_all_of_it_after_a_rollback() -> None:
