@@ -11,7 +11,7 @@ from tests.waiting import eventually
 
 from fullrank.cli.status import collectors
 from fullrank.common.errors import ConfigError
-from fullrank.rpc.run_status import decode_status
+from fullrank.rpc.status_messages import decode_status
 from fullrank.v1 import controller_pb2 as pb
 
 pytestmark = pytest.mark.integration
