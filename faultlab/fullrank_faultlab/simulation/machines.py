@@ -26,7 +26,7 @@ class Machines:
         draws: Draws the machine that returns.
 
     Attributes:
-        present: Run directory in which a controller began last.
+        present: Run directory in which a controller began last, or that a standby took over.
     """
 
     def __init__(self, scratch: Path, config: RunConfig, draws: np.random.Generator) -> None:
@@ -82,7 +82,8 @@ class Machines:
             take_over(self._config.checkpoint.mirror, directory)
         except NotFound:  # nothing was committed
             shutil.rmtree(directory)
-            return self._new()
+            directory = self._new()
+        self.present = directory  # a standby that ends is started again where it took over
         return directory
 
     def _new(self) -> Path:
