@@ -18,7 +18,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Lt
-from pydantic.fields import FieldInfo
 
 from fullrank.algorithms import algorithms
 from fullrank.common.registry import Registry
@@ -86,7 +85,8 @@ def kind(hint: Any) -> str:
     """Describe the valid values of a type in words."""
     if get_origin(hint) is Annotated:
         plain, *metadata = get_args(hint)
-        return " ".join([kind(plain), *_bounds(metadata)])
+        named = [info for info in metadata if isinstance(info, str)]
+        return " ".join(named or [kind(plain), *_bounds(metadata)])
     if get_origin(hint) is Literal:
         return " or ".join(f"`{json.dumps(choice)}`" for choice in get_args(hint))
     if get_origin(hint) in (Union, UnionType):
@@ -107,8 +107,6 @@ def _bounds(metadata: list[Any]) -> Iterator[str]:
                 yield f"> {least}"
             case Lt(lt=most):
                 yield f"< {most}" if most < 2**32 else ""
-    if not any(isinstance(info, FieldInfo) for info in metadata):
-        yield "host:port"
 
 
 def keys(cls: type, prefix: str) -> str:
@@ -121,7 +119,7 @@ def keys(cls: type, prefix: str) -> str:
             and field.name != "params"
             and not dataclasses.is_dataclass(hints[field.name])
         ):
-            kinds = kind(hints[field.name]).replace("text host", "host").strip()
+            kinds = kind(hints[field.name]).strip()
             text = about.get(field.name, "").replace("``", "`")
             lines.append(item(f"`{prefix}{field.name}` ({kinds}; {_default(field)}): {text}"))
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Kinds of values in the configuration tree, with the bounds that all settings of a kind share."""
+"""Kinds of values in the configuration tree, with the bounds that all settings of a kind share.
+
+A text in the metadata of a kind is its name on the page of settings.
+"""
 
 import re
 from typing import Annotated, TypeAlias
@@ -20,8 +23,10 @@ def _address(value: str) -> str:
     return value
 
 
-Address: TypeAlias = Annotated[str, AfterValidator(_address)]
-OptionalAddress: TypeAlias = Annotated[str, AfterValidator(lambda value: value and _address(value))]
+Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port"]
+OptionalAddress: TypeAlias = Annotated[
+    str, AfterValidator(lambda value: value and _address(value)), "host:port"
+]
 """An address, or an empty text for none."""
 
 
@@ -34,7 +39,7 @@ def _fingerprint(value: str) -> str:
     return value
 
 
-Fingerprint: TypeAlias = Annotated[str, AfterValidator(_fingerprint)]
+Fingerprint: TypeAlias = Annotated[str, AfterValidator(_fingerprint), "fingerprint"]
 
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d*))?")
@@ -46,4 +51,4 @@ def _device(value: str) -> str:
     return value
 
 
-Device: TypeAlias = Annotated[str, AfterValidator(_device)]
+Device: TypeAlias = Annotated[str, AfterValidator(_device), "device"]
