@@ -30,6 +30,7 @@ def in_a_terminal(*words: str) -> tuple[int, int]:
     """Start ``fullrank words...`` in a terminal; returns its process and the terminal."""
     process, terminal = pty.fork()
     if not process:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
         os.execv(sys.executable, [sys.executable, "-m", "fullrank", *words])
     return process, terminal
 

@@ -68,12 +68,13 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
     monkeypatch.setattr("fullrank_replay.reads.encode_chunks", encode)
     if not mapped:
         monkeypatch.setattr(replay_client, "MappedTable", refuse_mapping)
-    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
+    waits_for_all = resolved("code.name=uncoded", "learners=3")  # no rows are evicted meanwhile
+    async with Cluster(tmp_path, waits_for_all) as cluster:
         cluster.replay()
         cluster.controller()
-        cluster.learners(4)
+        cluster.learners(3)
         status = await cluster.finished()
-        assert [learner.maps_table for learner in status.learners] == [mapped] * 4
+        assert [learner.maps_table for learner in status.learners] == [mapped] * 3
     assert cluster.digests() == reference_digests(cluster.config)
     assert encoded == ([] if mapped else [16] * cluster.config.iterations)
 

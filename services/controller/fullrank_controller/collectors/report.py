@@ -122,7 +122,9 @@ def player_statuses(pool: FreePool, *, version: int, now: float) -> Iterator[pb.
     for member in pool.roster.members:
         player = pool.players.get(member) or CollectorProgress(now, version)
         if pool.heads is not None:
-            player.container.published = pool.heads.updates_of(member.learner)
+            facts, published = player.container, pool.heads.updates_of(member.learner)
+            facts.published = published
+            facts.updates = max(facts.updates, published)  # its next block reports the newer ones
         yield pb.CollectorStatus(
             collector=member.learner,
             host=member.host,
