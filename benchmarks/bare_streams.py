@@ -92,9 +92,11 @@ async def _serve_echo(pipe: Connection, load: Bare) -> None:
     left = asyncio.Semaphore(0)
 
     async def work(requests: AsyncIterator[bytes], context: Any) -> None:
-        async for request in requests:
-            await context.write(request)
-        left.release()
+        try:
+            async for request in requests:
+                await context.write(request)
+        finally:  # also where the client has gone before its stream was closed
+            left.release()
 
     server, port = await _listen(load, work)
     pipe.send(port)
