@@ -64,7 +64,8 @@ class Store:
         if (table.row_size, table.capacity) != (row_size, capacity):
             raise ConfigError(
                 f"table {name!r} has row size {table.row_size} and capacity {table.capacity}, "
-                f"not {row_size} and {capacity}; use another run directory"
+                f"not {row_size} and {capacity}; convert a run of an earlier version by "
+                "`fullrank migrate RUN`, or use another run directory"
             )
         self.tables[name] = table
         return table

@@ -49,13 +49,15 @@ def audit_period(config: RunConfig, data: DataMode) -> int:
 def spare_rows(config: RunConfig, training: Training) -> int:
     """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
 
-    They cover the iteration that is gathered while the one before is not durable yet, and those
-    from one audit to the next and for which a report may be late.
+    They cover the iteration that is gathered while the one before is not durable yet, those for
+    which a report may be late and, before them, those from one audit to the next or, without
+    audits, from one checkpoint to the next.
     """
-    every, steps = audit_period(config, training.problem.data), config.collect.steps
-    if config.collect.mode != "inline":
+    problem, steps = training.problem, config.collect.steps
+    if config.collect.mode != "inline" or problem.episodes is not None:
         steps = max(steps, 1 + training.collector.horizon)
-    withdrawn = 1 + (every + WINDOW if every else 0)
+    period = audit_period(config, problem.data) or config.checkpoint.every
+    withdrawn = 1 + (period + WINDOW if problem.data.exact else 0)
     ahead = config.collect.window if config.collect.mode == "free" else 0
     return (withdrawn * config.environment.copies + ahead) * steps
 

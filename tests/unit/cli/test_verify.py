@@ -21,6 +21,7 @@ from fullrank.runs import checkpoint, journal
 from fullrank.runs.journal import Journal, supersede
 from fullrank.runs.journal_format import Entry
 from fullrank_controller.local.server import serve
+from fullrank_controller.rounds import replay_pipeline
 
 ITERATIONS = 8
 TINY = (
@@ -262,8 +263,15 @@ def test_iterations_that_were_taken_back_do_not_count(run: Path, fullrank: Any) 
     assert f"{len(entries)} committed iterations recomputed" in outcome.output
 
 
+@pytest.fixture
+def _few_spare_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replay keeps the rows of one iteration beyond its capacity."""
+    monkeypatch.setattr(replay_pipeline, "spare_rows", lambda config, training: 10)
+
+
+@pytest.mark.usefixtures("_few_spare_rows")
 def test_it_reaches_as_far_as_the_table(tmp_path: Path, fullrank: Any) -> None:
-    run = train(tmp_path / "run", *MADDPG, "replay.capacity=100", "audit.every=0")
+    run = train(tmp_path / "run", *MADDPG, "replay.capacity=100")
     outcome = fullrank("verify", str(run))
     assert (outcome.code, outcome.error) == (0, "")
     assert "2 committed iterations recomputed, 6 to 7: " in outcome.output
@@ -280,11 +288,12 @@ def test_it_reaches_as_far_as_the_journal(tmp_path: Path, fullrank: Any) -> None
     assert "not recomputed: iterations 0 to 5: the journal begins with 6\n" in outcome.output
 
 
+@pytest.mark.usefixtures("_few_spare_rows")
 def test_updates_too_large_to_store_are_recomputed_from_checkpoint_to_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fullrank: Any
 ) -> None:
     monkeypatch.setattr(journal, "UPDATE_BYTES", 0)
-    run = train(tmp_path / "run", *MADDPG, "replay.capacity=120", "audit.every=0")
+    run = train(tmp_path / "run", *MADDPG, "replay.capacity=120")
     outcome = fullrank("verify", str(run))
     assert (outcome.code, outcome.error) == (0, "")
     assert "2 committed iterations recomputed, 6 to 7: " in outcome.output

@@ -1,0 +1,39 @@
+"""Replay holds the rows that withdrawn iterations draw again."""
+
+import pytest
+
+from fullrank.audit.ledger import WINDOW
+from fullrank.config import load
+from fullrank.wiring import spare_rows, training_of
+
+SMALL = (
+    "environment.copies=2",
+    "environment.horizon=10",
+    "collect.steps=3",
+    "collect.warmup=32",
+    "collect.warmup_copies=2",
+    "algorithm.batch_size=4",
+    "algorithm.hidden=8",
+    "checkpoint.every=7",
+)
+EPISODES = ("algorithm.name=qmix", "algorithm.mixing=8", "algorithm.hypernet=8")
+KEYED = ("collect.mode=keyed", "collect.block=1", "collectors.count=1")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "period"),
+    [
+        (["audit.every=5"], 5),
+        (["audit.every=0"], 7),  # from one checkpoint to the next
+        ([*KEYED, "audit.every=5"], 5),
+        ([*EPISODES, "audit.every=5"], 5),
+    ],
+)
+def test_as_many_rows_are_spare_as_the_iterations_collect_that_may_be_withdrawn(
+    overrides: list[str], period: int
+) -> None:
+    config = load(environ={}, overrides=[*SMALL, *overrides]).check().config
+    training = training_of(config)
+    collected = len(training.collector.collect(0).rows)
+    training.collector.close()
+    assert spare_rows(config, training) >= (1 + WINDOW + period) * collected
