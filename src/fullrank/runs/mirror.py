@@ -18,12 +18,13 @@ was published, whatever its predecessor still does.
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from fullrank.common.durable import replace_bytes, replace_text, sync_directory
-from fullrank.common.errors import NotFound
+from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.common.formats import FORMAT
-from fullrank.runs.checkpoint import MANIFEST, STATE, saved
+from fullrank.runs.checkpoint import MANIFEST, STATE, load, saved
 from fullrank.runs.claims import Claims
 from fullrank.runs.journal import SUFFIX, Record, records, segments_in, term_of
 from fullrank.runs.objects import Objects, open_objects
@@ -64,6 +65,28 @@ class Mirror:
         """
         segments = segments_in(self._run_dir / JOURNAL)
         return self.claims.claim(run, last=max([last, *map(term_of, segments)]))
+
+    def mend(self) -> list[Path]:
+        """Replace damaged checkpoints of the directory by their mirrored copies.
+
+        A controller that went back to an older one would cut replay behind the rows that a standby
+        needs, which begins with the newest one of the mirror.
+
+        Returns:
+            The replaced checkpoints.
+
+        Raises:
+            StorageFailed: The store cannot be reached.
+        """
+        mended = []
+        for path in saved(self._run_dir / CHECKPOINTS):
+            try:
+                load(path)
+            except CheckpointUnusable:
+                with suppress(NotFound):
+                    _fetch_checkpoint(self._objects, path)
+                    mended.append(path)
+        return mended
 
     def equalise(self) -> None:
         """Make the mirror equal to the directory, whose term was claimed.
@@ -149,10 +172,15 @@ class Mirror:
         self._objects.put(f"{folder}/{MANIFEST}", manifest)
 
     def _prune(self) -> None:
-        """Remove checkpoints and segments that the directory no longer has."""
+        """Remove checkpoints and segments that the directory no longer has.
+
+        Raises:
+            StaleTerm: A later controller has claimed the run, and may have stored some of them.
+        """
         kept = {f"{CHECKPOINTS}/{path.name}" for path in saved(self._run_dir / CHECKPOINTS)}
         kept |= {f"{JOURNAL}/{segment}" for segment in segments_in(self._run_dir / JOURNAL)}
         names = [*self._objects.names(f"{CHECKPOINTS}/"), *self._objects.names(f"{JOURNAL}/")]
+        self.claims.confirm()  # only now: what was listed before is no later controller's
         self._objects.remove(name for name in names if name.rpartition("/")[0] not in kept)
 
 
@@ -197,10 +225,16 @@ def take_over(place: str, run_dir: Path) -> int:
 def _write_checkpoints(objects: Objects, folder: Path) -> None:
     """Write the mirrored checkpoints whose controller was not lost while they were mirrored."""
     for iteration, files in _by_folder(objects.names(f"{CHECKPOINTS}/")):
-        if MANIFEST in files:
-            for file in (STATE, MANIFEST):
-                content = objects.get(f"{CHECKPOINTS}/{iteration}/{file}")
-                replace_bytes(folder / iteration / file, content)
+        if {STATE, MANIFEST} <= set(files):
+            _fetch_checkpoint(objects, folder / iteration)
+
+
+def _fetch_checkpoint(objects: Objects, path: Path) -> None:
+    """Write a mirrored checkpoint to its place in the directory."""
+    names = (STATE, MANIFEST)
+    contents = [objects.get(f"{CHECKPOINTS}/{path.name}/{name}") for name in names]
+    for name, content in zip(names, contents, strict=True):
+        replace_bytes(path / name, content)
 
 
 def _write_journal(objects: Objects, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.runs.test_recovery import STATE
+from tests.unit.runs.test_recovery import STATE, flip
 
 from fullrank.common.errors import NotFound, RunDirectoryInUse, StaleTerm
 from fullrank.runs import claims, mirror
@@ -62,6 +62,7 @@ class Controller:
         term = self.mirror.claim(str(known["run"]), last=int(known["term"]))
         path.write_text(json.dumps({**known, "term": term}))
         (run_dir / "config.toml").write_text("format = 1\n")
+        self.mirror.mend()
         self.mirror.equalise()
         self.begins = examine(run_dir, published=0).committed
         self.term = term
@@ -130,6 +131,8 @@ def play(
     monkeypatch.undo()
     if not found:
         return None
+    take_over(place, tmp_path / "third")  # the first controller has removed nothing from the mirror
+    assert committed(tmp_path / "third") == ITERATIONS
     return (first.published if first else []), found[0]
 
 
@@ -200,6 +203,20 @@ def test_of_two_that_claim_one_term_one_has_it(
     with pytest.raises(StaleTerm, match="has claimed term 2"):
         take_over(place, tmp_path / "other")
     assert not (tmp_path / "other" / "run.json").exists()
+
+
+@pytest.mark.parametrize("damaged", ["state.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_is_replaced_by_its_mirrored_copy(
+    tmp_path: Path, damaged: str
+) -> None:
+    """Going back to an older one would cut replay behind the rows that a standby needs."""
+    place = str(tmp_path / "mirror")
+    Controller(tmp_path / "run", place).run(8)
+    flip(saved(tmp_path / "run" / "checkpoints")[0] / damaged)
+    assert Controller(tmp_path / "run", place).begins == 8
+    assert committed(tmp_path / "run") == 8
+    take_over(place, tmp_path / "other")
+    assert committed(tmp_path / "other") == 8
 
 
 def test_withdrawn_iterations_do_not_come_back(tmp_path: Path) -> None:
