@@ -38,6 +38,17 @@ def test_machines_that_are_lost_or_return_lose_and_repeat_nothing() -> None:
         assert kind in faults
 
 
+@pytest.mark.parametrize("seed", [50022, 60311])
+def test_a_damaged_checkpoint_takes_no_row_from_a_later_standby(seed: int) -> None:
+    """A standby begins with the newest mirrored checkpoint, and with its rows."""
+    assert not simulated(seed).violations
+
+
+def test_an_iteration_that_is_taken_back_draws_the_rows_that_it_drew() -> None:
+    """Here two learners cannot agree on the last iteration, and no audit was made before."""
+    assert not simulated(20003).violations
+
+
 def test_a_controller_that_believes_what_colluders_agree_on_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
