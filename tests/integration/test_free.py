@@ -36,7 +36,11 @@ FREE = (
     "checkpoint.every=3",
     "checkpoint.keep=9",
 )
-TEAMS = {"qmix": (*VALUES, *FREE), "maddpg": (*ACTORS, *FREE)}
+TEAMS = {
+    "qmix": (*VALUES, *FREE),
+    "prioritised": (*VALUES, *FREE, "sampling.method=prioritised"),
+    "maddpg": (*ACTORS, *FREE),
+}
 
 
 def services(cluster: Cluster, *, collectors: int = 2) -> Service:

@@ -154,7 +154,7 @@ A container updates its head less often than the centraliser updates its network
 it does not: containers act with heads that have learnt less, and that counts against C5. APE-X has
 10 cores; with 30 actors each step takes three times as long, but its learner is not
 slowed down, which in the paper it is. CMARL, its ablations and QMIX-BETA have a core for each
-actor.
+actor. Every system draws uniformly from replay; `--topology apex` would draw by reward.
 
 The rate, width and batch were chosen by trials of five systems on 3m and two on 5m_vs_6m with seed
 1, which are runs of the comparison, too. C1 and C7 are judged by a paired interval, which is

@@ -11,8 +11,8 @@ from fullrank.planning.virtual_time import VirtualDurations
 
 CORES: Final = 10
 """Cores of APE-X, which 10 actors use up."""
-UNPACED: Final = ("environment.copies=1", "collect.window=1000000")
-"""APE-X's actors and learner wait for each other as little as those of CMARL."""
+APEX: Final = ("environment.copies=1", "collect.window=1000000", "sampling.method=uniform")
+"""Its actors and learner wait for each other as little as those of CMARL, and draw like them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,12 @@ SYSTEMS: Final[Mapping[str, CmarlSystem]] = MappingProxyType(
         ),
         "parallel-v2": CmarlSystem(label="QMIX-BETA-v2", topology="parallel-v2", actors=8),
         "parallel": CmarlSystem(label="QMIX-BETA", topology="parallel", actors=39),
-        "apex": CmarlSystem(
-            label="APE-X", topology="apex", actors=10, settings=UNPACED, cores=CORES
-        ),
+        "apex": CmarlSystem(label="APE-X", topology="apex", actors=10, settings=APEX, cores=CORES),
         "apex-overload": CmarlSystem(
             label="APE-X, overload",
             topology="apex",
             actors=30,
-            settings=(*UNPACED, "collect.block=30"),
+            settings=(*APEX, "collect.block=30"),
             cores=CORES,
         ),
         "cmarl-2-containers": CmarlSystem(

@@ -83,9 +83,15 @@ TOPOLOGIES: Mapping[str, Topology] = {
         },
     ),
     "apex": Topology(
-        meaning="one collector of 10 copies plays all the time, without containers",
+        meaning="one collector of 10 copies plays all the time, and rewards decide on the draws",
         fixed={"collect.mode": "free", "collect.lag": 0},
-        sizes={"collectors.count": 1, "collect.block": 10, "environment.copies": 10},
+        sizes={
+            "collectors.count": 1,
+            "collect.block": 10,
+            "environment.copies": 10,
+            "sampling.method": "prioritised",
+            "sampling.priority_gain": 10.0,
+        },
     ),
     "cmarl": _cmarl("3 containers of 13 actors learn heads of their own"),
     "cmarl-no-diversity": _cmarl("3 containers play with the centraliser's policy", learn=False),

@@ -136,11 +136,11 @@ class SamplingSettings:
     """Sampling of minibatches from replay."""
 
     method: Literal["uniform", "prioritised"] = "uniform"
-    """``uniform``: every transition with equal probability; ``prioritised``: transitions with large
-    rewards more often."""
+    """``uniform``: every transition or episode with equal probability; ``prioritised``: those with
+    large rewards more often."""
     priority_gain: Annotated[float, Field(gt=0, le=2**20)] = 1.0
     """Gain of ``prioritised``: a transition in which r is the largest magnitude of an agent's
-    reward counts 1 + floor(gain r) times."""
+    reward counts 1 + floor(gain r) times, and an episode as often as all its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Samplers: uniform, and proportional to priorities by prefix sums.
 
 The priority of a row is a whole number of tickets, 1 when sampling uniformly; P(row) = tickets /
-all tickets is the proportional variant of [Schaul16, Sec. 3.3]. Differs from the paper: the
+all tickets is the proportional variant of [Schaul16, Sec. 3.3]. An episode has the tickets of its
+rows, so that it is drawn as often as one of its rows would be. Differs from the paper: the
 priority is a function of the row and not of the error of its last use; there are no importance
 weights; priorities never change, so that prefix sums replace the sum tree.
 """
@@ -97,6 +98,11 @@ class Tickets:
         """Number of tickets of all positions before ``position``."""
         return int(self._before[position - self._first])
 
+    def between(self, first: IntArray, last: IntArray) -> IntArray:
+        """Number of tickets of the positions from each ``first`` to its ``last``, shape (n,)."""
+        tickets: IntArray = self._before[last + 1 - self._first] - self._before[first - self._first]
+        return tickets
+
     def holders(self, tickets: IntArray) -> IntArray:
         """The position that holds each ticket, shape (n,)."""
         counted = self._before[: self.head - self._first + 1]
@@ -157,11 +163,12 @@ class Sample:
         low, high = tickets.before(self.tail), tickets.before(self.head)
         return tickets.holders(generator.integers(low, high, size=self.size, dtype=np.int64))
 
-    def episode_runs(self, ends: Ends) -> Runs:
+    def episode_runs(self, ends: Ends, tickets: Tickets | None = None) -> Runs:
         """The rows of each drawn episode.
 
         Args:
             ends: Episodes by position, up to the head.
+            tickets: As for ``positions``.
 
         Raises:
             OutOfRange: No whole episode lies in the range.
@@ -171,5 +178,10 @@ class Sample:
         if not len(first):
             raise OutOfRange(f"no whole episode lies in [{self.tail}, {self.head})")
         generator = stream(self.seed, "sample", self.iteration)
-        drawn = generator.integers(0, len(first), size=self.size, dtype=np.int64)
+        if tickets is None:
+            drawn = generator.integers(0, len(first), size=self.size, dtype=np.int64)
+        else:
+            until = np.cumsum(tickets.between(first, last))
+            ticket = generator.integers(0, until[-1], size=self.size, dtype=np.int64)
+            drawn = np.searchsorted(until, ticket, side="right")
         return Runs(first[drawn], last[drawn] - first[drawn] + 1)

@@ -71,9 +71,9 @@ class TableReader:
             InvalidContribution: As ``check``, or the rows are not episodes.
         """
         self.check(sample)
-        if sample.episodes is not None:
-            return sample.episode_runs(self._examined(sample.episodes.length))
         tickets = self._counted(sample.priority) if sample.priority is not None else None
+        if sample.episodes is not None:
+            return sample.episode_runs(self._examined(sample.episodes.length), tickets)
         return Runs(sample.positions(tickets), np.ones(sample.size, np.int64))
 
     def _counted(self, priority: Priority) -> Tickets:

@@ -24,7 +24,7 @@ class Trainer:
     Args:
         algorithm: Holds the authoritative parameters.
         seed: The run's seed; equal arguments give equal runs.
-        priority: Draws transitions with larger rewards more often; None: draws uniformly.
+        priority: Draws items with larger rewards more often; None: draws uniformly.
     """
 
     def __init__(

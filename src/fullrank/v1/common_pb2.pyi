@@ -196,7 +196,9 @@ Global___Sample: _TypeAlias = Sample  # noqa: Y015
 
 @_typing.final
 class EpisodeDraw(_message.Message):
-    """Episodes are drawn with replacement from the newest ones whose rows all lie in [tail, head)."""
+    """Episodes are drawn with replacement from the newest ones whose rows all lie in [tail, head), with
+    equal probability, or with a priority in proportion to the sum of the weights of their rows.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -216,12 +216,10 @@ def _priority_of(
 ) -> Priority | None:
     if config.sampling.method != "prioritised":
         return None
+    gain = config.sampling.priority_gain
     if problem.episodes is not None:
-        raise ConfigError(
-            f"{config.algorithm.name} draws whole episodes, uniformly; use sampling.method = "
-            "'uniform'"
-        )
-    layout, gain = layout_of(agents), config.sampling.priority_gain
+        return Priority(first=problem.episodes.reward, count=1, gain=gain)
+    layout = layout_of(agents)
     return Priority(first=layout.reward.start, count=layout.agents, gain=gain)
 
 

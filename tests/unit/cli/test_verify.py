@@ -51,6 +51,7 @@ TEAMS = {
     "micro-batches": (*MADDPG, "algorithm.micro_batches=3"),
     "prioritised": (*MADDPG, "sampling.method=prioritised", "collect.lag=1"),
     "qmix": QMIX,
+    "prioritised episodes": (*QMIX, "sampling.method=prioritised"),
     "darl1n": DARL1N,
 }
 

@@ -63,10 +63,11 @@ FREE = {
     "options",
     [
         {},
+        {"sampling__method": "prioritised"},
         {"collect__mode": "keyed", "collect__block": 2, "collectors__count": 2},
         {"collect__mode": "keyed", "collect__block": 4, "collect__lag": 2},
     ],
-    ids=["inline", "keyed", "ahead"],
+    ids=["inline", "prioritised", "keyed", "ahead"],
 )
 def test_the_bits_are_those_of_the_run_in_one_process(options: dict[str, Any]) -> None:
     run = LocalRun(config(**options), coded=False)

@@ -14,6 +14,7 @@ from fullrank.replay import (
     EpisodeLayout,
     MappedTable,
     MemoryStorage,
+    Priority,
     RingFile,
     Sample,
     Table,
@@ -24,6 +25,7 @@ from fullrank.rpc.messages import sample_message, sample_of
 CAPACITY = 40
 LENGTH = 1
 """Column of the length; column 0 holds the position."""
+BY_POSITION = Priority(first=0, count=1, gain=0.25)
 
 
 def rows_of(lengths: list[int], *, first: int = 0) -> FloatArray:
@@ -34,7 +36,14 @@ def rows_of(lengths: list[int], *, first: int = 0) -> FloatArray:
     return rows
 
 
-def sample(table: Table, *, newest: int = 100, size: int = 60, iteration: int = 0) -> Sample:
+def sample(
+    table: Table,
+    *,
+    newest: int = 100,
+    size: int = 60,
+    iteration: int = 0,
+    priority: Priority | None = None,
+) -> Sample:
     return Sample(
         table="t",
         seed=1,
@@ -42,6 +51,7 @@ def sample(table: Table, *, newest: int = 100, size: int = 60, iteration: int = 
         tail=table.tail,
         head=table.head,
         size=size,
+        priority=priority,
         episodes=EpisodeDraw(length=LENGTH, newest=newest),
     )
 
@@ -74,7 +84,29 @@ def test_samples_are_whole_episodes_that_lie_in_the_table(appends: list[list[int
             assert {tuple(episode) for episode in episodes} == set(map(tuple, whole[-newest:]))
 
 
-def test_a_table_opened_again_and_a_mapped_one_draw_the_same_episodes(tmp_path: Path) -> None:
+@given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=12))
+def test_an_episode_is_drawn_as_often_as_its_rows_have_tickets(appends: list[list[int]]) -> None:
+    """Positions stand for rewards; draws are those from a list of tickets."""
+    held = table()
+    for iteration, lengths in enumerate(appends):
+        held.append(held.head, rows_of(lengths, first=held.head))
+        for newest in (1, 3, 100):
+            whole = held._examined(LENGTH).whole(tail=held.tail, head=held.head, newest=newest)
+            episodes = [list(range(start, end + 1)) for start, end in np.stack(whole, 1).tolist()]
+            tickets = [sum(1 + each // 4 for each in rows) for rows in episodes]
+            listed = np.repeat(np.arange(len(episodes)), tickets)
+            plain = Sample(
+                table="t", seed=1, iteration=iteration, tail=0, head=len(listed), size=60
+            )
+            wanted = sample(held, newest=newest, iteration=iteration, priority=BY_POSITION)
+            got = drawn(held.minibatch(sample_of(sample_message(wanted))))
+            assert got == [episodes[each] for each in listed[plain.positions()]]
+
+
+@pytest.mark.parametrize("priority", [None, BY_POSITION], ids=["uniform", "prioritised"])
+def test_a_table_opened_again_and_a_mapped_one_draw_the_same_episodes(
+    tmp_path: Path, priority: Priority | None
+) -> None:
     path = tmp_path / "t.table"
     storage = RingFile.create(path, row_size=2, capacity=CAPACITY, sync=False)
     kept, held = Table(storage, capacity=CAPACITY), table()
@@ -84,7 +116,7 @@ def test_a_table_opened_again_and_a_mapped_one_draw_the_same_episodes(tmp_path: 
         rows = rows_of(own, first=held.head)
         kept.append(kept.head, rows)
         held.append(held.head, rows)
-        wanted = sample(held, newest=4, iteration=iteration)
+        wanted = sample(held, newest=4, iteration=iteration, priority=priority)
         expected = held.minibatch(wanted)
         np.testing.assert_array_equal(kept.minibatch(wanted), expected)
         gathered = mapped.gather(wanted)
