@@ -10,7 +10,6 @@ from tests.integration.test_free import FREE, verified
 from tests.waiting import eventually
 
 from fullrank.cli.status import collectors
-from fullrank.common.errors import ConfigError
 from fullrank.rpc.status_messages import decode_status
 from fullrank.v1 import controller_pb2 as pb
 
@@ -106,10 +105,3 @@ async def test_containers_have_their_heads_again_when_all_began_anew(
     assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
 
 
-def test_containers_need_free_collection_and_bounds_in_order() -> None:
-    for wrong, said in (
-        ("collect.mode=keyed", "set collect.mode = 'free'"),
-        ("containers.low=2.0", "must be below containers.high"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            settings(*CONTAINERS, wrong)

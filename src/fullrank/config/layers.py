@@ -282,6 +282,11 @@ def _check_together(config: RunConfig) -> None:
             "collectors.containers hand over a share of their episodes, when they have played "
             f"them: set collect.mode = 'free', not {config.collect.mode!r}"
         )
+    if config.collectors.containers and config.algorithm.name in PER_AGENT:
+        raise ConfigError(
+            "collectors.containers learn the last layer of a network of action values, which "
+            f"{config.algorithm.name} has not: set algorithm.name = 'qmix', 'vdn' or 'iql'"
+        )
     if config.containers.low >= config.containers.high:
         raise ConfigError(
             f"containers.low = {config.containers.low} must be below containers.high = "

@@ -63,6 +63,22 @@ def test_a_contradiction_is_refused_in_one_line(name: str, override: str, said: 
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("collect.mode=keyed", "set collect.mode = 'free', not 'keyed'"),
+        ("algorithm.name=maddpg", "which maddpg has not: set algorithm.name = 'qmix', 'vdn'"),
+        ("containers.low=20.0", "containers.low = 20.0 must be below containers.high = 20.0"),
+    ],
+)
+def test_containers_that_cannot_learn_are_refused_in_one_line(override: str, said: str) -> None:
+    free = ["collect.mode=free", "collectors.count=2", "collectors.containers=true"]
+    with pytest.raises(ConfigError) as refused:
+        load(overrides=[*free, "algorithm.name=qmix", override])
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'awl'"):
         load(topology="awll")
