@@ -1,6 +1,10 @@
 """Containers that learn as services: heads, hand-over, and the coded run that stays itself."""
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +13,14 @@ from tests.integration.test_collectors import VALUES, settings
 from tests.integration.test_free import FREE, verified
 from tests.waiting import eventually
 
+from fullrank.algorithms.container_learner import ContainerLearner
 from fullrank.cli.status import collectors
 from fullrank.rpc.status_messages import decode_status
+from fullrank.training.container import Container
+from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring.containers import container_of
+from fullrank_collector import run_context
 
 pytestmark = pytest.mark.integration
 
@@ -105,3 +114,66 @@ async def test_containers_have_their_heads_again_when_all_began_anew(
     assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
 
 
+class Begun:
+    """Notes the number of each container that begins anew."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.numbers = list[int]()
+        monkeypatch.setattr(run_context, "container_of", self._container_of)
+
+    def _container_of(self, *words: Any, number: int, heads: Heads) -> Container:
+        self.numbers.append(number)
+        return container_of(*words, number=number, heads=heads)
+
+
+def are_newer(before: Mapping[int, int], status: pb.GetStatusResponse) -> bool:
+    """True once all containers have played, and published newer heads than before."""
+    found = {each.collector: each.container for each in status.collectors if each.blocks}
+    return all(each in found and found[each].published > before[each] for each in before)
+
+
+async def test_a_controller_that_dies_finds_the_heads_and_containers_go_on_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Begun(monkeypatch)
+    async with Cluster(tmp_path, settings(*CONTAINERS)) as cluster:
+        controller, _ = services(cluster)
+        await cluster.status_when(have_met, what="heads of both")
+        await eventually(lambda: len(updates_on_disk(tmp_path)) == 2, what="both on disk")
+        controller.task.cancel()
+        await asyncio.wait({controller.task})
+        cluster.services.remove(controller)
+        before, done = updates_on_disk(tmp_path), len(cluster.records())
+        cluster.controller()
+        await cluster.status_when(
+            lambda status: are_newer(before, status) and status.iterations_committed > done,
+            what="newer heads of both, and iterations",
+        )
+        await end(cluster, *cluster.services)
+    assert sorted(begun.numbers) == [0, 1]  # with buffer and mixer
+    assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
+
+
+async def test_a_container_whose_update_raises_goes_on_with_its_published_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, fault, update = Begun(monkeypatch), Event(), ContainerLearner.update
+
+    def faulty(learner: ContainerLearner, *minibatch: Any) -> Mapping[str, float]:
+        if fault.is_set():
+            fault.clear()
+            raise MemoryError("planted")
+        return update(learner, *minibatch)
+
+    monkeypatch.setattr(ContainerLearner, "update", faulty)
+    async with Cluster(tmp_path, settings(*CONTAINERS)) as cluster:
+        services(cluster)
+        await cluster.status_when(have_met, what="heads of both")
+        before = updates_on_disk(tmp_path)
+        fault.set()
+        await cluster.status_when(
+            lambda status: len(begun.numbers) > 2 and are_newer(before, status),
+            what="a container that begins anew, and newer heads of both",
+        )
+        await end(cluster, *cluster.services)
+    assert sorted(set(begun.numbers)) == [0, 1]

@@ -5,6 +5,7 @@ updates alone, so that neither is read half written.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -15,6 +16,8 @@ from fullrank.rpc.heads import head_message
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.container import Container
 from fullrank.v1 import controller_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 
 class ContainerPlay:
@@ -99,10 +102,11 @@ class ContainerPlay:
             while not container.may_learn:
                 self._stored.clear()
                 await self._stored.wait()
-            await self._update()
+            error = await self._update()
             if not container.is_sound:
+                what = f"was lost in an update, {error!r}," if error else "is not finite"
                 raise ServiceLost(
-                    f"the head of container {container.number} is not finite after "
+                    f"the head of container {container.number} {what} after "
                     f"{container.learner.updates} updates; it goes on with the published one"
                 )
             if self._clock() >= self._published_at + self._settings.every_s:
@@ -110,16 +114,20 @@ class ContainerPlay:
                 message = head_message(container.number, container.publish())
                 await send(pb.CollectorMessage(head=message))
 
-    async def _update(self) -> None:
-        """Take one step; a stream that ends meanwhile waits for the end of it."""
+    async def _update(self) -> BaseException | None:
+        """Take one step, and return its error; a stream that ends meanwhile waits for its end."""
         container = self._container
         arguments = container.minibatch()
-        update = asyncio.ensure_future(asyncio.to_thread(container.learner.update, *arguments))
+        update = asyncio.ensure_future(asyncio.to_thread(container.step, *arguments))
         self._updating = True
         try:
             await asyncio.wait({update})
         finally:
             await asyncio.wait({update})
             self._updating = False
+        if error := update.exception():
+            log.warning("update_failed container=%d", container.number, exc_info=error)
+            return error
         self._divergence = update.result().get("divergence", 0.0)
         self._refresh()
+        return None

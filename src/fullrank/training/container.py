@@ -53,6 +53,7 @@ class Container:
         self._priority, self.hand_over = priority, hand_over
         self._batch_size, self._seed, self._heads = batch_size, seed, heads
         self.trunk_version = -1
+        self._is_whole = True  # no update has ended half-way
         if (head := heads.of(number)) is not None:
             learner.take_head(head.values, updates=head.version)
 
@@ -63,10 +64,10 @@ class Container:
 
     @property
     def is_sound(self) -> bool:
-        """False if its head is not finite, or a newer one of its number is known."""
+        """False if an update raised, its head is not finite, or a newer one is known."""
         newest, learner = self._heads.of(self.number), self.learner
         is_newest = newest is None or newest.version <= learner.updates
-        return is_newest and bool(np.isfinite(learner.head).all())
+        return self._is_whole and is_newest and bool(np.isfinite(learner.head).all())
 
     def take_trunk(self, version: int, network: FloatArray) -> None:
         """Read the trunk of the centraliser's network of a version, unless a newer one is held."""
@@ -81,14 +82,21 @@ class Container:
         return self.hand_over.choose(priorities)
 
     def minibatch(self) -> tuple[FloatArray, list[FloatArray]]:
-        """Return the arguments of the next ``learner.update``: rows, and the others' heads."""
+        """Return the arguments of the next ``step``: rows, and the heads of the others."""
         generator = stream(self._seed, "container_sample", self.number, self.learner.updates)
         rows = self._buffer.draw(self._batch_size, generator)
         return rows, self._heads.others(self.number)
 
-    def update(self) -> Mapping[str, float]:
+    def step(self, rows: FloatArray, others: Sequence[FloatArray]) -> Mapping[str, float]:
         """Take one step of the head and the mixer; see ``ContainerLearner.update``."""
-        return self.learner.update(*self.minibatch())
+        self._is_whole = False
+        statistics = self.learner.update(rows, others)
+        self._is_whole = True
+        return statistics
+
+    def update(self) -> Mapping[str, float]:
+        """Take one step with the next minibatch."""
+        return self.step(*self.minibatch())
 
     def publish(self) -> ContainerHead:
         """Publish the head, which is refused unless it is sound, and return it."""

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -148,6 +149,23 @@ async def test_a_head_that_is_not_finite_ends_the_stream_and_is_not_sent() -> No
     container.learner.take_head(np.full_like(container.learner.head, np.nan), updates=5)
     with pytest.raises(ServiceLost, match="the head of container 0 is not finite after 6 updates"):
         await asyncio.wait_for(play.learn(_ignore), WAIT_S)
+
+
+async def test_an_update_that_raises_ends_the_stream_and_the_container(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise MemoryError("planted")
+
+    monkeypatch.setattr(ContainerLearner, "update", fail)
+    container = fresh()
+    play = play_of(container, Clock())
+    play.terms(terms(1), outdated=-1)
+    play.store(played(12))
+    assert container.is_sound
+    with pytest.raises(ServiceLost, match=r"container 0 was lost in an update, MemoryError"):
+        await asyncio.wait_for(play.learn(_ignore), WAIT_S)
+    assert not container.is_sound
 
 
 async def _ignore(message: pb.CollectorMessage) -> None:
