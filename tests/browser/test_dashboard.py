@@ -104,6 +104,27 @@ async def test_collectors_are_shown_with_their_blocks_and_who_waits_for_whom(
             await expect(page.locator("#collectors .note")).to_contain_text("0 lost")
 
 
+async def test_a_container_has_a_lane_of_its_published_head_and_of_updates_since(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    draw = """async () => {
+        const { drawCollectors } = await import("/static/panels.js");
+        const facts = { free: true, blocks: 1, settled: 3, stale: 0, invalid: 0, lag: 0 };
+        const learned = { played: 5, handed_over: 3, divergence: 0.5 };
+        const heads = [[8, 6], [4, 4], [0, 0]];
+        const collectors = heads.map(([updates, published], collector) => (
+            { ...facts, collector, container: { ...learned, updates, published } }
+        ));
+        drawCollectors({ collectors, status: { playing: "" } });
+        return [...document.querySelectorAll("#collectors .lanes li")].map(
+            (lane) => [...lane.querySelectorAll("i")].map((part) => part.style.width)
+        );
+    }"""
+    async with show(_written_run(tmp_path / "run")) as address:
+        await page.goto(address)
+        assert await page.evaluate(draw) == [["75%", "25%"], ["50%", "0%"]]
+
+
 async def _directory(cluster: Cluster) -> str:
     await cluster.address()
     return str(cluster.run_dir)

@@ -11,6 +11,16 @@ export function h(name, properties = {}, ...children) {
   return element;
 }
 
+/** A mark on a track from one share of its width to another; without an end, a line. */
+export function mark(name, start, end) {
+  const element = h("i", { className: name });
+  element.style.left = percentage(start);
+  if (end !== undefined) element.style.width = percentage(end - start);
+  return element;
+}
+
+const percentage = (share) => `${100 * share}%`;
+
 export const $ = (selector) => document.querySelector(selector);
 
 const shown = new WeakMap();

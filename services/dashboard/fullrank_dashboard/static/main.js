@@ -161,7 +161,7 @@ function select(index) {
   if (!runs[index]) return;
   selected = index;
   wanted = null;
-  $(".lanes").replaceChildren();
+  $("#round .lanes").replaceChildren();
   $("#round .lead").replaceChildren();
   drawRuns();
   soon(drawSelected);

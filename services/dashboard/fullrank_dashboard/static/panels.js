@@ -1,5 +1,5 @@
 // Panels of text and numbers.
-import { $, h, number, percent, renew, seconds, whole } from "./dom.js";
+import { $, h, mark, number, percent, renew, seconds, whole } from "./dom.js";
 
 /** Summary of the run in a line of numbers. */
 export function drawSummary(run) {
@@ -64,7 +64,7 @@ export function drawLearners({ learners }) {
 
 const BLOCKS = ["a block", "reassigned", "idle"];
 const EPISODES = ["settled", "stale", "invalid"];
-const LEARNING = { played: "played", handed_over: "handed over", updates: "updates", published: "published" };
+const LEARNING = { played: "played", handed_over: "handed over" };
 
 /** Table of the attached collectors, their totals, and who waits for whom; hidden in runs without any. */
 export function drawCollectors({ collectors, status }) {
@@ -94,8 +94,25 @@ export function drawCollectors({ collectors, status }) {
     ...(learning ? [...Object.values(LEARNING), "divergence"] : []), "lag", "heard",
   ];
   $("#collectors thead tr").replaceChildren(...heads.map((head) => h("th", {}, head)));
+  drawContainers(collectors);
   const rows = collectors.map((each) => h("tr", {}, ...cells(each).map((cell) => h("td", {}, cell))));
   $("#collectors tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: heads.length }, "Nobody is attached."))]));
+}
+
+/** A lane for each container that learns: the updates of its published head, and those since. */
+function drawContainers(collectors) {
+  const learning = collectors.filter(({ container }) => container?.updates);
+  const most = Math.max(...learning.map(({ container }) => container.updates));
+  $("#collectors .lanes").replaceChildren(...learning.map(({ collector, state, container }) => {
+    const published = Math.min(container.published, container.updates);
+    const track = [mark("compute", 0, published / most), mark("transfer", published / most, container.updates / most)];
+    const words = `${whole(published)} of ${whole(container.updates)} updates published`;
+    return h(
+      "li", { title: `container ${collector}: ${words}, ${state}` },
+      h("span", {}, `C${collector}`), h("span", { className: "track" }, ...track),
+      h("span", { className: "when" }, whole(container.updates)),
+    );
+  }));
 }
 
 /** Log of faults, audits and changes, the newest first. */

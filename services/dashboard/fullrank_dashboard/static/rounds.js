@@ -1,5 +1,5 @@
 // One round: a lane for each learner, the time at which it became decodable, and the time saved.
-import { $, h, number, seconds, whole } from "./dom.js";
+import { $, h, mark, number, seconds, whole } from "./dom.js";
 
 const MOST_LANES = 200;
 
@@ -12,7 +12,7 @@ export function drawRound(round, units) {
   if (shown.length < round.lanes.length) {
     lanes.push(h("li", {}, h("span", {}, `and ${round.lanes.length - shown.length} more`)));
   }
-  $(".lanes").replaceChildren(...lanes);
+  $("#round .lanes").replaceChildren(...lanes);
 }
 
 function sentence(round, units) {
@@ -25,20 +25,14 @@ function sentence(round, units) {
 }
 
 function drawLane({ learner, rows, spans }, round) {
-  const track = h("span", { className: "track" });
-  const place = (name, start_s, end_s) => {
-    const mark = h("i", { className: name });
-    mark.style.left = `${(100 * start_s) / round.round_s}%`;
-    if (end_s !== undefined) mark.style.width = `${(100 * (end_s - start_s)) / round.round_s}%`;
-    track.append(mark);
-  };
-  for (const [phase, start_s, end_s] of spans) place(phase, start_s, end_s);
-  if (round.decodable_s != null) place("rank", round.decodable_s);
+  const whole_s = round.round_s;
+  const marks = spans.map(([phase, start_s, end_s]) => mark(phase, start_s / whole_s, end_s / whole_s));
+  if (round.decodable_s != null) marks.push(mark("rank", round.decodable_s / whole_s));
   const late = spans[0][0] === "late";
   const arrived = late ? "late" : seconds(spans.at(-1)[2]);
   const words = spans.map(([phase, start_s, end_s]) => `${phase} ${seconds(end_s - start_s)}`).join(", ");
   return h(
     "li", { title: `learner ${learner}, ${rows.length > 1 ? "rows" : "row"} ${rows.join(", ") || "–"}: ${words}` },
-    h("span", {}, `L${learner}`), track, h("span", { className: late ? "when warn" : "when" }, arrived),
+    h("span", {}, `L${learner}`), h("span", { className: "track" }, ...marks), h("span", { className: late ? "when warn" : "when" }, arrived),
   );
 }

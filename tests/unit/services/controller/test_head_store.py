@@ -1,5 +1,6 @@
 """Heads of containers in the controller: the newest counts, and survives the controller."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 
 SIZE = 6
+METRICS = Path(__file__).parents[4] / "deploy" / "metrics"
+DASHBOARD = METRICS / "grafana" / "dashboards" / "fullrank.json"
 
 
 def store_in(folder: Path) -> HeadStore:
@@ -127,6 +130,8 @@ async def test_the_status_and_the_metrics_show_what_a_container_does(tmp_path: P
         "container_published",
         "container_divergence",
     }
+    panels = set(re.findall(r"fullrank_(container_\w+)", DASHBOARD.read_text()))
+    assert panels == {"container_updates", "container_published", "container_divergence"}
 
 
 async def test_heads_go_with_the_next_publication_and_to_a_container_that_joins(
