@@ -37,6 +37,7 @@ BY_ACTORS: Final = (
 SHARE: Final = 0.6
 """eta, as a share."""
 SHARE_SLACK: Final = 0.02
+DECIDES: Final = "undecided where it contains 0"
 SAYS_LITTLE: Final = "no number of SMAC-lite is one of StarCraft II"
 
 
@@ -156,10 +157,11 @@ def _ratio(
     """Compare win rates at the end: ours less ``least`` times theirs, by map and seed."""
     ours, theirs = (_won(courses, pairs, name) for name in ("cmarl", other))
     found = _interval(ours - least * theirs)
+    weak = "" if theirs.any() else "the other never won, so that the ratio says little; "
     said = (
         f"mean win rates at the end {ours.mean():.3f} and {theirs.mean():.3f}; the first less "
         f"{least:g} times the second {found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}], "
-        f"90 % interval; {SAYS_LITTLE}"
+        f"90 % interval; {weak}{SAYS_LITTLE}"
     )
     return _sign(found), said
 
@@ -246,7 +248,7 @@ def _c5(courses: Courses, budget: CmarlBudget) -> ClaimResult:
 
     def decide(pairs: Sequence[tuple[str, int]]) -> tuple[Held, str]:
         found = paired(courses, pairs, *names)
-        return _sign(found), f"mean return, {_said(*names, found)}, 90 % interval"
+        return _sign(found), f"mean return, {_said(*names, found)}, 90 % interval, {DECIDES}"
 
     return _judged(
         "C5: containers with heads of their own learn faster than with the centraliser's policy.",
@@ -264,7 +266,8 @@ def _c6(courses: Courses, budget: CmarlBudget) -> ClaimResult:
     def decide(pairs: Sequence[tuple[str, int]]) -> tuple[Held, str]:
         found = [paired(courses, pairs, *each) for each in compared]
         said = ", ".join(_said(*each, gain) for each, gain in zip(compared, found, strict=True))
-        return _worst([_sign(each) for each in found]), f"mean return, {said}, 90 % intervals"
+        held = _worst([_sign(each) for each in found])
+        return held, f"mean return, {said}, 90 % interval each, {DECIDES}"
 
     return _judged(
         "C6: CMARL learns faster than APE-X, APE-X faster than with actors that share its cores, "

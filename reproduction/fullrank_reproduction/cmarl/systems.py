@@ -11,7 +11,10 @@ from fullrank.planning.virtual_time import VirtualDurations
 
 CORES: Final = 10
 """Cores of APE-X, which 10 actors use up."""
-APEX: Final = ("environment.copies=1", "collect.window=1000000", "sampling.method=uniform")
+APEX: Final = (
+    *("environment.copies=1", "collect.window=1000000"),
+    *("sampling.method=uniform", "sampling.priority_gain=1.0"),
+)
 """Its actors and learner wait for each other as little as those of CMARL, and draw like them."""
 
 

@@ -133,6 +133,7 @@ def test_the_order_of_systems_decides() -> None:
     level = given({**dict.fromkeys(SYSTEMS, 5.0)}, {})
     found = judged(level)
     assert {found[claim][0].held for claim in ("C1", "C7")} == {Held.UNDECIDED}  # nobody wins
+    assert "the other never won" in str(found["C1"][0])
     assert found["C6"][0].held is not Held.HELD
     turned = given({**dict.fromkeys(SYSTEMS, 5.0), **dict(zip(names, range(5), strict=True))}, {})
     assert {judged(turned)[claim][0].held for claim in ("C5", "C6")} == {Held.NOT_HELD}
