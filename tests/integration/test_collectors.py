@@ -14,7 +14,6 @@ from tests.integration.cluster import Cluster
 from tests.waiting import WAIT_S, eventually
 
 from fullrank import __version__
-from fullrank.algorithms.base import layout_of
 from fullrank.common.errors import (
     ConfigError,
     EnvironmentFailed,
@@ -34,7 +33,7 @@ from fullrank.runs.event_history import read_history
 from fullrank.runs.events import BlockAssigned
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
-from fullrank.training.worker import probe, probe_batch
+from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import initial_algorithm, training_of
 from fullrank_collector import session, timed_player
@@ -404,9 +403,7 @@ def ready_of(cluster: Cluster) -> pb.Ready:
     """Readiness with the numerics of the run."""
     training = training_of(cluster.config)
     algorithm = initial_algorithm(cluster.config, training)
-    layout = layout_of(training.collector.agents, masked=algorithm.problem.masked)
-    batch = probe_batch(algorithm.problem, layout, seed=cluster.config.seed)
-    digests = probe(algorithm.problem, algorithm.gradients, batch).digests
+    digests = probe_of(algorithm, training.collector.agents, seed=cluster.config.seed).digests
     training.collector.close()
     return pb.Ready(fingerprint=algorithm.gradients.fingerprint(), probe=digests, stable=True)
 

@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fullrank.algorithms.base import layout_of
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
 from fullrank.runs.event_log import EventLog
-from fullrank.training.worker import probe, probe_batch
+from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of, environment_of
 from fullrank_controller.collectors.pool import CollectorPool
@@ -115,7 +114,5 @@ class Peers:
 def numerics_of(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
     """Return the numerics that an honest learner of this process reports."""
     algorithm = algorithm_of(config, agents)
-    problem, gradients = algorithm.problem, algorithm.gradients
-    batch = probe_batch(problem, layout_of(agents, masked=problem.masked), seed=config.seed)
-    digests = probe(problem, gradients, batch).digests
-    return pb.Ready(fingerprint=gradients.fingerprint(), probe=digests, stable=True)
+    digests = probe_of(algorithm, agents, seed=config.seed).digests
+    return pb.Ready(fingerprint=algorithm.gradients.fingerprint(), probe=digests, stable=True)
