@@ -122,13 +122,14 @@ def _train(seed: int, *, services: bool, overrides: Sequence[str]) -> Trained:
 
 
 def _curve(run: Path, started: float) -> list[Point]:
-    """Points of the checkpoints, but of every tenth only once both returns are reached."""
+    """Points of the checkpoints; once both returns are reached, of every tenth and the last."""
     config = read_config(run)
     training = training_of(config)
     training.collector.close()
     points, reached = list[Point](), False
-    for index, path in enumerate(reversed(saved(run / CHECKPOINTS))):
-        if reached and index % 10:
+    newest, *_ = checkpoints = saved(run / CHECKPOINTS)
+    for index, path in enumerate(reversed(checkpoints)):
+        if reached and index % 10 and path != newest:
             continue
         checkpoint = load(path)
         training.trainer.load(checkpoint.arrays)
@@ -165,7 +166,7 @@ def _draw(runs: Sequence[Trained], path: Path) -> None:
         title="Cooperative navigation, M = 3",
         ylim=(-800, -310),
     )
-    axes.legend(loc="lower right")
+    axes.legend(loc="center right")
     figure.savefig(path, dpi=150)
 
 
