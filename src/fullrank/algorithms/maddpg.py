@@ -85,7 +85,8 @@ class MADDPG(ActorCritic):
             raise ConfigError("algorithm.hidden_layers must be at least 1")
         if not 1 <= self.micro_batches <= self.batch_size:
             raise ConfigError(
-                f"algorithm.micro_batches must lie between 1 and batch_size = {self.batch_size}"
+                f"algorithm.micro_batches = {self.micro_batches} must lie between 1 and "
+                f"algorithm.batch_size = {self.batch_size}"
             )
 
     def parts(self) -> Parts | None:

@@ -106,7 +106,8 @@ class ValueLearner(ABC):
             )
         if not 1 <= self.micro_batches <= self.batch_size:
             raise ConfigError(
-                f"algorithm.micro_batches must lie between 1 and batch_size = {self.batch_size}"
+                f"algorithm.micro_batches = {self.micro_batches} must lie between 1 and "
+                f"algorithm.batch_size = {self.batch_size}"
             )
         if self.clip_norm <= 0:
             raise ConfigError("algorithm.clip_norm must be above 0")

@@ -76,7 +76,8 @@ def divide(problem: Problem, ranks: int, split: Split) -> Division:
             )
         if ranks > len(whole):
             raise ConfigError(
-                f"ranks.count = {ranks} exceeds the {len(whole)} agents, which the ranks divide"
+                f"ranks.count = {ranks} exceeds the {len(whole)} agents, which the ranks divide: "
+                "use fewer ranks"
             )
         bounds = [rank * len(whole) // ranks for rank in range(ranks + 1)]
         targets = tuple(map(range, bounds, bounds[1:]))

@@ -241,9 +241,9 @@ def _controllers_algorithm(
     Raises:
         ConfigError: A device is not there, or the configuration is inconsistent.
     """
-    asked = config.controller.device
+    asked, computing = config.controller.device, device_of(config.compute.device)
     make = partial(algorithm_of, agents=agents, state_size=state_size, masked=masked)
-    if device_of(asked) == device_of(config.compute.device):
+    if device_of(asked, setting="controller.device") == computing:
         return make(config)
     here = replace(config, compute=replace(config.compute, device=asked))
     return computed_elsewhere(make(here), make(config))

@@ -23,19 +23,25 @@ def test_process_j_computes_on_device_j_mod_their_number(
 
 
 @pytest.mark.parametrize(
-    ("name", "devices", "message"),
+    ("name", "devices", "line"),
     [
-        ("cuda", 0, "device 'cuda' is not available here; use 'cpu' or 'auto'"),
-        ("cuda:0", 0, "device 'cuda:0' is not available here"),
-        ("cuda:2", 2, "device 'cuda:2' is not available here: this host has cuda:0 to cuda:1"),
-        ("cpu:1", 2, "unknown device 'cpu:1'"),
-        ("cuda:", 2, "unknown device 'cuda:'"),
-        ("tpu", 2, "unknown device 'tpu'"),
+        ("cuda", 0, "needs a CUDA device, and this host has none: use 'cpu' or 'auto'"),
+        ("cuda:0", 0, "needs a CUDA device, and this host has none: use 'cpu' or 'auto'"),
+        ("cuda:1", 1, "is not there: this host has cuda:0; use one of them, 'cuda' or 'cpu'"),
+        (
+            "cuda:2",
+            2,
+            "is not there: this host has cuda:0 to cuda:1; use one of them, 'cuda' or 'cpu'",
+        ),
+        ("cpu:1", 2, "is no device: use 'auto', 'cpu', 'cuda' or 'cuda:K'"),
+        ("cuda:", 2, "is no device: use 'auto', 'cpu', 'cuda' or 'cuda:K'"),
+        ("tpu", 2, "is no device: use 'auto', 'cpu', 'cuda' or 'cuda:K'"),
     ],
 )
-def test_devices_that_are_not_there_are_named_in_one_line(
-    name: str, devices: int, message: str
+@pytest.mark.parametrize("setting", ["compute.device", "controller.device"])
+def test_a_device_that_is_not_there_is_one_line_that_names_its_setting(
+    name: str, devices: int, line: str, setting: str
 ) -> None:
-    with pytest.raises(ConfigError, match=message) as raised:
-        placed(name, devices=devices)
-    assert "\n" not in str(raised.value)
+    with pytest.raises(ConfigError) as raised:
+        placed(name, devices=devices, setting=setting)
+    assert str(raised.value) == f"{setting} = {name!r} {line}"

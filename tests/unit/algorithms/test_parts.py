@@ -177,8 +177,11 @@ def test_a_gradient_that_sums_do_not_hold_exactly_ends_the_run_with_one_line(
 
 @pytest.mark.parametrize("count", [0, 17])
 def test_there_are_no_more_parts_than_transitions(count: int) -> None:
-    with pytest.raises(ConfigError, match="micro_batches must lie between 1 and batch_size = 16"):
+    with pytest.raises(ConfigError) as error:
         MADDPG(batch_size=16, micro_batches=count)
+    assert str(error.value) == (
+        f"algorithm.micro_batches = {count} must lie between 1 and algorithm.batch_size = 16"
+    )
 
 
 def test_one_micro_batch_leaves_a_unit_an_agent() -> None:

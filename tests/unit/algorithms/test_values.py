@@ -308,7 +308,7 @@ def test_continuous_actions_are_refused() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"micro_batches": 7}, "micro_batches must lie between 1 and batch_size = 6"),
+        ({"micro_batches": 7}, "micro_batches = 7 must lie between 1 and algorithm.batch_size = 6"),
         ({"batch_size": 0}, "batch_size"),
         ({"clip_norm": 0.0}, "clip_norm"),
         ({"hypernet_layers": 3}, "hypernet_layers"),
