@@ -19,7 +19,7 @@ define install
 	@$(1)/bin/python $(PIP) $(2) >$(1)/pip.log 2>&1 || { cat $(1)/pip.log; exit 1; }
 endef
 
-.PHONY: help setup train dashboard test test-all containers check protos docs bench release audit
+.PHONY: help setup train dashboard test test-all gpu containers check protos docs bench release audit
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,11 @@ test: setup ## Run the unit and conformance tests and an end-to-end run of each 
 # Four workers, also on two cores: tests of services mostly wait.
 test-all: setup ## Run all tests but those that need Docker or a GPU
 	$(BIN)/python $(PYTEST) -n 4 -m "not slow and not gpu and not docker" $(ARGS)
+
+# Nothing else runs these tests; without a CUDA device they fail.
+gpu: setup ## Run the tests that need a CUDA device, then benchmarks/one_device.py
+	$(BIN)/python -m pytest -m gpu tests $(ARGS)
+	$(BIN)/python benchmarks/one_device.py --device cuda
 
 # Its first test builds the images, which takes long where other work shares the cores.
 containers: setup ## Build the images, and test them and their deployments (needs Docker)

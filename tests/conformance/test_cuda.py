@@ -1,30 +1,49 @@
 """Laws of algorithms on CUDA; what CUDA does to whole buffers is forced on the CPU, too.
 
-Tests marked ``gpu`` need a device: ``pytest -m gpu tests/conformance/test_cuda.py``. They have not
-been run on one.
+Tests marked ``gpu`` need a device: ``make gpu``. They have not been run on one.
 """
 
 import numpy as np
 import pytest
+import torch
 
+from fullrank.algorithms import fused_values
 from fullrank.networks import adam
-from fullrank.networks.fused import gradients
+from fullrank.networks.fused import gradients, unit_batch
+from fullrank.networks.parameters import GroupedParameters
 
-from .algorithm_cases import build, computed, random_updates, transitions, units_of
+from .algorithm_cases import (
+    build,
+    computed,
+    layout,
+    random_updates,
+    team,
+    transitions,
+    units_of,
+)
+from .pretended_device import DEVICE, PretendedDevice
+
+PATHS = (
+    (adam, "steps_at_once"),
+    (gradients, "snaps_on"),
+    (unit_batch, "computes_apart"),
+    (fused_values, "computes_apart"),
+)
+"""Functions that tell whether CUDA takes another path than the CPU."""
 
 NEAR = 1e-5
 """Largest difference between devices, relative to the largest entry."""
 
 
-def test_whole_buffers_are_stepped_and_snapped_to_the_bits_of_blocks(
+def test_the_paths_of_cuda_give_the_bits_of_those_of_the_cpu(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adam, "BLOCK", 512)
     monkeypatch.setattr(gradients, "SNAP_ENTRIES", 100)
     outcomes = []
-    for at_once in (False, True):
-        monkeypatch.setattr(adam, "steps_at_once", lambda device, at_once=at_once: at_once)
-        monkeypatch.setattr(gradients, "snaps_on", lambda device, at_once=at_once: at_once)
+    for on_cuda in (False, True):
+        for module, path in PATHS:
+            monkeypatch.setattr(module, path, lambda device, on_cuda=on_cuda: on_cuda)
         algorithm, rows = build(name), transitions(name, 100)
         units = computed(algorithm, rows, units_of(algorithm))
         for seed in range(2):
@@ -32,6 +51,47 @@ def test_whole_buffers_are_stepped_and_snapped_to_the_bits_of_blocks(
         state = algorithm.optimiser.state()
         outcomes.append((units, {key: value.tobytes() for key, value in state.items()}))
     assert outcomes[0] == outcomes[1]
+
+
+def test_parameters_stay_on_their_device_until_they_are_read(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = build(name)
+    monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)  # as from a memory of its own
+    there = build(name)
+    sections = range(len(here.problem.sections))
+    read = there.parameters.view(0)
+    before = read.copy()
+    for algorithm in (here, there):
+        algorithm.optimiser.step(random_updates(algorithm, seed=0))
+    assert np.array_equal(read, before)
+    for section in sections:
+        stepped = here.parameters.view(section)
+        assert np.array_equal(there.parameters.view(section), stepped)
+    assert not np.array_equal(read, before)
+
+
+def test_no_operation_on_a_device_reads_memory_of_the_host(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PretendedDevice(monkeypatch):
+        with pytest.raises(RuntimeError, match="same device"):
+            torch.add(torch.zeros(2, device=DEVICE), torch.zeros(2))
+        algorithm, rows, agents = build(name, device=DEVICE), transitions(name, 100), team(name)
+        assert isinstance(algorithm.parameters, GroupedParameters)
+        assert algorithm.parameters.groups[0].rows.online.device.type == DEVICE
+        units = enumerate(algorithm.problem.units)
+        computed(algorithm, rows, [index for index, unit in units if not unit.part])
+        algorithm.optimiser.step(random_updates(algorithm, seed=0))
+        algorithm.optimiser.load(algorithm.optimiser.state())
+        algorithm.parameters.view(0)
+        algorithm.parameters.written()
+        observation = np.zeros((2, layout(name).whole_size), np.float32)
+        available = np.ones((2, sum(layout(name).action_sizes)), bool)
+        actor, alive = algorithm.actor, np.ones((2, len(agents)), bool)
+        memory = actor.memory(2)
+        actor.act(observation, memory, iteration=0, step=0, alive=alive, available=available)
+        actor.act_greedily(observation, memory, available=available)
 
 
 @pytest.mark.gpu

@@ -22,6 +22,7 @@ from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mixing import Mixing
 from fullrank.networks.fused.packing import Packing, width_of
 from fullrank.networks.fused.recurrent import CHUNK, RecurrentUnits
+from fullrank.networks.fused.unit_batch import computes_apart
 from fullrank.networks.recurrent import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -73,7 +74,7 @@ class FusedValueGradients:
         network = nets.agent[0]
         assert isinstance(network, RecurrentAgent)
         self._network, self._kernel = network, kernels.Kernel("default")
-        self._width = len(settings.parts)
+        self._width = 1 if computes_apart(device) else len(settings.parts)
         self._passes: _Passes | None = None
 
     def compute(

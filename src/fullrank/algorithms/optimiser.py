@@ -50,7 +50,7 @@ class GroupedOptimiser:
             part.copy_(torch.from_numpy(np.array(state[name])))
         self._steps = int(state["steps"][0])
         for group in self._parameters.groups:
-            group.pull()
+            group.changed()
 
 
 class AdamOptimiser(GroupedOptimiser):
@@ -94,7 +94,7 @@ class AdamOptimiser(GroupedOptimiser):
             self._steps += 1
             for (group, rows), gradient in zip(owners, gradients, strict=True):
                 group.rows.part(rows).step(gradient, self._adam, count=self._steps)
-                group.pull()
+                group.changed()
 
     def _gradient(
         self, group: ParameterGroup, rows: slice, decoded: Tensor, agents: range
@@ -118,7 +118,7 @@ class AdamOptimiser(GroupedOptimiser):
             columns = [group.networks[role] for role in roles]
             reach = slice(min(c.start for c in columns), max(c.stop for c in columns))
             group.rows.part(rows).follow(self._adam, reach, size=group.size)
-            group.pull()
+            group.changed()
 
 
 class SumOptimiser(GroupedOptimiser):
@@ -169,5 +169,5 @@ class SumOptimiser(GroupedOptimiser):
                 self._rule.step(rows.online[:, columns], gradient, rows.second_moment[:, columns])
             if self._steps % self._target_every == 0:
                 rows.target.copy_(rows.online)
-            group.pull()
+            group.changed()
         return {**statistics_of(targets[0, group.size :]), "grad_norm": norm}

@@ -45,10 +45,20 @@ class ParameterGroup:
         self.size = max(columns.stop for columns in self.networks.values())
         shape = (len(self.agents), aligned(self.size))
         self.rows = AdamState(*(torch.zeros(shape, device=device) for _ in range(4)))
-        self.host = (self.rows.online.cpu(), self.rows.target.cpu())  # the same tensors on a CPU
+        self._host = (self.rows.online.cpu(), self.rows.target.cpu())  # the same tensors on a CPU
+        self._behind = False
+
+    @property
+    def host(self) -> tuple[Tensor, Tensor]:
+        """Return parameters and targets in host memory, copied from the device if they changed."""
+        if self._behind:
+            self._host[0].copy_(self.rows.online)
+            self._host[1].copy_(self.rows.target)
+            self._behind = False
+        return self._host
 
     def view(self, row: int, role: str) -> FloatArray:
-        """Return one network's parameters as a flat array that shares their memory."""
+        """Return one network's parameters as a flat array in host memory; see ``host``."""
         return self._network(self.host, row, role).numpy()
 
     def _network(self, sources: tuple[Tensor, Tensor], row: int, role: str) -> Tensor:
@@ -64,13 +74,13 @@ class ParameterGroup:
 
     def push(self) -> None:
         """Copy values written through ``view`` to the device; a no-op on a CPU."""
-        self.rows.online.copy_(self.host[0])
-        self.rows.target.copy_(self.host[1])
+        online, target = self.host
+        self.rows.online.copy_(online)
+        self.rows.target.copy_(target)
 
-    def pull(self) -> None:
-        """Copy the device's parameters to the host memory that ``view`` reads."""
-        self.host[0].copy_(self.rows.online)
-        self.host[1].copy_(self.rows.target)
+    def changed(self) -> None:
+        """Note that the device's parameters changed; they stay there until ``host`` is read."""
+        self._behind = True
 
 
 def roles(networks: Mapping[str, object]) -> tuple[str, ...]:

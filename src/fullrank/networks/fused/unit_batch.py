@@ -11,7 +11,7 @@ from fullrank.networks.fused.gather_index import GatherIndex, LiveColumns, conse
 from fullrank.networks.fused.mlp import Weights
 from fullrank.networks.fused.network_group import NetworkGroup
 
-ENTRIES = {"cpu": 280_000, "cuda": 2**25}
+ENTRIES = 280_000
 """Entries of one activation, units x hidden x columns; a core's cache holds several of them."""
 
 NARROW_INPUTS = 16
@@ -20,6 +20,14 @@ narrower matrices are few bytes to turn."""
 
 KEPT = 256
 """Maximum number of unit batches kept: learners' rows change only with the code."""
+
+
+def computes_apart(device: torch.device) -> bool:
+    """Return whether each unit is computed by itself: on CUDA, where company may change its bits.
+
+    There torch and cuBLAS choose the order of a sum by the number of units in the call, too.
+    """
+    return device.type == "cuda"
 
 
 class UnitBatch:
@@ -144,16 +152,18 @@ class UnitBatches:
         self._batches: dict[tuple[tuple[int, ...], int], UnitBatch] = {}
 
     def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
-        """Cut rows into pieces that fit the cache, or into single rows if the group's are ``lone``.
+        """Cut rows into pieces that fit the cache, or into single rows where units are ``lone``.
 
         A product of fewer matrices than threads is split inside a matrix, and that of fewer than
         the group's ``least`` takes another routine; both change its bits. A short piece therefore
         repeats its last row.
         """
-        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
-        least = max(threads, self._group.least)
+        if computes_apart(self._device):
+            yield from ((row,) for row in rows)
+            return
+        least = max(torch.get_num_threads(), self._group.least)
         entries = self._group.critic.hidden * columns
-        width = 1 if self._group.lone else max(ENTRIES[self._device.type] // entries, least)
+        width = 1 if self._group.lone else max(ENTRIES // entries, least)
         for start in range(0, len(rows), width):
             chosen = tuple(rows[start : start + width])
             yield chosen + chosen[-1:] * (least - len(chosen))

@@ -1,0 +1,77 @@
+"""A device without hardware: its tensors have shapes but no values, and mix with no others.
+
+Code for a device is right on the CPU even where it forgets to copy a tensor there. Operations on
+this device are not computed, but checked: one that reads memory of the host raises, as on CUDA.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fullrank.algorithms import devices
+from fullrank.networks import adam
+from fullrank.networks.fused import gradients, minibatch
+
+DEVICE = "meta"
+"""The only device type besides the CPU that a build of torch without CUDA can index."""
+_aten = torch.ops.aten
+_READ: Mapping[Callable[..., Any], Any] = {
+    _aten._local_scalar_dense.default: 0,
+    _aten.equal.default: True,
+    torch.ops.prim.device.default: torch.device(DEVICE),
+}
+"""Operations that return values of the device, and the values that they return here."""
+
+
+class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Computes operations on the host's tensors, and checks all others.
+
+    Args:
+        monkeypatch: Lets configured devices be this one, and paths of CUDA be taken on it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._shapes = FakeTensorMode(allow_non_fake_inputs=True)
+        monkeypatch.setattr(devices, "device_of", lambda name, **_: torch.device(name))
+        for module in ("actor_critic", "maddpg", "darl1n", "values"):
+            monkeypatch.setattr(f"fullrank.algorithms.{module}.device_of", devices.device_of)
+        columns = minibatch.BLOCK_COLUMNS
+        monkeypatch.setitem(columns, DEVICE, columns["cuda"])
+        monkeypatch.setattr(adam, "steps_at_once", lambda device: device.type == DEVICE)
+        monkeypatch.setattr(gradients, "snaps_on", lambda device: device.type == DEVICE)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Compute or check an operation; a copy to the host holds zeros."""
+        kwargs = kwargs or {}
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        to = torch.device(kwargs.get("device") or "cpu").type
+        if DEVICE not in (to, *(tensor.device.type for tensor in tensors)):
+            return func(*args, **kwargs)
+        if func in _READ:
+            return _READ[func]
+        if func is _aten.detach_.default:  # ends ``torch.tensor``
+            return args[0]
+        with self:  # in inference mode composed operations arrive whole
+            result = func.decompose(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+        moves = func in (_aten.copy_.default, _aten._to_copy.default)
+        if not moves and any(tensor.device.type == "cpu" and tensor.dim() for tensor in tensors):
+            raise RuntimeError(f"{func} needs tensors on the same device")
+        with self._shapes:
+            result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.device.type == "cpu":
+            return torch.zeros(result.shape, dtype=result.dtype)
+        return result
