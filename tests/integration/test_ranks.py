@@ -8,6 +8,7 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
+import torch
 from tests.integration.cluster import Cluster, centralised, resolved
 from tests.integration.test_local import run
 from tests.waiting import eventually
@@ -18,12 +19,18 @@ from fullrank.rpc.process import Launch
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import read_records
+from fullrank_controller.local import server
 from fullrank_controller.local.ranks import backend_of
 from fullrank_controller.local.server import serve
 
 pytestmark = pytest.mark.integration
 
 PARTS = ("algorithm.micro_batches=4", "compute.device=cpu")
+ONE_CARD = ("compute.device=cuda:0", "controller.device=cuda:0")
+"""Ranks share a CUDA device, over gloo."""
+CARD_EACH = ("compute.device=cuda", "controller.device=cuda")
+"""Each rank has a CUDA device, and they use nccl."""
+TWO_CARDS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 
 
 def ranks(count: int, split: str, *overrides: str) -> Resolved:
@@ -45,15 +52,24 @@ def no_rank_is_left() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("count", "split", "overrides"),
     [
-        (2, "agents", ()),
+        (2, "agents", ("algorithm.micro_batches=1", "collect.lag=1")),
         (4, "transitions", ("collect.lag=1",)),
-        pytest.param(3, "agents", ("collect.lag=1",), marks=pytest.mark.thorough),
+        pytest.param(3, "agents", (), marks=pytest.mark.thorough),
         pytest.param(2, "transitions", (), marks=pytest.mark.thorough),
+        pytest.param(2, "agents", ONE_CARD, marks=pytest.mark.gpu),
+        pytest.param(2, "transitions", ONE_CARD, marks=pytest.mark.gpu),
+        pytest.param(2, "agents", CARD_EACH, marks=[pytest.mark.gpu, TWO_CARDS]),
+        pytest.param(2, "transitions", CARD_EACH, marks=[pytest.mark.gpu, TWO_CARDS]),
     ],
 )
 async def test_ranks_commit_the_bits_of_one_process(
-    tmp_path: Path, count: int, split: str, overrides: tuple[str]
+    tmp_path: Path,
+    count: int,
+    split: str,
+    overrides: tuple[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(server, "usable_cores", lambda: count + 1)  # play beside the ranks
     settings = ranks(count, split, *overrides)
     records = await run(tmp_path, settings)
     digests, _ = centralised(settings.config)
@@ -134,20 +150,52 @@ async def test_a_rank_that_dies_or_hangs_ends_the_run_with_one_line_and_it_is_re
     assert [record.update_digest for record in records] == digests
 
 
+ON_CUDA = "moves data between CUDA devices, and this run computes"
+
+
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "devices", "line"),
     [
-        (("ranks.backend=nccl",), "ranks.backend = 'nccl' moves data between CUDA devices"),
-        (("compute.device=cuda",), "ranks.count = 2 needs a CUDA device for each rank"),
+        (("ranks.backend=nccl",), 0, f"ranks.backend = 'nccl' {ON_CUDA} on the CPU: use 'gloo'"),
+        (
+            ("ranks.backend=nccl", "compute.device=cuda:1"),
+            2,
+            f"ranks.backend = 'nccl' {ON_CUDA} on compute.device = 'cuda:1' alone: use 'gloo'",
+        ),
+        *(
+            (
+                (f"compute.device={name}",),
+                devices,
+                "ranks.count = 2 needs a CUDA device for each rank, and this host has "
+                f"{devices}: use fewer ranks, or compute.device = 'cpu'",
+            )
+            for name, devices in (("cuda", 0), ("cuda", 1), ("auto", 1))
+        ),
+        (
+            ("compute.device=cuda", "ranks.backend=gloo"),
+            2,
+            "ranks.backend = 'gloo' is for compute.device = 'cpu'; use 'nccl'",
+        ),
     ],
 )
-def test_devices_that_are_not_there_are_named_in_one_line(
-    settings: tuple[str], message: str, monkeypatch: pytest.MonkeyPatch
+def test_ranks_without_their_devices_are_one_line(
+    settings: tuple[str, ...], devices: int, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match=message) as raised:
+    monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: devices)
+    with pytest.raises(ConfigError) as raised:
         backend_of(ranks(2, "agents", *settings).config)
-    assert "\n" not in str(raised.value)
+    assert str(raised.value) == line
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "backend"),
+    [("cuda", 2, "nccl"), ("auto", 2, "nccl"), ("cuda:0", 1, "gloo"), ("auto", 0, "gloo")],
+)
+def test_ranks_with_a_device_each_use_nccl_and_others_gloo(
+    device: str, devices: int, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: devices)
+    assert backend_of(ranks(2, "agents", f"compute.device={device}").config) == backend
 
 
 async def test_more_ranks_than_agents_end_before_anything_is_computed(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullrank.algorithms import Algorithm
+from fullrank.algorithms.devices import visible
 from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig
@@ -47,6 +48,7 @@ class Collectives:
         self, rank: int, count: int, *, backend: str, store: str, timeout_s: float
     ) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
+        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # raise at the deadline, not abort
         self.rank, self._count = rank, count
         self.received_bytes = self.sent_bytes = 0.0
         self._device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
@@ -295,16 +297,19 @@ def ranks_of(config: RunConfig, training: Training) -> Iterator[Group | None]:
 def backend_of(config: RunConfig) -> str:
     """Return the backend of the collectives: nccl on CUDA devices, one for each rank, else gloo.
 
+    Ranks that share one device, ``cuda:K``, take gloo: nccl needs a device for each.
+
     Raises:
         ConfigError: There are too few devices, or no CUDA devices for nccl.
     """
     count, device, asked = config.ranks.count, config.compute.device, config.ranks.backend
-    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    devices = visible()
     on_cuda = device == "cuda" or (device == "auto" and devices > 0)
     if asked == "nccl" and not on_cuda:
+        where = f"on compute.device = {device!r} alone" if ":" in device else "on the CPU"
         raise ConfigError(
-            "ranks.backend = 'nccl' moves data between CUDA devices, and this run computes on the "
-            "CPU: use 'gloo'"
+            "ranks.backend = 'nccl' moves data between CUDA devices, and this run computes "
+            f"{where}: use 'gloo'"
         )
     if on_cuda and devices < count:
         raise ConfigError(
