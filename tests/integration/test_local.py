@@ -2,9 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from tests.integration.cluster import SUM, Cluster, centralised, reference_digests, resolved, tiny
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import RunDirectoryInUse
 from fullrank.config.layers import Resolved
@@ -14,7 +17,10 @@ from fullrank.rpc.process import Launch
 from fullrank.runs.event_history import read_history
 from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records
+from fullrank.training.collector import Collector
+from fullrank.training.rollouts import Collected
 from fullrank_controller.local import server
+from fullrank_controller.local.computation import Computation, ComputedRound
 from fullrank_controller.local.server import serve
 from fullrank_faultlab.invariants import violations
 
@@ -65,6 +71,29 @@ async def test_playing_beside_computing_commits_the_reference(
     ]
     beside = sum(isinstance(event, Assigned) for event in order[1::2])  # after the warm-up
     assert 0 < beside < settings.config.iterations  # some minibatches hold rows of their iteration
+
+
+async def test_with_lag_the_next_iteration_is_played_beside_this_ones_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Playing waits for computing here: were it finished first, neither would begin."""
+    monkeypatch.setattr(server, "usable_cores", lambda: 2)
+    computing, compute, collect = Event(), Computation.compute, Collector.collect
+
+    def computed(self: Computation, *arguments: Any) -> ComputedRound:
+        computing.set()
+        return compute(self, *arguments)
+
+    def collected(self: Collector, iteration: int) -> Collected:
+        if iteration:
+            assert computing.wait(WAIT_S)
+        return collect(self, iteration)
+
+    monkeypatch.setattr(Computation, "compute", computed)
+    monkeypatch.setattr(Collector, "collect", collected)
+    settings = resolved("collect.lag=1")
+    records = await run(tmp_path, settings)
+    assert [record.update_digest for record in records] == reference_digests(settings.config)
 
 
 async def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:

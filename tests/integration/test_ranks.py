@@ -26,6 +26,11 @@ from fullrank_controller.local.server import serve
 pytestmark = pytest.mark.integration
 
 PARTS = ("algorithm.micro_batches=4", "compute.device=cpu")
+FORESEEN = (
+    *("algorithm.micro_batches=1", "iterations=12"),
+    *("collect.warmup=600", "environment.copies=4"),
+)
+"""Some minibatches hold no row of their own iteration, which is then played beside."""
 ONE_CARD = ("compute.device=cuda:0", "controller.device=cuda:0")
 """Ranks share a CUDA device, over gloo."""
 CARD_EACH = ("compute.device=cuda", "controller.device=cuda")
@@ -54,7 +59,7 @@ def no_rank_is_left() -> Iterator[None]:
     [
         (2, "agents", ("algorithm.micro_batches=1", "collect.lag=1")),
         (4, "transitions", ("collect.lag=1",)),
-        pytest.param(3, "agents", (), marks=pytest.mark.thorough),
+        pytest.param(3, "agents", FORESEEN, marks=pytest.mark.thorough),
         pytest.param(2, "transitions", (), marks=pytest.mark.thorough),
         pytest.param(2, "agents", ONE_CARD, marks=pytest.mark.gpu),
         pytest.param(2, "transitions", ONE_CARD, marks=pytest.mark.gpu),

@@ -101,10 +101,9 @@ async def _serve(
                 observers=launch.observers,
             )
         )
-        second = None if group is not None else _second_thread(config, training)
-        if second is not None:
-            stack.enter_context(second)
-        beside = second is not None and _plays_beside(config, training)
+        beside = _has_spare_core(config, training)
+        if beside and group is None:
+            stack.enter_context(_second_thread(training))
         driver = _make_driver(term, table, group, beside=beside)
         ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
@@ -133,10 +132,11 @@ def _make_driver(term: Term, table: LocalTable, group: Group | None, *, beside: 
         term: The open parts of the term.
         table: The run's table.
         group: Computes the targets in several processes; None: this one computes them.
-        beside: True to play beside computing.
+        beside: True to play beside computing, where the run allows.
     """
     config, training = term.config, term.training
-    pipeline = make_pipeline(term, table, holds=table.holds if beside else None)
+    foresees = beside and _foresees(config, training)
+    pipeline = make_pipeline(term, table, holds=table.holds if foresees else None)
     rounds = LocalRounds(
         config,
         term.run,
@@ -144,21 +144,27 @@ def _make_driver(term: Term, table: LocalTable, group: Group | None, *, beside: 
         Computation(config, training, table, group),
         pipeline=pipeline,
         watchdog=term.watchdog,
+        beside=beside,
     )
     return make_driver(term, pipeline, rounds)
 
 
-def _second_thread(config: RunConfig, training: Training) -> ThreadPoolExecutor | None:
-    """Let a second thread compute beside, where there is a core for it; its executor, or None."""
-    gradients = training.algorithm.gradients
-    if usable_cores() < 2 * config.compute.threads or not isinstance(gradients, Concurrent):
-        return None
-    executor = ThreadPoolExecutor(1)
+def _has_spare_core(config: RunConfig, training: Training) -> bool:
+    """Tell if a core is left beside those of the ranks, and gradients allow other threads."""
+    busy = config.ranks.count * config.compute.threads
+    concurrent = isinstance(training.algorithm.gradients, Concurrent)
+    return concurrent and usable_cores() >= busy + config.compute.threads
+
+
+def _second_thread(training: Training) -> ThreadPoolExecutor:
+    """Let a second thread compute beside the caller; returns its executor."""
+    executor, gradients = ThreadPoolExecutor(1), training.algorithm.gradients
+    assert isinstance(gradients, Concurrent)  # there is a spare core
     gradients.run_beside(executor)
     return executor
 
 
-def _plays_beside(config: RunConfig, training: Training) -> bool:
+def _foresees(config: RunConfig, training: Training) -> bool:
     """Tell if every iteration collects equally many rows, with its own parameters."""
     episodic = training.problem.episodes is not None
     return config.collect.mode == "inline" and not config.collect.lag and not episodic
