@@ -28,7 +28,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from fullrank.algorithms import EnvironmentSpec
+from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.environments import make_environment
 from fullrank.environments.base import AgentSpec, Discrete
@@ -98,14 +98,22 @@ WIDE = Workload(agents=32, observation=192, hidden=1024, batch=512, capacity=2_0
 
 
 class Fullrank:
-    """An algorithm, a replay table, and the two halves of an iteration."""
+    """An algorithm, a replay table, and the two halves of an iteration.
 
-    def __init__(self, load: Workload) -> None:
+    Args:
+        load: Sizes.
+        device: Device of the parameters.
+        make: Builds the algorithm from its configuration.
+    """
+
+    def __init__(
+        self, load: Workload, *, device: str = "cpu", make: Callable[..., Algorithm] = MADDPG.make
+    ) -> None:
         config, environment = (
             MADDPG(batch_size=load.batch, hidden=load.hidden),
             EnvironmentSpec(agents=load.specs()),
         )
-        self.algorithm = config.make(environment, seed=0, device="cpu")
+        self.algorithm = make(config, environment, seed=0, device=device)
         self._table = _table(load, environment.layout)
         self._decoded = np.zeros((load.agents, self.algorithm.problem.vector_size), np.float32)
         self._batch = np.empty((load.batch, self._table.row_size), np.float32)

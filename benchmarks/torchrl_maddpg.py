@@ -103,10 +103,17 @@ def _buffer(agents: int, observation: int, actions: int, batch: int, capacity: i
 
 
 def make_update(
-    *, agents: int, observation: int, actions: int, hidden: int, batch: int, capacity: int
+    *,
+    agents: int,
+    observation: int,
+    actions: int,
+    hidden: int,
+    batch: int,
+    capacity: int,
+    device: str = "cpu",
 ) -> Callable[[], None]:
     """Build a model update of all agents with its sample, as BenchMARL's optimiser loop."""
-    loss = _loss(agents, observation, actions, hidden)
+    loss = _loss(agents, observation, actions, hidden).to(device)
     buffer = _buffer(agents, observation, actions, batch, capacity)
     updater = SoftUpdate(loss, tau=0.01)
     parameters = {
@@ -116,7 +123,7 @@ def make_update(
     optimisers = {name: torch.optim.Adam(p, lr=0.01) for name, p in parameters.items()}
 
     def update() -> None:
-        sample = buffer.sample()
+        sample = buffer.sample().to(device)
         values = loss(sample)
         logged = values.detach()
         for name, optimiser in optimisers.items():
