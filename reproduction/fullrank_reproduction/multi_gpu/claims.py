@@ -58,10 +58,10 @@ def judged(results: Results, budget: MultiGpuBudget) -> dict[str, Sequence[Claim
     }
 
 
-def shares(results: Results, budget: MultiGpuBudget) -> list[float]:
+def shares(results: Results, budget: MultiGpuBudget, *, play: str = "play_s") -> list[float]:
     """The update's share of an iteration whose phases follow one another, by team."""
     return [
-        phases["update_s"] / (phases["update_s"] + phases["play_s"])
+        phases["update_s"] / (phases["update_s"] + phases[play])
         for phases in (results[f"phases-{agents}"] for agents in budget.agents)
     ]
 
