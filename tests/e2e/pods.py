@@ -2,7 +2,8 @@
 
 FULLRANK_KUBE_RUNNER names a program that reads manifests from standard input and runs them on a
 Docker engine: ``up --project NAME`` returns when every startup and readiness probe has passed, and
-``down --project NAME`` removes everything. A container is called ``NAME_POD_CONTAINER``.
+``down --project NAME`` removes everything. A container is called ``NAME_POD_CONTAINER``. A volume
+of a pod is the engine's volume ``NAME-POD-VOLUME``, which is used as it is where it exists.
 """
 
 import os
@@ -20,7 +21,7 @@ import yaml
 from docker.models.containers import Container
 from tests.e2e.commands import fullrank
 from tests.e2e.images import CLIENT, contents
-from tests.kustomize import OVERLAYS, parse, render
+from tests.kustomize import DEPLOY, Manifest, parse, render
 from tests.waiting import wait_until
 
 from fullrank.runs.record import IterationRecord, read_records
@@ -30,7 +31,8 @@ needs_runner = pytest.mark.skipif(
     not RUNNER, reason="needs a cluster: FULLRANK_KUBE_RUNNER names no runner of manifests"
 )
 
-METRICS = "/var/lib/fullrank/run/metrics.jsonl"
+RUN = "/var/lib/fullrank/run"
+PROBES = ("startupProbe", "readinessProbe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +52,15 @@ class Pods:
         found = self.engine.containers.list(filters={"name": f"^{self.project}_"})
         return {str(each.name): each.attrs["State"]["StartedAt"] for each in found}
 
-    def records(self) -> list[IterationRecord]:
-        """Records of the committed iterations."""
+    def remove(self, pod: str) -> None:
+        """Remove a pod for good, its address included, as the loss of its machine does."""
+        self.container(pod).remove(force=True)
+        self.engine.containers.get(f"{self.project}_{pod}_pause").remove(force=True)
+
+    def records(self, pod: str = "controller-0") -> list[IterationRecord]:
+        """Records of the committed iterations, in the controller of a pod."""
         copy = self.scratch / "metrics.jsonl"
-        copy.write_bytes(contents(self.container("controller-0"), METRICS))
+        copy.write_bytes(contents(self.container(pod), f"{RUN}/metrics.jsonl"))
         return read_records(copy)
 
     def commit(self, count: int) -> None:
@@ -69,29 +76,85 @@ class Pods:
 
 @contextmanager
 def running(
-    overlay: str, *, tag: str, engine: docker.DockerClient, scratch: Path
+    overlay: str,
+    *,
+    tag: str,
+    engine: docker.DockerClient,
+    scratch: Path,
+    deploy: Path = DEPLOY,
+    probed: bool = True,
 ) -> Iterator[Pods]:
-    """Run an overlay; at the end remove it."""
+    """Run an overlay; at the end remove it.
+
+    Args:
+        overlay: Its name.
+        tag: Tag of the images.
+        engine: Docker engine that runs them.
+        scratch: An empty directory.
+        deploy: The folder of the manifests, or a copy with another configuration.
+        probed: False starts the containers without waiting for them, replay last, so that a run
+            begins no sooner than this function returns.
+    """
     project = f"fullrank-{uuid.uuid4().hex[:8]}"
-    manifests, certificates = render(OVERLAYS / overlay), scratch / "certificates"
+    manifests, certificates = render(deploy / "k8s/overlays" / overlay), scratch / "certificates"
     assert f":{tag}\n" in manifests
     for words in (("init",), ("secrets",)):
         outcome = fullrank("certs", *words, str(certificates))
         assert (outcome.code, outcome.error) == (0, "")
-    try:
-        _run("up", project, _zoned(manifests) + outcome.output)
-        yield Pods(project=project, engine=engine, scratch=scratch)
-    finally:
-        _run("down", project, "")
+    objects = _zoned(parse(manifests)) if probed else _unprobed(_zoned(parse(manifests)))
+    with _shared_volumes(objects, project, engine):
+        try:
+            _run("up", project, yaml.safe_dump_all(objects) + outcome.output)
+            yield Pods(project=project, engine=engine, scratch=scratch)
+        finally:
+            _run("down", project, "")
 
 
-def _zoned(manifests: str) -> str:
+def _zoned(objects: list[Manifest]) -> list[Manifest]:
     """The manifests with the label that a cluster copies from a pod's node."""
-    objects = parse(manifests)
     for each in objects:
         if each["kind"] == "StatefulSet":
             each["spec"]["template"]["metadata"]["labels"]["topology.kubernetes.io/zone"] = "here"
-    return yaml.safe_dump_all(objects)
+    return objects
+
+
+def _unprobed(objects: list[Manifest]) -> list[Manifest]:
+    """The manifests without the probes that the runner awaits, replay last."""
+    for each in objects:
+        if each["kind"] == "StatefulSet":
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                for probe in PROBES:
+                    container.pop(probe, None)
+    return sorted(objects, key=lambda each: each["metadata"]["name"] == "replay")
+
+
+@contextmanager
+def _shared_volumes(
+    objects: list[Manifest], project: str, engine: docker.DockerClient
+) -> Iterator[None]:
+    """The volumes of claims that several pods mount, each pod's a name of the same directory."""
+    shared = {
+        each["metadata"]["name"]
+        for each in objects
+        if each["kind"] == "PersistentVolumeClaim"
+        and each["spec"]["accessModes"] == ["ReadWriteMany"]
+    }
+    made = {claim: engine.volumes.create(f"{project}-{claim}") for claim in sorted(shared)}
+    names = [
+        engine.volumes.create(
+            f"{project}-{each['metadata']['name']}-0-{volume['name']}",
+            driver_opts={"type": "none", "o": "bind", "device": made[claim].attrs["Mountpoint"]},
+        )
+        for each in objects
+        if each["kind"] == "StatefulSet"
+        for volume in each["spec"]["template"]["spec"]["volumes"]
+        if (claim := volume.get("persistentVolumeClaim", {}).get("claimName")) in shared
+    ]
+    try:
+        yield
+    finally:
+        for volume in (*names, *made.values()):
+            volume.remove()
 
 
 def _run(verb: str, project: str, manifests: str) -> None:

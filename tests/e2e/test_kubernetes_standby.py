@@ -1,0 +1,52 @@
+"""The rendered ``standby`` overlay survives the loss of the controller's pod."""
+
+import shutil
+from pathlib import Path
+
+import docker
+import pytest
+from tests.e2e.commands import centralised
+from tests.e2e.images import Checkout, contents
+from tests.e2e.pods import RUN, needs_runner, running
+from tests.e2e.stack import TINY
+from tests.kustomize import DEPLOY
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.docker, needs_runner]
+
+ITERATIONS = 300
+UNIT_S = 0.02
+"""Seconds that a unit takes, so that the controller is lost long before the last iteration."""
+
+
+def test_a_standby_pod_ends_the_run_of_a_lost_controller_with_the_same_bytes(
+    images: str, docker_engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    place = Checkout(path=tmp_path)
+    shutil.copytree(DEPLOY, place.deploy, ignore=shutil.ignore_patterns("*.whl"))
+    place.configure(f"{TINY}\n[compute]\nemulate_unit_s = {UNIT_S}\n", iterations=ITERATIONS)
+    with running(
+        "standby",
+        tag=images,
+        engine=docker_engine,
+        scratch=tmp_path,
+        deploy=place.deploy,
+        probed=False,
+    ) as pods:
+        pods.commit(5)
+        published = pods.records()
+        assert len(published) < ITERATIONS
+        pods.remove("controller-0")
+        before = pods.starts()
+        wait_until(
+            lambda: len(pods.records("standby-0")) == ITERATIONS, what="the standby ends the run"
+        )
+        assert pods.starts() == before  # learners and replay found it by themselves
+        records = pods.records("standby-0")
+        configuration = contents(pods.container("standby-0"), f"{RUN}/config.toml")
+    (tmp_path / "config.toml").write_bytes(configuration)
+    digests = [record.update_digest for record in records]
+    assert digests[: len(published)] == [record.update_digest for record in published]
+    assert digests == centralised(tmp_path)
+    assert all(record.exact for record in records)
+    assert records[0].term == 1 < records[-1].term
