@@ -50,8 +50,10 @@ def chaos(
     With --services controller, replay and learners are real processes, and collectors that play
     keyed or freely in two of three runs, for half a minute a run: they are killed, stopped and
     frozen, second ones are started on the same directory, their connections are cut, held, delayed
-    and throttled, and learners' vectors are corrupted. A run that collects freely has no reference:
-    every iteration is recomputed.
+    and throttled, and learners' vectors are corrupted. Sybils attach while a row is vacant; in half
+    of the runs one learner may lie (audit.byzantine), and in half the controller's machine may be
+    lost beside a standby. A run that collects freely has no reference: every iteration is
+    recomputed.
     """
     started = time.monotonic()
     runs = faults = 0

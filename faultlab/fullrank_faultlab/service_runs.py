@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fullrank.common.errors import FullrankError
+from fullrank.common.seeding import stream
 from fullrank.config.layers import load
 from fullrank.config.tree import RunConfig
 from fullrank.local import LocalRun
@@ -20,8 +21,9 @@ from fullrank.wiring import training_of
 
 LEARNERS, COLLECTORS, LAG, MAX_LAG = 4, 3, 2, 6
 ANYWHERE = "127.0.0.1:0"
-UNIT_S = 0.04
-"""Seconds that a unit takes, so that faults fall into every part of a round."""
+UNIT_S = 0.2
+"""Seconds that a unit takes, so that faults fall into every part of a round, and a service that is
+started meanwhile comes before the last one."""
 SETTINGS = (
     f"learners={LEARNERS}",
     "code.tolerance=1",
@@ -78,6 +80,22 @@ PLAYED: Mapping[Mode, Sequence[str]] = MappingProxyType(
     }
 )
 """Further settings by mode."""
+
+
+MIRRORED, GUARDED = 0.5, 0.5
+"""Shares of the seeds whose runs have a mirror, and whose runs bear a learner that lies."""
+GUARD = ("audit.byzantine=1", "code.tolerance=2")
+"""Settings under which one learner may lie while another one is late."""
+
+
+def is_mirrored(seed: int) -> bool:
+    """Tell if the run of a seed can lose the controller's machine."""
+    return bool(stream(seed, "mirrored").random() < MIRRORED)
+
+
+def is_guarded(seed: int) -> bool:
+    """Tell if nothing wrong may be committed in the run of a seed, not even for a while."""
+    return bool(stream(seed, "guarded").random() < GUARDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,31 @@
 import pytest
 from tests.e2e.commands import fullrank
 
-from fullrank_faultlab import service_faults
 from fullrank_faultlab.service_runs import Mode
+from fullrank_faultlab.service_schedule import (
+    LOST,
+    LYING,
+    OUTNUMBERED,
+    schedule_of,
+)
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("mode", [Mode.KEYED, Mode.FREE])
-def test_a_run_under_repeated_faults_ends_as_if_nothing_had_happened(mode: Mode) -> None:
-    number = list(Mode).index(mode)
-    played = fullrank("chaos", "--services", "--schedules", "1", "--seed", str(number))
+@pytest.mark.parametrize(
+    ("mode", "seed", "attacks"),
+    [(Mode.KEYED, 10, {LOST, LYING}), (Mode.FREE, 8, {LOST, OUTNUMBERED})],
+)
+def test_a_run_under_repeated_faults_ends_as_if_nothing_had_happened(
+    mode: Mode, seed: int, attacks: set[str]
+) -> None:
+    drawn = schedule_of(seed, mode=mode)
+    assert Mode.of(seed) is mode
+    assert attacks <= {fault.kind for fault in drawn}
+    played = fullrank("chaos", "--services", "--schedules", "1", "--seed", str(seed))
     assert played.code == 0, played.output + played.error
-    seed, *injected, summary = played.output.splitlines()
-    assert seed == f"seed {number}:"
-    assert len(injected) == service_faults.FAULTS
-    assert summary.startswith(f"1 runs, {service_faults.FAULTS} faults, no violation")
+    first, *injected, summary = played.output.splitlines()
+    assert first == f"seed {seed}:"
+    for fault, line in zip(drawn, injected, strict=True):
+        assert f"{fault.service}: {fault.kind}" in line
+    assert summary.startswith(f"1 runs, {len(drawn)} faults, no violation")

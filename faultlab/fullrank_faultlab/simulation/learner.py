@@ -1,25 +1,26 @@
 """A simulated learner: no network or threads, and injected misbehaviour."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from fullrank import __version__
-from fullrank.algorithms import Algorithm, Gradients
+from fullrank.algorithms import Algorithm
 from fullrank.common.errors import FullrankError, InvalidContribution
-from fullrank.common.types import FloatArray, RunTerm, UnitIndex
-from fullrank.common.updates import DIGEST_BYTES, batch_digest, snap
+from fullrank.common.types import RunTerm
+from fullrank.common.updates import DIGEST_BYTES, batch_digest
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import run_term_message, sample_of, sent_event
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
 from fullrank.training.worker import AssignedRow, Worker
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_faultlab.forged import Forged
 from fullrank_faultlab.simulation.link import SimulatedStream
 from fullrank_faultlab.simulation.replay import SimulatedReplay
 
@@ -42,28 +43,6 @@ class Behaviour(Enum):
     WRONG_DIGEST = auto()
     COLLUDE = auto()
     """Report and send wrong updates that fit each other, the same as every other colluder."""
-
-
-class Forged:
-    """Gradients of colluders, wrong in the same way for all of them.
-
-    Args:
-        gradients: The true ones.
-    """
-
-    def __init__(self, gradients: Gradients) -> None:
-        self._gradients = gradients
-
-    def compute(
-        self, batch: FloatArray, units: Sequence[UnitIndex], **others: Any
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Yield each update, with the same amount added to all its entries."""
-        for unit, update in self._gradients.compute(batch, units, **others):
-            yield unit, snap(update + np.float32(2.0**-6))
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the true ones."""
-        return self._gradients.fingerprint()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -87,7 +87,14 @@ def ensure_idle(run_dir: Path) -> None:
         withdraw(run_dir, name)
 
 
-def start(name: str, run_dir: Path, extra: Sequence[str] = (), *, log_name: str = "") -> Service:
+def start(
+    name: str,
+    run_dir: Path,
+    extra: Sequence[str] = (),
+    *,
+    log_name: str = "",
+    program: Sequence[str] = ("fullrank",),
+) -> Service:
     """Start one service of the run in ``run_dir``, with a log file of its own.
 
     Args:
@@ -95,10 +102,11 @@ def start(name: str, run_dir: Path, extra: Sequence[str] = (), *, log_name: str 
         run_dir: Directory of the run, with its configuration.
         extra: Further arguments of ``fullrank serve``.
         log_name: Name of the log; default: the service's name.
+        program: Module that runs ``serve``, and its first words.
     """
     log = run_dir / "logs" / f"{log_name or name}.log"
     # -P: no module of the working directory, which may be a stranger's, takes the place of another.
-    command = [sys.executable, "-P", "-m", "fullrank", "serve", name, "--run-dir", str(run_dir)]
+    command = [sys.executable, "-P", "-m", *program, "serve", name, "--run-dir", str(run_dir)]
     command += ["--config", str(run_dir / "config.toml"), "--stop-with-stdin", *extra]
     with log.open("wb") as output:
         process = subprocess.Popen(
