@@ -192,6 +192,7 @@ def _compare(
         iterations=iterations,
         seed=config.seed,
         max_variance=limit,
+        holders=config.audit.byzantine + 1,
     )
     results = {label: _facts(code, rounds(code)) for label, code in named}
     if as_json:
@@ -233,6 +234,7 @@ def _sweep(
         iterations=iterations,
         seed=config.seed,
         max_variance=limit,
+        holders=config.audit.byzantine + 1,
     )
     title = (
         f"{_work(config, problem)}, {late.k} stragglers of {late.delay_s:g} s, "
@@ -299,11 +301,18 @@ def _rounds(
     iterations: int,
     seed: int,
     max_variance: float,
+    holders: int,
 ) -> SimulatedRounds | None:
     """Simulated rounds; None for a code whose rows do not determine the target in float64."""
     try:
         return run(
-            cluster, code, delays, iterations=iterations, seed=seed, max_variance=max_variance
+            cluster,
+            code,
+            delays,
+            iterations=iterations,
+            seed=seed,
+            max_variance=max_variance,
+            holders=holders,
         )
     except NotDecodable:
         return None

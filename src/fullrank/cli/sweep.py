@@ -56,6 +56,7 @@ def sweep(
     iterations: int,
     seed: int,
     max_variance: float = math.inf,
+    holders: int = 1,
 ) -> dict[str, SweepCurves]:
     """Median round times over N, over k at N = ``learners``, and over delays there.
 
@@ -67,11 +68,14 @@ def sweep(
         iterations: Number of rounds at the fewest learners; fewer at more.
         seed: Seed of the draws.
         max_variance: As for ``simulate``.
+        holders: As for ``simulate``.
     """
     count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
 
     def point(code: Code, late: FixedK, rounds: int) -> SweepPoint | None:
-        play = partial(simulate, iterations=rounds, seed=seed, max_variance=max_variance)
+        play = partial(
+            simulate, iterations=rounds, seed=seed, max_variance=max_variance, holders=holders
+        )
         return _point(cluster, code, late, play)
 
     here = list(make(learners))

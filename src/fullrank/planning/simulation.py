@@ -46,6 +46,7 @@ def simulate(
     iterations: int,
     seed: int,
     max_variance: float = math.inf,
+    holders: int = 1,
 ) -> SimulatedRounds:
     """Run K = ``iterations`` rounds; equal arguments give equal results.
 
@@ -56,6 +57,7 @@ def simulate(
         iterations: K.
         seed: Key of the stragglers, as in a real run, and of the spread of computing times.
         max_variance: Limit of ``Arrivals``; inf ends a round at rank M.
+        holders: Of each unit, as in ``Arrivals``.
 
     Raises:
         ConfigError: ``cluster.unit_s`` has another number of learners.
@@ -68,6 +70,7 @@ def simulate(
         iterations=range(iterations),
         seed=seed,
         max_variance=max_variance,
+        holders=holders,
     )
     received = tuple(
         played.learners[order[:count]]
@@ -116,6 +119,7 @@ def play(
     iterations: Sequence[int],
     seed: int,
     max_variance: float = math.inf,
+    holders: int = 1,
 ) -> SimulationTrace:
     """Simulate the given iterations; other arguments and errors are those of ``simulate``."""
     learners = np.flatnonzero(code.load)
@@ -140,7 +144,7 @@ def play(
         delay_s=delay_s,
         arrival_s=arrival_s,
         order=order,
-        needed=arrivals_of(code, max_variance).needed(learners[order]),
+        needed=arrivals_of(code, max_variance, holders).needed(learners[order]),
         moved=moved,
     )
 

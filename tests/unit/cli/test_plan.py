@@ -61,6 +61,22 @@ def test_no_code_is_quick_where_the_noise_makes_everybody_be_waited_for(
     assert quickest[0] < 0.9 < quickest[1]
 
 
+def test_codes_with_too_few_holders_are_left_out_and_others_are_waited_for_longer(
+    fullrank: Command, run: Path
+) -> None:
+    found = []
+    for faults in range(3):
+        configure(run, f"audit.byzantine={faults}")
+        facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+        found.append(facts["expected_s"])
+    trusted, one, two = found
+    assert set(two) < set(one) <= set(trusted)
+    assert "cyclic,tolerance=1" not in two
+    assert trusted["cyclic,tolerance=1"] < one["cyclic,tolerance=1"]
+    assert all(trusted[label] <= one[label] for label in one)
+    assert all(one[label] <= two[label] for label in two)
+
+
 def test_codes_of_the_sum_are_compared_where_the_run_recovers_the_sum(
     fullrank: Command, run: Path
 ) -> None:

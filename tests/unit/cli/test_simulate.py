@@ -94,6 +94,19 @@ def test_learners_with_samples_of_their_own_are_waited_for_until_the_variance_is
     assert "40 rounds, noise at most 2" in run(*SIZES, *own, "--code", "mds")
 
 
+def test_learners_that_may_lie_are_waited_for_until_enough_agree(
+    run: Callable[..., str],
+) -> None:
+    sizes = ("--learners", "6", "--agents", "3", "--stragglers", "2", "--delay", "9", "--json")
+    codes = ("--code", "cyclic,tolerance=2", "--code", "cyclic,tolerance=3")
+    trusted = json.loads(run(*sizes, *codes))
+    doubted = json.loads(run(*sizes, *codes, "--set", "audit.byzantine=1"))
+    assert trusted["cyclic,tolerance=2"]["waited"] == 0 < doubted["cyclic,tolerance=2"]["waited"]
+    assert doubted["cyclic,tolerance=3"]["waited"] == 0
+    everyone = json.loads(run(*sizes, *codes, "--set", "audit.byzantine=2"))
+    assert everyone["cyclic,tolerance=3"]["waited"] > 0
+
+
 def test_a_code_that_never_decodes_spares_the_others(run: Callable[..., str]) -> None:
     words = ("--learners", "40", "--agents", "20", "--code", "vandermonde", "--code", "uncoded")
     found = json.loads(run(*words, "--json"))

@@ -19,16 +19,25 @@ PAYLOAD = Payload(
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "max_variance"), [(float("inf"), float("inf")), (2e4, float("inf")), (2e4, 1.0)]
+    ("bandwidth", "max_variance", "holders"),
+    [(float("inf"), float("inf"), 1), (2e4, float("inf"), 2), (2e4, 1.0, 1)],
 )
-def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, max_variance: float) -> None:
+def test_a_forecast_is_what_the_simulator_plays(
+    bandwidth: float, max_variance: float, holders: int
+) -> None:
     cluster = Cluster(
         unit_s=0.1, spread=0.3, bandwidth=bandwidth, replay_bandwidth=bandwidth, payload=PAYLOAD
     )
     for candidate in candidates(learners=6, units=4, seed=0):
         code = candidate.code
         played = play(
-            cluster, code, Exponential(), iterations=range(30), seed=3, max_variance=max_variance
+            cluster,
+            code,
+            Exponential(),
+            iterations=range(30),
+            seed=3,
+            max_variance=max_variance,
+            holders=holders,
         )
         likely = Scenarios(
             weight=np.full(30, 1 / 30),
@@ -38,7 +47,9 @@ def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, max_variance: 
             evidence=30.0,
         )
         links = Links(bandwidth=bandwidth, replay_bandwidth=bandwidth)
-        found = forecast(candidate, played.moved, likely, links, max_variance=max_variance)
+        found = forecast(
+            candidate, played.moved, likely, links, max_variance=max_variance, holders=holders
+        )
         np.testing.assert_allclose(found.round_s, played.round_s)
         assert found.mean_s == pytest.approx(played.round_s.mean())
 
