@@ -1,13 +1,14 @@
 """Analysis of codes against numbers from the papers and closed forms."""
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes import Decoder, make_code
+from fullrank.codes import Decoder, codes, make_code
 from fullrank.codes.analysis import (
     computation_overhead,
     condition_statistics,
@@ -16,6 +17,7 @@ from fullrank.codes.analysis import (
     decoded_variances,
     least_mean_variance,
     variance,
+    witnesses,
 )
 from fullrank.codes.conditions import loss_patterns, measure_tolerance, random_patterns
 from fullrank.codes.decoding.certificate import left_inverse
@@ -208,3 +210,21 @@ def test_a_sum_may_decode_before_its_units() -> None:
     assert decoder.decodable
     assert decoder.rank == 2
     assert decoder.decodable_units == {2}
+
+
+@pytest.mark.parametrize(("rows", "units"), [(4, 3), (5, 3), (7, 3), (15, 8)])
+def test_as_many_learners_compute_each_unit_as_the_threat_model_says(rows: int, units: int) -> None:
+    """docs/security.md, learners that lie."""
+    holders: dict[str, int] = {}
+    for name in codes:
+        with suppress(CodeError):
+            code = make_code(name, rows=rows, units=units, seed=0)
+            holders[name] = witnesses(code)
+            assert holders[name] > code.tolerance or not code.recovers_units
+    stated = {"uncoded": 1, "replication": rows // units, "vandermonde": rows, "fractional": 2}
+    assert holders.items() >= stated.items()
+    assert holders["mds"] >= rows - units + 1
+    for tolerance in (1, 2):
+        with suppress(CodeError):
+            code = make_code("cyclic", rows=rows, units=units, tolerance=tolerance)
+            assert witnesses(code) == tolerance + 1
