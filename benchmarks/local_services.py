@@ -67,11 +67,16 @@ def train(
 
 
 def start(
-    name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None] = nothing
+    name: str,
+    resolved: Resolved,
+    run_dir: Path,
+    prepare: Callable[[], None] = nothing,
+    *,
+    standby: bool = False,
 ) -> BaseProcess:
-    """Start a service in its own process."""
+    """Start a service, or a standby controller, in its own process."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=serve, args=(name, resolved, run_dir, prepare))
+    process = context.Process(target=serve, args=(name, resolved, run_dir, prepare, standby))
     process.start()
     return process
 
@@ -86,13 +91,16 @@ def announced(run_dir: Path, name: str) -> str:
     raise SystemExit(f"the {name} did not come up")
 
 
-def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None]) -> None:
+def serve(
+    name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None], standby: bool
+) -> None:
     """Run one service process."""
     os.environ["OMP_NUM_THREADS"] = "1"
     prepare()
     replicas = resolved.size().config.learners if name == "learner" else 1
     main = next(iter(entry_points(group="fullrank.services", name=name))).load()
-    raise SystemExit(main(Launch(resolved=resolved, run_dir=run_dir, replicas=replicas)))
+    launch = Launch(resolved=resolved, run_dir=run_dir, replicas=replicas, standby=standby)
+    raise SystemExit(main(launch))
 
 
 def _wait(run_dir: Path, resolved: Resolved, processes: Sequence[BaseProcess]) -> None:
