@@ -1,6 +1,7 @@
 """Containers that learn as services: heads, hand-over, and the coded run that stays itself."""
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
@@ -14,7 +15,7 @@ from tests.integration.test_free import FREE, verified
 from tests.waiting import eventually
 
 from fullrank.algorithms.container_learner import ContainerLearner
-from fullrank.cli.status import collectors
+from fullrank.cli.status import containers
 from fullrank.rpc.status_messages import decode_status
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
@@ -83,8 +84,8 @@ async def test_containers_exchange_heads_hand_over_their_share_and_the_run_is_re
             assert facts.updates >= facts.published > 0
             assert not each.stale
             assert not each.invalid
-        shown = collectors(decode_status(status))
-        assert [column.header for column in shown.columns][7:12] == SHOWN
+        shown = containers(decode_status(status))
+        assert [column.header for column in shown.columns][1:] == SHOWN
         await end(cluster, *cluster.services)
     assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
 
@@ -154,7 +155,7 @@ async def test_a_controller_that_dies_finds_the_heads_and_containers_go_on_as_th
     assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
 
 
-async def test_a_container_whose_update_raises_goes_on_with_its_published_head(
+async def test_a_container_whose_update_raises_goes_on_with_its_published_head_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, fault, update = Begun(monkeypatch), Event(), ContainerLearner.update
@@ -171,9 +172,14 @@ async def test_a_container_whose_update_raises_goes_on_with_its_published_head(
         await cluster.status_when(have_met, what="heads of both")
         before = updates_on_disk(tmp_path)
         fault.set()
-        await cluster.status_when(
+        status = await cluster.status_when(
             lambda status: len(begun.numbers) > 2 and are_newer(before, status),
             what="a container that begins anew, and newer heads of both",
         )
         await end(cluster, *cluster.services)
     assert sorted(set(begun.numbers)) == [0, 1]
+    number = begun.numbers[2]
+    [caveat] = status.caveats
+    [failed] = [each.failed for each in status.collectors if each.failed]
+    assert caveat == f"collector {number} on {socket.gethostname()}: {failed}"
+    assert f"head of container {number} was lost in an update, MemoryError('planted')," in failed

@@ -20,6 +20,10 @@ from fullrank.v1 import controller_pb2 as pb
 log = logging.getLogger(__name__)
 
 
+class HeadLost(ServiceLost):
+    """The head of a container is no use; the container begins anew on the next stream."""
+
+
 class ContainerPlay:
     """Lets a container play and learn for one stream.
 
@@ -95,7 +99,7 @@ class ContainerPlay:
         """Update and publish the head until cancelled.
 
         Raises:
-            ServiceLost: The head is no use; dial again, to go on with the published one.
+            HeadLost: The head is no use; dial again, to go on with the published one.
         """
         container = self._container
         while True:
@@ -105,7 +109,7 @@ class ContainerPlay:
             error = await self._update()
             if not container.is_sound:
                 what = f"was lost in an update, {error!r}," if error else "is not finite"
-                raise ServiceLost(
+                raise HeadLost(
                     f"the head of container {container.number} {what} after "
                     f"{container.learner.updates} updates; it goes on with the published one"
                 )

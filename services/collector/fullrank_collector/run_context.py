@@ -59,6 +59,8 @@ class CollectorContext:
         if self.config.collectors.containers:
             self.heads = Heads(head_size_of(self.config, self.spec))
         self._container: Container | None = None
+        self.head_lost = ""
+        """Why the container began anew, until the controller is told; empty if it did not."""
 
     @property
     def number(self) -> int | None:

@@ -26,7 +26,7 @@ from fullrank.rpc.tasks import first
 from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.container_play import ContainerPlay
+from fullrank_collector.container_play import ContainerPlay, HeadLost
 from fullrank_collector.free_play import FreePlay, Writing
 from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import CollectorContext
@@ -155,6 +155,9 @@ class CollectorSession:
 
         async def play() -> None:
             await publications.after(-1)  # the table is open, under this term
+            if context.head_lost:
+                await send(pb.CollectorMessage(failed=pb.Failed(reason=context.head_lost)))
+                context.head_lost = ""
             container = _container_of(context, welcome.learner)
             free = FreePlay(writing, player, publications, container)
             playing = [free.run(context.run_term, send)]
@@ -162,7 +165,11 @@ class CollectorSession:
                 playing.append(container.learn(send))
             await first(*playing)
 
-        await first(read(), play())
+        try:
+            await first(read(), play())
+        except HeadLost as error:
+            context.head_lost = str(error)
+            raise
 
     async def _writing_of(self, welcome: pb.Welcome, context: CollectorContext) -> Writing:
         """Return the writer of this process, anew if replay has another address."""

@@ -13,7 +13,7 @@ from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.common.types import JSON
-from fullrank.rpc.run_status import ContainerStatus, RunStatus
+from fullrank.rpc.run_status import RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import bottleneck, spent
@@ -33,9 +33,8 @@ def status(
     console = Terminal()
     for line in headline(now, records):
         console.print(line, highlight=False, soft_wrap=True)
-    console.print(learners(now))
-    if now.collectors:
-        console.print(collectors(now))
+    for table in (learners(now), *players(now)):
+        console.print(table)
 
 
 def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
@@ -85,7 +84,17 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
         lines.append(now.playing)
     if now.blocks is not None:
         lines.append(str(now.blocks))
-    return [*lines, *now.caveats]
+    return [*lines, *now.caveats, *_failures(now)]
+
+
+def _failures(now: RunStatus) -> list[str]:
+    """The last failure of each collector, unless a caveat names it."""
+    said = (
+        f"collector {each.collector} on {each.host}: {each.failed}"
+        for each in now.collectors
+        if each.failed
+    )
+    return [line for line in said if line not in now.caveats]
 
 
 def _overlap(records: Sequence[IterationRecord], rate: float) -> str:
@@ -132,35 +141,39 @@ def learners(now: RunStatus) -> Table:
     return table
 
 
-def collectors(now: RunStatus) -> Table:
-    """Table of the collectors; of those that play freely, what became of their episodes.
+def players(now: RunStatus) -> list[Table]:
+    """Tables of the collectors and of the containers among them, where there are any."""
+    tables = [collectors(now)] if now.collectors else []
+    return [*tables, containers(now)] if any(each.container for each in now.collectors) else tables
 
-    Of containers it also shows the episodes played and handed over, and their heads.
-    """
+
+def collectors(now: RunStatus) -> Table:
+    """Table of the collectors; of those that play freely, what became of their episodes."""
     free = any(collector.free for collector in now.collectors)
-    facts: tuple[str, ...] = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
-    if any(each.container for each in now.collectors):
-        facts += ("played", "handed over", "updates", "published", "divergence")
-    columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard", "last failure")
+    facts = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
+    columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard")
     table = Table(*columns, box=None, pad_edge=False)
     for each in now.collectors:
         episodes = (str(each.settled), str(each.stale), str(each.invalid))
         blocks = (f"{1e3 * each.block_s:.1f} ms", str(each.reassigned), f"{each.idle:.0%}")
-        learning = _learning(each.container) if each.container is not None else ()
         table.add_row(
             str(each.collector),
             each.host,
-            each.activity,
+            "plays" if each.free else each.activity,  # the headline names the slowest report
             str(each.blocks),
             *(episodes if free else blocks),
-            *learning,
             str(each.lag),
             f"{each.silent_s:.1f} s ago",
-            each.failed,
         )
     return table
 
 
-def _learning(container: ContainerStatus) -> tuple[str, ...]:
-    counts = (container.played, container.handed_over, container.updates, container.published)
-    return (*map(str, counts), f"{container.divergence:.3f}")
+def containers(now: RunStatus) -> Table:
+    """Table of the containers: episodes played and handed over, and heads."""
+    columns = ("container", "played", "handed over", "updates", "published", "divergence")
+    table = Table(*columns, box=None, pad_edge=False)
+    for each in now.collectors:
+        if (facts := each.container) is not None:
+            counts = (facts.played, facts.handed_over, facts.updates, facts.published)
+            table.add_row(str(each.collector), *map(str, counts), f"{facts.divergence:.3f}")
+    return table

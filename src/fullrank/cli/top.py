@@ -17,7 +17,7 @@ from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.progress import LineView
 from fullrank.cli.say import say
-from fullrank.cli.status import collectors, headline
+from fullrank.cli.status import headline, players
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.text import plain
@@ -261,7 +261,7 @@ def picture(now: RunStatus, records: list[IterationRecord]) -> RenderableType:
     return Group(
         *(Text(plain(line)) for line in lines),
         _table(now, records),
-        *([collectors(now)] if now.collectors else []),
+        *players(now),
         Text(LEGEND, style="dim"),
     )
 

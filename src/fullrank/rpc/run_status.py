@@ -91,7 +91,7 @@ class CollectorStatus:
     silent_s: float
     """Seconds since its last message or heartbeat."""
     failed: str
-    """Why the last block failed that did; empty if none has."""
+    """Why the last block failed that did, or the container began anew; empty otherwise."""
     block_s: float = 0.0
     """Mean duration of its blocks, seconds; 0 before the first."""
     idle: float = 0.0

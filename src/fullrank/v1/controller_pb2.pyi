@@ -938,7 +938,9 @@ Global___Played: _TypeAlias = Played  # noqa: Y015
 
 @_typing.final
 class Failed(_message.Message):
-    """The environment raised while a block was played; the collector goes on with a new one."""
+    """The environment raised while a block was played, and the collector goes on with a new one; or a
+    container began anew, without iteration and block, because its head was lost on an earlier stream.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -948,7 +950,7 @@ class Failed(_message.Message):
     iteration: _builtins.int
     block: _builtins.int
     reason: _builtins.str
-    """One line: copies, step and error."""
+    """One line: copies, step and error, or container, error and updates."""
     def __init__(
         self,
         *,
@@ -1271,7 +1273,7 @@ class CollectorStatus(_message.Message):
     silent_s: _builtins.float
     """Seconds since its last message or heartbeat."""
     failed: _builtins.str
-    """Why the last block failed that did; empty if none has."""
+    """Why the last block failed that did, or the container began anew; empty otherwise."""
     block_s: _builtins.float
     """Mean duration of its blocks, as it measured them; 0 before the first."""
     idle: _builtins.float
