@@ -159,7 +159,7 @@ def collectors(now: RunStatus) -> Table:
         table.add_row(
             str(each.collector),
             each.host,
-            "plays" if each.free else each.activity,  # the headline names the slowest report
+            each.activity,
             str(each.blocks),
             *(episodes if free else blocks),
             str(each.lag),

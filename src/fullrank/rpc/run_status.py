@@ -115,7 +115,7 @@ class CollectorStatus:
         if self.spare:
             return f"spare: {self.spare}"
         if self.free:
-            return f"plays, reported {self.playing_s:.1f} s ago"
+            return "plays"  # the run's line names the one that has reported nothing for the longest
         if self.block is not None:
             iteration, block = self.block
             return f"block {block} of {iteration} for {self.playing_s:.1f} s"

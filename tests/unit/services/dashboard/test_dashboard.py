@@ -194,7 +194,7 @@ def test_collectors_are_shown_with_what_they_play() -> None:
     assert replace(collector, spare="other numerics").activity == "spare: other numerics"
     assert replace(collector, block=None).activity == "idle"
     free = replace(collector, block=None, free=True, settled=30, stale=2, invalid=1)
-    assert free.activity == "plays, reported 0.2 s ago"
+    assert free.activity == "plays"
     view.stands(replace(_status(0), collectors=(free,)), None)
     (shown,) = view.facts()["collectors"]
     assert (shown["free"], shown["settled"], shown["stale"], shown["invalid"]) == (True, 30, 2, 1)
