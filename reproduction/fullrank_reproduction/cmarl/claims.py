@@ -1,7 +1,6 @@
 """The claims C1 to C11 of [CMARL], judged on the computed cells."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -47,7 +46,7 @@ def judge_learning(courses: Courses, budget: CmarlBudget) -> dict[str, Sequence[
         "Fig. 2": [_c1(courses, budget), *_others(), _football()],
         "Fig. 4": [_c3(courses, budget), _hours()],
         "Fig. 5": [_c4(courses, budget), _corridor(courses, budget), _c5(courses, budget)],
-        "Fig. 6": [_c6(courses, budget)],
+        "Fig. 6": _c6(courses, budget),
         "Fig. 7": [_c7(courses, budget)],
         "Fig. 8": [
             untested(
@@ -140,11 +139,6 @@ def _said(first: str, second: str, found: Interval) -> str:
         f"{SYSTEMS[first].label} - {SYSTEMS[second].label} {found.mean:+.3f} "
         f"[{found.low:+.3f}, {found.high:+.3f}]"
     )
-
-
-def _worst(outcomes: Sequence[Held]) -> Held:
-    order = (Held.NOT_HELD, Held.UNDECIDED, Held.HELD)
-    return next(each for each in order if each in outcomes)
 
 
 def _won(courses: Courses, pairs: Sequence[tuple[str, int]], name: str) -> Array:
@@ -243,40 +237,37 @@ def _corridor(courses: Courses, budget: CmarlBudget) -> ClaimResult:
     return _judged(claim, courses, budget, BY_ACTORS, decide)
 
 
+def _faster(
+    claim: str, courses: Courses, budget: CmarlBudget, first: str, second: str
+) -> ClaimResult:
+    """Judge whether one system learns faster than another, by map and seed."""
+
+    def decide(pairs: Sequence[tuple[str, int]]) -> tuple[Held, str]:
+        found = paired(courses, pairs, first, second)
+        return _sign(found), f"mean return, {_said(first, second, found)}, 90 % interval, {DECIDES}"
+
+    return _judged(claim, courses, budget, (first, second), decide)
+
+
 def _c5(courses: Courses, budget: CmarlBudget) -> ClaimResult:
-    names = ("cmarl", "cmarl-no-diversity")
-
-    def decide(pairs: Sequence[tuple[str, int]]) -> tuple[Held, str]:
-        found = paired(courses, pairs, *names)
-        return _sign(found), f"mean return, {_said(*names, found)}, 90 % interval, {DECIDES}"
-
-    return _judged(
-        "C5: containers with heads of their own learn faster than with the centraliser's policy.",
-        courses,
-        budget,
-        names,
-        decide,
+    claim = (
+        "C5: containers with heads of their own learn faster than with the centraliser's policy."
     )
+    return _faster(claim, courses, budget, "cmarl", "cmarl-no-diversity")
 
 
-def _c6(courses: Courses, budget: CmarlBudget) -> ClaimResult:
-    order = ("cmarl", "apex", "apex-overload")
-    compared = (*pairwise(order), ("cmarl", "parallel"))
-
-    def decide(pairs: Sequence[tuple[str, int]]) -> tuple[Held, str]:
-        found = [paired(courses, pairs, *each) for each in compared]
-        said = ", ".join(_said(*each, gain) for each, gain in zip(compared, found, strict=True))
-        held = _worst([_sign(each) for each in found])
-        return held, f"mean return, {said}, 90 % interval each, {DECIDES}"
-
-    return _judged(
-        "C6: CMARL learns faster than APE-X, APE-X faster than with actors that share its cores, "
-        "and CMARL faster than QMIX-BETA.",
-        courses,
-        budget,
-        (*order, "parallel"),
-        decide,
-    )
+def _c6(courses: Courses, budget: CmarlBudget) -> list[ClaimResult]:
+    return [
+        _faster(f"C6: {claim}.", courses, budget, *systems)
+        for claim, systems in (
+            ("CMARL learns faster than APE-X", ("cmarl", "apex")),
+            (
+                "APE-X learns faster than with actors that share its cores",
+                ("apex", "apex-overload"),
+            ),
+            ("CMARL learns faster than QMIX-BETA", ("cmarl", "parallel")),
+        )
+    ]
 
 
 def _c7(courses: Courses, budget: CmarlBudget) -> ClaimResult:
