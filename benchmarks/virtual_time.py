@@ -27,6 +27,8 @@ STEP_S, WIRE_S = 0.05, 0.002
 FLEETS = ((1, 1), (4, 3), (3, 13))
 LEAST, MOST = 0.8, 1.2
 BLOCKS = 6
+LONGEST_S = 1e6
+"""Virtual time that no run reaches."""
 
 
 def acting_s(config: RunConfig) -> float:
@@ -47,16 +49,28 @@ def acting_s(config: RunConfig) -> float:
     return min(spent)
 
 
-def virtual_rate(fleet: Fleet, *, until_s: float) -> float:
-    """Episodes a second in virtual time."""
-    config = fleet.config(step_s=0.0, iterations=1_000_000)
+def virtual_rate(fleet: Fleet, *, iterations: int) -> float:
+    """Episodes a second in virtual time, over the iterations that are counted on services.
+
+    Others would count other episodes, which become shorter as exploration falls.
+    """
     durations = VirtualDurations(
-        step_s=STEP_S, acting_s=acting_s(config), update_s=0.02, wire_s=WIRE_S
+        step_s=STEP_S,
+        acting_s=acting_s(fleet.config(step_s=0.0, iterations=iterations)),
+        update_s=0.02,
+        wire_s=WIRE_S,
     )
-    history = learn_in_virtual_time(
-        config, durations, until_s=until_s, every_s=2 * until_s, episodes=1
-    )
-    return history.facts["episodes"] / until_s
+
+    def reached(counted: int) -> tuple[float, float]:
+        """Episodes and seconds after the settling iterations and so many more."""
+        config = fleet.config(step_s=0.0, iterations=counted)
+        facts = learn_in_virtual_time(
+            config, durations, until_s=LONGEST_S, every_s=LONGEST_S, episodes=1
+        ).facts
+        return facts["episodes"], facts["seconds"]
+
+    (before, began_s), (after, ended_s) = reached(0), reached(iterations)
+    return (after - before) / (ended_s - began_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fleet = Fleet(collectors=collectors, actors=actors)
         seen = observe(fleet.config(step_s=STEP_S, iterations=options.episodes))
         real = episodes_per_s(seen)
-        virtual = virtual_rate(fleet, until_s=max(60.0, 20 * STEP_S * options.episodes))
+        virtual = virtual_rate(fleet, iterations=options.episodes)
         print(
             f"| {collectors} x {actors} | {real:.2f} | {virtual:.2f} | {virtual / real:.2f} |",
             flush=True,
