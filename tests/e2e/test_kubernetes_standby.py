@@ -1,15 +1,13 @@
 """The rendered ``standby`` overlay survives the loss of the controller's pod."""
 
-import shutil
 from pathlib import Path
 
 import docker
 import pytest
 from tests.e2e.commands import centralised
-from tests.e2e.images import Checkout, contents
+from tests.e2e.images import checkout, contents
 from tests.e2e.pods import RUN, needs_runner, running
 from tests.e2e.stack import TINY
-from tests.kustomize import DEPLOY
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.docker, needs_runner]
@@ -22,8 +20,7 @@ UNIT_S = 0.02
 def test_a_standby_pod_ends_the_run_of_a_lost_controller_with_the_same_bytes(
     images: str, docker_engine: docker.DockerClient, tmp_path: Path
 ) -> None:
-    place = Checkout(path=tmp_path)
-    shutil.copytree(DEPLOY, place.deploy, ignore=shutil.ignore_patterns("*.whl"))
+    place = checkout(tmp_path)
     place.configure(f"{TINY}\n[compute]\nemulate_unit_s = {UNIT_S}\n", iterations=ITERATIONS)
     with running(
         "standby",

@@ -1,0 +1,66 @@
+"""Containers of ``deploy/config/cmarl`` that are lost: sizes, heads, and the run recomputed."""
+
+import io
+import re
+import tarfile
+from pathlib import PurePath
+
+import docker
+import numpy as np
+from docker.models.containers import Container
+
+_SIZES = (
+    (r"batch_size = 128", r"batch_size = 16"),
+    (r"copies = 39", r"copies = 6"),
+    (r"^( *)block = 13.*$", r"\1block = 2\n\1warmup_episodes = 16"),
+    (r"^( *)(learners = 2)$", r"\1\2\n\1containers.batch_size = 8"),
+)
+
+
+def smaller(text: str) -> str:
+    """``deploy/config/cmarl/run.toml`` in sizes for two cores."""
+    for shipped, size in _SIZES:
+        text, count = re.subn(shipped, size, text, flags=re.MULTILINE)
+        assert count == 1, shipped
+    return text
+
+
+VERIFY = (
+    "mkdir /tmp/run && cp -r /var/lib/fullrank/run/. /tmp/run"
+    " && cp -r --sparse=always /var/lib/fullrank/replay/replay /tmp/run && fullrank verify /tmp/run"
+)
+"""Verify a run whose table lies on a volume of its own: the table last, to which a run adds."""
+
+
+def verified(engine: docker.DockerClient, *, controller: Container, replay: Container) -> str:
+    """Output of ``fullrank verify`` in a container with the volumes of both; raises if it fails."""
+    output: bytes = engine.containers.run(
+        controller.attrs["Image"],
+        entrypoint=["sh", "-c", VERIFY],
+        volumes_from=[str(controller.name), str(replay.name)],
+        user="root",
+        network_mode="none",
+        remove=True,
+    )
+    return output.decode()
+
+
+def indices_of(host: str, controller: Container) -> list[int]:
+    """The index of a learner or collector each time that it joined, from the controller's log."""
+    joined = re.compile(rf"_joined \w+=(\d+) .*host={host}$", re.MULTILINE)
+    return [int(index) for index in joined.findall(controller.logs().decode())]
+
+
+def updates_of_heads(controller: Container) -> dict[int, int]:
+    """Updates behind the heads that a controller's container keeps for those that learn."""
+    try:
+        stream, _ = controller.get_archive("/var/lib/fullrank/run/heads")
+    except docker.errors.NotFound:
+        return {}
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+        for member in archive:
+            name, file = PurePath(member.name), archive.extractfile(member)
+            if file is not None and name.suffix == ".npz" and name.stem.isdecimal():
+                found[int(name.stem)] = int(np.load(io.BytesIO(file.read()))["updates"])
+    return found
