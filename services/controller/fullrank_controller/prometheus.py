@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.runs.record import IterationRecord
+from fullrank.runs.scalars import scalars
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.report import collector_metrics, player_metrics
@@ -73,21 +74,27 @@ class Totals:
             yield from _last(self._last)
 
 
+_GAUGES = {
+    "code/condition": ("condition", "Condition number of the last C_J."),
+    "agent_updates_per_s": ("agent_updates_per_second", "Agents times transitions, per second."),
+    "code/received": ("received_rows", "Rows used in the last round."),
+    "code/error_bound": ("error_bound", "Largest possible error of an entry."),
+}
+"""Name and meaning of gauges of the last iteration, by the tags of their numbers."""
+
+
 def _last(record: IterationRecord) -> Iterator[Family]:
-    if record.condition is not None:
-        yield gauge("condition", "Condition number of the last C_J.", record.condition)
+    numbers = {"code/error_bound": 0.0, **scalars(record)}  # 0 where it is unknown
+    for tag, (name, text) in _GAUGES.items():
+        if tag in numbers:
+            yield gauge(name, text, numbers[tag])
     known = {name: value for name, value in record.statistics.items() if value is not None}
     if known:
         yield gauge("statistic", "Statistics of the last iteration.", known, label="name")
-    times = {"play": record.play_s, "update": record.update_s, "iteration": record.iteration_s}
-    measured = {name: seconds for name, seconds in times.items() if seconds is not None}
+    times = {part: numbers.get(f"time/{part}_s") for part in ("play", "update", "iteration")}
+    measured = {part: seconds for part, seconds in times.items() if seconds is not None}
     if measured:
         yield gauge("seconds", "Times of the last iteration.", measured, label="part")
-    if record.agent_updates_per_s is not None:
-        rate = record.agent_updates_per_s
-        yield gauge("agent_updates_per_second", "Agents times transitions, per second.", rate)
-    yield gauge("received_rows", "Rows used in the last round.", len(record.received))
-    yield gauge("error_bound", "Largest possible error of an entry.", record.error_bound or 0.0)
 
 
 def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:

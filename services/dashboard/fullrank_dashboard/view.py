@@ -1,9 +1,8 @@
 """View of one run, for a page."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
-from statistics import mean
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from fullrank.rpc.run_status import CodeInUse, LearnerStatus, RunStatus
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
+from fullrank.runs.scalars import RETURN, WIN_RATE, intervals, learning, means, scalars
 from fullrank.runs.time_budget import bottleneck, spans, spent
 from fullrank.stragglers import DelayModel, NoDelay
 from fullrank_dashboard.curve import Curve
@@ -91,14 +91,12 @@ class RunView:
         self.revision += 1
 
     def evaluations(self) -> list[JSON]:
-        """Intervals by column of the curve, marked if a later term superseded them."""
+        """Intervals by tag, marked if a later term superseded them."""
         return [
             {
                 "iteration": evaluation.iteration,
                 "superseded": evaluation.superseded(self._begun),
-                "return": evaluation.returns,
-                **{f"return of {side}": interval for side, interval in evaluation.sides.items()},
-                **({"win rate": evaluation.win_rate} if evaluation.win_rate else {}),
+                **intervals(evaluation),
             }
             for evaluation in self._evaluations
         ]
@@ -117,7 +115,7 @@ class RunView:
         """All facts but the curve, the evaluations and the code."""
         recent = list(self._recent)[-SMOOTHED:]
         phases = {name: total_s / len(recent) for name, total_s in spent(recent).items()}
-        longest = bottleneck(phases)
+        longest, numbers = bottleneck(phases), means(recent)
         return {
             "name": self.name,
             "problem": self.problem,
@@ -125,9 +123,9 @@ class RunView:
             "status": None if self._now is None else asdict(self._now),
             "learners": self._attached(),
             "collectors": [] if self._now is None else _collector_facts(self._now),
-            "return": _mean(record.return_mean for record in recent),
-            "win_rate": _mean(record.win_rate for record in recent),
-            "rate": _mean(record.agent_updates_per_s for record in recent),
+            "return": numbers.get(RETURN),
+            "win_rate": numbers.get(WIN_RATE),
+            "rate": numbers.get("agent_updates_per_s"),
             "totals": {name: self.curve.total(name) for name in TOTALS},
             "phases": phases,
             "bottleneck": None if longest is None else str(longest),
@@ -144,13 +142,10 @@ class RunView:
         """An iteration with a lane for each learner that was assigned a row."""
         return {
             "iteration": record.iteration,
-            "term": record.term,
-            "code": record.code,
             "tolerance": record.tolerance,
             "round_s": record.round_s,
             "decodable_s": record.decodable_s,
             "saved_s": self._saved_s(record),
-            "return": record.return_mean,
             "received": record.received,
             "late": record.late,
             "exact": record.exact,
@@ -170,28 +165,20 @@ class RunView:
 
 REPEATED = ("return_mean", "battle_won_mean", "env_steps")
 """Statistics that other columns show, or that only count."""
+OF_ROUNDS = ("time/round_s", "code/late", "code/condition")
+"""Tags of the columns that do not tell of learning."""
 
 
-def _numbers(record: IterationRecord, saved_s: float) -> Mapping[str, float | None]:
-    """Columns of the curve."""
+def _numbers(record: IterationRecord, saved_s: float) -> dict[str, float]:
+    """Columns of the curve: numbers by tag, and those that the page alone shows."""
+    numbers = scalars(record)
     return {
-        "return": record.return_mean,
-        **{f"return of {side}": value for side, value in record.side_returns.items()},
-        "win rate": record.win_rate,
-        "round_s": record.round_s,
+        **{tag: value for tag, value in learning(record).items() if tag not in REPEATED},
+        **{tag: numbers[tag] for tag in OF_ROUNDS if tag in numbers},
         "saved_s": saved_s,
-        "late": len(record.late),
-        "condition": record.condition,
         "inexact": not record.exact,
         "audited": sum(record.audited.values()),
-        **{name: value for name, value in record.statistics.items() if name not in REPEATED},
     }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Mean of the known values; None if there is none."""
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None
 
 
 def _learner_facts(
@@ -230,7 +217,7 @@ def _collector_facts(now: RunStatus) -> list[JSON]:
     ]
 
 
-TOTALS = ("round_s", "saved_s", "late", "inexact", "audited")
+TOTALS = ("time/round_s", "saved_s", "code/late", "inexact", "audited")
 """Columns of the curve whose totals are shown."""
 
 

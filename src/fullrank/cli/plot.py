@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.cli.panels import PANELS, RETURNS, Curves, EvaluationCurves, Panel
+from fullrank.cli.panels import PANELS, RETURNS, Panel
 from fullrank.cli.runs import find_run, named
 from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError
@@ -23,6 +23,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.runs.evaluations import EvaluationRecord, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, begun, read_records
+from fullrank.runs.scalars import intervals, series
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """Colour by number of late learners: none, one, two, more."""
@@ -65,6 +66,8 @@ def plot(
 
 Looks: TypeAlias = Sequence[tuple[str, str]]
 """Colour and line style of each side."""
+Curves: TypeAlias = Mapping[str, Mapping[int, float]]
+"""Numbers by name and iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +114,14 @@ def draw(
             superseded ones are hollow.
         title: Title of the figure.
     """
-    panels = [panel for panel in PANELS if panel is RETURNS or panel.curves(records)]
+    numbers = series(records)
+    panels = [panel for panel in PANELS if panel is RETURNS or panel.of(numbers)]
     figure, all_axes, rounds = _figure(title, panels)
     looks = [(colour, "-") for colour in _COLOURS]
     for axes, panel in zip(all_axes, panels, strict=True):
-        curves = panel.curves(records)
+        curves = panel.of(numbers)
         _draw_curves(axes, curves, looks, window=_window(map(len, curves.values())))
-        _draw_evaluations(axes, evaluations, looks, played=panel.played, terms=begun(records))
+        _draw_evaluations(axes, evaluations, looks, panel=panel, terms=begun(records))
         _explain(axes)
     _draw_rounds(rounds, records)
     return figure
@@ -126,21 +130,18 @@ def draw(
 def draw_together(stories: Sequence[Story]) -> Figure:
     """The panels of ``draw`` with moving means of several runs: colour by run, style by side."""
     tasks = dict.fromkeys(_task(story.config) for story in stories)
-    panels = [
-        panel
-        for panel in PANELS
-        if panel is RETURNS or any(panel.curves(story.records) for story in stories)
-    ]
+    numbers = [series(story.records) for story in stories]
+    panels = [panel for panel in PANELS if panel is RETURNS or any(map(panel.of, numbers))]
     figure, all_axes, rounds = _figure(" · ".join(tasks), panels)
     rounds_window = _window(len(story.records) for story in stories)
     for axes, panel in zip(all_axes, panels, strict=True):
-        curves = [panel.curves(story.records) for story in stories]
+        curves = [panel.of(each) for each in numbers]
         window = _window(len(values) for by_side in curves for values in by_side.values())
         for story, by_side, colour in zip(stories, curves, cycle(_COLOURS), strict=False):
             name, looks = story.directory.name, [(colour, style) for style in _STYLES]
             _draw_curves(axes, by_side, looks, window=window, name=name)
-            terms, played = begun(story.records), panel.played
-            _draw_evaluations(axes, story.evaluations, looks, played=played, terms=terms, name=name)
+            terms = begun(story.records)
+            _draw_evaluations(axes, story.evaluations, looks, panel=panel, terms=terms, name=name)
         _explain(axes)
     for story, colour in zip(stories, cycle(_COLOURS), strict=False):
         iterations = [record.iteration for record in story.records]
@@ -188,7 +189,7 @@ def _draw_evaluations(
     evaluations: Sequence[EvaluationRecord],
     looks: Looks,
     *,
-    played: EvaluationCurves,
+    panel: Panel,
     terms: Mapping[int, int],
     name: str = "",
 ) -> None:
@@ -201,8 +202,10 @@ def _draw_evaluations(
     ):
         if not chosen:
             continue
-        for side, (colour, _) in zip(played(chosen[0]), looks, strict=False):
-            mean, low, high = np.array([played(record)[side] for record in chosen]).T
+        played = [panel.of(intervals(record)) for record in chosen]
+        for side, (colour, _) in zip(played[0], looks, strict=False):
+            called = side if len(played[0]) > 1 else ""
+            mean, low, high = np.array([curves[side] for curves in played]).T
             axes.errorbar(
                 [record.iteration for record in chosen],
                 mean,
@@ -212,7 +215,7 @@ def _draw_evaluations(
                 markerfacecolor=fill,
                 color=colour,
                 capsize=2,
-                label=drawn(" ".join(filter(None, (name, side, what)))),
+                label=drawn(" ".join(filter(None, (name, called, what)))),
             )
 
 

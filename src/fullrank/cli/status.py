@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from statistics import mean, median
+from statistics import median
 
 from rich.table import Table
 
@@ -16,6 +16,7 @@ from fullrank.common.types import JSON
 from fullrank.rpc.run_status import RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
+from fullrank.runs.scalars import RETURN, means
 from fullrank.runs.time_budget import bottleneck, spent
 
 
@@ -39,22 +40,17 @@ def status(
 
 def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
     """The state as JSON; unknown values are null."""
-    phases = spent(records)
+    phases, numbers = spent(records), means(records)
     longest = bottleneck(phases)
     return {
         **asdict(now),
-        "return_mean": _mean([record.return_mean for record in records]),
+        "return_mean": numbers.get(RETURN),
         "round_median_s": median(record.round_s for record in records) if records else None,
-        "agent_updates_per_s": _mean([record.agent_updates_per_s for record in records]),
+        "agent_updates_per_s": numbers.get("agent_updates_per_s"),
         "phases_s": {phase: seconds / len(records) for phase, seconds in phases.items()},
         "bytes": {kind: size / len(records) for kind, size in traffic_of(records).items()},
         "bottleneck": None if longest is None else asdict(longest),
     }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return mean(present) if present else None
 
 
 def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
@@ -70,15 +66,15 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
             f"{now.round_s:.2f} s, awaited: {awaited}"
         )
     if records:
-        last = records[-1]
-        value = _mean([record.return_mean for record in records])
+        last, numbers = records[-1], means(records)
+        value = f"{numbers[RETURN]:.1f}" if RETURN in numbers else "-"
         lines.append(
-            f"last {len(records)} iterations: return {'-' if value is None else f'{value:.1f}'}, "
+            f"last {len(records)} iterations: return {value}, "
             f"round {1e3 * median(record.round_s for record in records):.0f} ms, code {last.code}, "
             f"tolerance {last.tolerance}"
         )
-        if (rate := _mean([record.agent_updates_per_s for record in records])) is not None:
-            lines.append(_overlap(records, rate))
+        if "agent_updates_per_s" in numbers:
+            lines.append(_overlap(numbers))
         lines += _per_iteration(records)
     if now.playing:
         lines.append(now.playing)
@@ -97,12 +93,11 @@ def _failures(now: RunStatus) -> list[str]:
     return [line for line in said if line not in now.caveats]
 
 
-def _overlap(records: Sequence[IterationRecord], rate: float) -> str:
+def _overlap(numbers: Mapping[str, float]) -> str:
     """Mean times of playing, update and iteration, and agent-updates per second."""
-    fields = ("play_s", "update_s", "iteration_s")
-    times = ((name[:-2], _mean([getattr(record, name) for record in records])) for name in fields)
-    shown = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times if s is not None)
-    return f"{shown}, {rate:,.0f} agent-updates/s"
+    times = {name: numbers.get(f"time/{name}_s") for name in ("play", "update", "iteration")}
+    shown = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times.items() if s is not None)
+    return f"{shown}, {numbers['agent_updates_per_s']:,.0f} agent-updates/s"
 
 
 def _per_iteration(records: Sequence[IterationRecord]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Iteration records: one for each committed iteration, as JSON, and as scalars for charts."""
+"""Iteration records: one for each committed iteration, as JSON."""
 
 import json
 import math
@@ -12,7 +12,6 @@ from pydantic import TypeAdapter, ValidationError
 from fullrank.common.errors import FullrankError
 from fullrank.common.tailing import appended
 from fullrank.common.types import JSON, LearnerId
-from fullrank.runs.evaluations import EvaluationRecord
 
 METRICS = "metrics.jsonl"
 """File of a run directory with one line for each committed iteration."""
@@ -196,47 +195,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return value
-
-
-def scalars(record: IterationRecord | EvaluationRecord) -> dict[str, float]:
-    """Tags and values for charts, for example in TensorBoard."""
-    values = _played(record) if isinstance(record, EvaluationRecord) else _committed(record)
-    return {tag: float(value) for tag, value in values.items() if value is not None}
-
-
-def _played(record: EvaluationRecord) -> dict[str, float]:
-    sides = {"mean": record.returns, **record.sides}
-    intervals = {("return", f"/{side}"): interval for side, interval in sides.items()}
-    if record.win_rate is not None:
-        intervals["win_rate", ""] = record.win_rate
-    bounds = {
-        f"{name}{end}{side}": value
-        for (name, side), interval in intervals.items()
-        for end, value in zip(("", "_low", "_high"), interval, strict=True)
-    }
-    return {**bounds, **record.statistics}
-
-
-def _committed(record: IterationRecord) -> dict[str, float | None]:
-    return {
-        "return/mean": record.return_mean,
-        **{f"return/{side}": value for side, value in record.side_returns.items()},
-        "win_rate": record.win_rate,
-        "time/round_s": record.round_s,
-        "time/collect_s": record.collect_s,
-        "time/play_s": record.play_s,
-        "time/update_s": record.update_s,
-        "time/iteration_s": record.iteration_s,
-        "agent_updates_per_s": record.agent_updates_per_s,
-        "time/compute_s": max(record.compute_s.values(), default=None),
-        "time/decode_s": record.decode_s,
-        "code/received": len(record.received),
-        "code/late": len(record.late),
-        "code/exact": float(record.exact),
-        "code/condition": record.condition,
-        "code/error_bound": record.error_bound,
-        "code/variance": record.variance,
-        **{f"bytes_sent/{kind}": size for kind, size in record.bytes_sent.items()},
-        **{f"bytes_received/{kind}": size for kind, size in record.bytes_received.items()},
-        **record.statistics,
-    }

@@ -9,7 +9,8 @@ from typing import Any
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 from fullrank.runs.evaluations import EvaluationRecord
-from fullrank.runs.record import IterationRecord, scalars
+from fullrank.runs.record import IterationRecord
+from fullrank.runs.scalars import scalars
 from fullrank.sinks.base import register
 
 

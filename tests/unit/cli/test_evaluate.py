@@ -14,7 +14,7 @@ from fullrank.local import LocalRun
 from fullrank.rpc import monitor
 from fullrank.runs.checkpoint import save
 from fullrank.runs.evaluations import read_evaluations
-from fullrank.runs.record import scalars
+from fullrank.runs.scalars import scalars
 from fullrank.runs.statistics import wilson
 from fullrank.training.evaluation import Evaluation, Greedy
 from fullrank.v1 import monitor_pb2 as pb

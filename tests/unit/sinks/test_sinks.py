@@ -14,7 +14,8 @@ from tests.unit.runs.test_record import Broken, Listing, record
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
 from fullrank.runs.evaluations import EvaluationRecord
-from fullrank.runs.record import METRICS, IterationRecord, read_records, scalars
+from fullrank.runs.record import METRICS, IterationRecord, read_records
+from fullrank.runs.scalars import scalars
 from fullrank.sinks import Aside, MetricsSink, open_evaluation_sinks, open_sinks, sinks
 from fullrank.sinks import aside as module
 from fullrank.sinks.tensorboard import Events

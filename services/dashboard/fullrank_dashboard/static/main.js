@@ -96,37 +96,39 @@ function drawReturns() {
   charts.returns.show([...(window > 1 ? lines : lines.filter((line) => !line.faint)), ...played]);
 }
 
-const ROUNDS = ["round_s", "saved_s", "late", "condition", "inexact", "audited"];
+const ROUNDS = ["time/round_s", "saved_s", "code/late", "code/condition", "inexact", "audited"];
+const TITLES = { "return/mean": "return", win_rate: "win rate" };
+const titleOf = (tag) => TITLES[tag] ?? tag.replace(/^return\//, "return of ");
 
 /** Fill the selection of returns, win rates and statistics of learning: all but columns of rounds. */
 function offerColumns() {
-  const names = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((name) => !ROUNDS.includes(name));
-  const sides = names.filter((name) => name.startsWith("return of"));
-  if (sides.length === 1) names.splice(names.indexOf(sides[0]), 1); // a single side's return is the total
+  const tags = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((tag) => !ROUNDS.includes(tag));
+  const sides = tags.filter((tag) => titleOf(tag).startsWith("return of"));
+  if (sides.length === 1) tags.splice(tags.indexOf(sides[0]), 1); // a single side's return is the total
   const select = $("#column");
-  if (names.join() !== [...select.options].map((option) => option.value).join()) {
+  if (tags.join() !== [...select.options].map((option) => option.value).join()) {
     const chosen = select.value;
-    select.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
-    select.value = names.includes(chosen) ? chosen : names[0];
+    select.replaceChildren(...tags.map((tag) => h("option", { value: tag }, titleOf(tag))));
+    select.value = tags.includes(chosen) ? chosen : tags[0];
   }
-  select.hidden = names.length < 2;
+  select.hidden = tags.length < 2;
   $("#returns h2").textContent = select.hidden ? "Returns" : "Learning";
-  return select.value || "return";
+  return select.value || "return/mean";
 }
 
 function drawTimes({ curve, totals }) {
   if (!curve.length) return;
   const window = Number($("#smoothing").value);
-  const round_s = curve.values("round_s"), saved_s = curve.values("saved_s");
+  const round_s = curve.values("time/round_s"), saved_s = curve.values("saved_s");
   const all_s = round_s.map((value, point) => (value == null ? null : value + saved_s[point]));
   charts.times.show([
     { label: "waiting for all, at least", curve, values: smooth(all_s, window), colour: colour("--soft") },
     { label: "as it was", curve, values: smooth(round_s, window), colour: colour("--accent") },
   ]);
-  charts.condition.show([{ label: "condition", curve, values: smooth(curve.values("condition"), window), colour: colour("--accent") }]);
+  charts.condition.show([{ label: "condition", curve, values: smooth(curve.values("code/condition"), window), colour: colour("--accent") }]);
   const count = curve.length * curve.width;
-  $("#times .lead").textContent = totals.late
-    ? `${whole(totals.late)} rows of ${whole(count)} rounds were not waited for.`
+  $("#times .lead").textContent = totals["code/late"]
+    ? `${whole(totals["code/late"])} rows of ${whole(count)} rounds were not waited for.`
     : "Every row came in time.";
 }
 

@@ -10,14 +10,14 @@ export function drawSummary(run) {
     ["state", run.problem ? "away" : (status?.state ?? "–"), status ? `term ${status.term}` : ""],
     ["iterations", whole(committed), status?.iterations ? `of ${whole(status.iterations)}` : ""],
     ["return", number(run.return), run.win_rate == null ? "" : `won ${percent(run.win_rate)}`],
-    ["round", rounds ? seconds(totals.round_s / rounds) : "–", run.rate == null ? "mean" : `mean, ${whole(Math.round(run.rate))} agent-updates/s`],
+    ["round", rounds ? seconds(totals["time/round_s"] / rounds) : "–", run.rate == null ? "mean" : `mean, ${whole(Math.round(run.rate))} agent-updates/s`],
     ["saved by the code", rounds ? seconds(totals.saved_s) : "–", rounds ? share(totals) : ""],
     ["learners", run.learners.length ? whole(run.learners.length) : "–", round ? `tolerance ${round.tolerance}` : ""],
   ];
   $("#summary").replaceChildren(...items.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, " ", h("small", {}, more)))));
 }
 
-const share = ({ round_s, saved_s }) => `at least, ${percent(saved_s / (round_s + saved_s))}`;
+const share = ({ "time/round_s": round_s, saved_s }) => `at least, ${percent(saved_s / (round_s + saved_s))}`;
 
 /** Time of each phase, and advice about the longest. */
 export function drawBudget({ phases, bottleneck }) {

@@ -53,7 +53,7 @@ def test_what_is_committed_again_supersedes_what_was_there() -> None:
     view = RunView("run")
     view.committed(record(iteration, return_mean=1.0) for iteration in range(4))
     view.committed([record(2, term=2, return_mean=5.0)])
-    assert view.curve.columns(0)["return"] == [1.0, 1.0, 5.0]
+    assert view.curve.columns(0)["return/mean"] == [1.0, 1.0, 5.0]
     assert (view.find(3), view.last) == (None, view.find(2))
     assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were rolled back"
 
@@ -74,7 +74,7 @@ def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> N
 
     (shown,) = evaluations()
     assert (shown["iteration"], shown["superseded"]) == (2, False)
-    assert shown["return"] == shown["return of prey"] == interval
+    assert shown["return/mean"] == shown["return/prey"] == interval
     view.committed([record(3)])
     assert evaluations() == []
     view.committed([record(1, term=2)])
@@ -86,13 +86,13 @@ def test_wins_are_shown_beside_returns_where_there_are_any() -> None:
     view.committed([record(0, win_rate=0.25), record(1), record(2, win_rate=0.75)])
     played = EvaluationRecord(iteration=2, term=1, returns=interval, sides={}, win_rate=interval)
     view.evaluated([played])
-    assert view.curve.columns(0)["win rate"] == [0.25, None, 0.75]
+    assert view.curve.columns(0)["win_rate"] == [0.25, None, 0.75]
     assert view.facts()["win_rate"] == 0.5
-    assert view.evaluations()[0]["win rate"] == interval
+    assert view.evaluations()[0]["win_rate"] == interval
     without = RunView("run")
     without.committed([record(0)])
     assert without.facts()["win_rate"] is None
-    assert "win rate" not in without.curve.columns(0)
+    assert "win_rate" not in without.curve.columns(0)
 
 
 def test_statistics_of_learning_are_curves_but_for_those_that_others_show() -> None:
@@ -212,7 +212,7 @@ def test_a_page_is_told_what_is_new_and_all_of_it_after_a_rollback() -> None:
     def points() -> tuple[int, list[float]]:
         news = state.news(view)
         assert news is not None
-        return news["curve"]["start"], news["curve"]["columns"]["return"]
+        return news["curve"]["start"], news["curve"]["columns"]["return/mean"]
 
     assert points() == (0, [0.0, 1.0, 2.0])
     assert state.news(view) is None
