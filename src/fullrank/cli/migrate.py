@@ -13,7 +13,7 @@ from fullrank.algorithms.base import layout_of
 from fullrank.cli.options import RunArgument, TrustOption
 from fullrank.cli.runs import find_run
 from fullrank.cli.say import say
-from fullrank.common.durable import replace_text
+from fullrank.common.durable import rename, replace_text
 from fullrank.common.errors import CheckpointUnusable, FullrankError
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import IntArray
@@ -65,7 +65,7 @@ def migrate(
             replace_text(directory / KEPT, old)
             convert_table()
             if old_history:
-                (directory / HISTORY).rename(directory / ASIDE)
+                rename(directory / HISTORY, directory / ASIDE)
             replace_text(directory / CONFIGURATION, to_toml(config))
             replace_text(directory / IDENTITY, json.dumps(identity, indent=2) + "\n")
             say(f"{directory}: migrated; the old configuration is {KEPT}")

@@ -31,11 +31,10 @@ def replace_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        scratch.replace(path)
+        rename(scratch, path)
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
 
 
 def replace_bytes(path: Path, content: bytes, *, mode: int = 0o666) -> None:
@@ -47,6 +46,17 @@ def replace_bytes(path: Path, content: bytes, *, mode: int = 0o666) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Replace a file by UTF-8 ``text``, as ``replace_file`` does."""
     replace_bytes(path, text.encode())
+
+
+def rename(finished: Path, path: Path) -> None:
+    """Give a finished file or directory its name, in place of an older file of it, on disk.
+
+    Args:
+        finished: On the file system of ``path``; the content of files is synced by then.
+        path: The name.
+    """
+    finished.replace(path)
+    sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fullrank.common.durable import rename
 from fullrank.common.types import IntArray
 from fullrank.replay.layout import Layout
 from fullrank.replay.mapped_table import TableFile
@@ -53,7 +54,7 @@ def convert(path: Path, columns: IntArray, *, capacity: int) -> None:
         positions = np.arange(first, min(first + longest, old.head))
         new.write(first, np.ascontiguousarray(old.rows[positions % slots][:, columns]))
         new.publish(tail, int(positions[-1]) + 1)
-    fresh.replace(path)
+    rename(fresh, path)
 
 
 def copy_table(source: TableFile, path: Path) -> None:

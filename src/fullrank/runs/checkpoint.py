@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from fullrank.common.durable import replace_bytes, sync_directory
+from fullrank.common.durable import rename, replace_bytes
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
@@ -74,9 +74,8 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
     replace_bytes(partial / MANIFEST, _manifest(iteration, facts, state))
     reach("checkpoint.complete")
     shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
+    rename(partial, final)
     reach("checkpoint.renamed")
-    sync_directory(directory)
     load(final)
     for old in saved(directory)[keep:]:
         shutil.rmtree(old)

@@ -1,10 +1,11 @@
 """Files are replaced whole or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from fullrank.common.durable import replace_bytes, replace_file, replace_text
+from fullrank.common.durable import rename, replace_bytes, replace_file, replace_text
 
 
 def test_a_file_is_replaced_when_its_block_ends(tmp_path: Path) -> None:
@@ -30,6 +31,18 @@ def test_permissions_are_those_asked_for_whatever_a_crash_left(tmp_path: Path) -
     replace_bytes(tmp_path / "key", b"secret", mode=0o600)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "key").read_bytes() == b"secret"
+
+
+def test_a_new_name_is_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = list[tuple[Path, list[str]]]()
+    monkeypatch.setattr(
+        "fullrank.common.durable.sync_directory",
+        lambda directory: synced.append((directory, sorted(os.listdir(directory)))),
+    )
+    (tmp_path / "scratch").mkdir()
+    rename(tmp_path / "scratch", tmp_path / "run")
+    replace_text(tmp_path / "file", "new")
+    assert synced == [(tmp_path, ["run"]), (tmp_path, ["file", "run"])]
 
 
 def _write_half(path: Path) -> None:
