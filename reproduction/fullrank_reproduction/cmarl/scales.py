@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fullrank.config.tree import ContainerSettings
+from fullrank.config.collection import ContainerSettings
 from fullrank.planning.virtual_time import VirtualDurations
 from fullrank_reproduction.cmarl.systems import CmarlBudget
 

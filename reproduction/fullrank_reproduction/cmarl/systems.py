@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
+from fullrank.config.collection import ContainerSettings
 from fullrank.config.layers import load
-from fullrank.config.tree import ContainerSettings, RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.planning.virtual_time import VirtualDurations
 
 CORES: Final = 10

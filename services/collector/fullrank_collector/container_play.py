@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fullrank.common.errors import ServiceLost
 from fullrank.common.types import FloatArray
-from fullrank.config.tree import ContainerSettings
+from fullrank.config.collection import ContainerSettings
 from fullrank.rpc.heads import head_message
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.container import Container

@@ -1,5 +1,6 @@
 """Configuration: one typed tree, read in layers and stored with every run."""
 
+from fullrank.config.collection import CollectSettings
 from fullrank.config.faults import (
     CorruptFault,
     DropFault,
@@ -15,7 +16,6 @@ from fullrank.config.toml import config_digest, from_toml, read_config, to_toml
 from fullrank.config.tree import (
     AuditSettings,
     CheckpointSettings,
-    CollectSettings,
     ComputeSettings,
     ControllerSettings,
     DashboardSettings,

@@ -9,9 +9,10 @@ from pathlib import Path
 from fullrank.common.errors import FullrankError
 from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
+from fullrank.config.collection import PACING
 from fullrank.config.layers import resolve
 from fullrank.config.leaves import flatten, read_layer
-from fullrank.config.tree import PACING, RunConfig, as_tables
+from fullrank.config.tree import RunConfig, as_tables
 
 DECISIVE = ("seed", "environment", "algorithm", "collect")
 """Tables whose settings determine the bits of a run, beside those that determine samples."""

@@ -8,8 +8,8 @@ import pytest
 
 from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
+from fullrank.config.collection import ContainerSettings
 from fullrank.config.topologies import TOPOLOGIES
-from fullrank.config.tree import ContainerSettings
 from fullrank.local import LocalRun
 from fullrank.planning.virtual_course import VirtualHistory
 from fullrank.planning.virtual_learning import learn_in_virtual_time

@@ -14,7 +14,7 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.algorithms.container_learner import ContainerLearner
 from fullrank.common.errors import ServiceLost
 from fullrank.common.types import FloatArray
-from fullrank.config.tree import ContainerSettings
+from fullrank.config.collection import ContainerSettings
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
