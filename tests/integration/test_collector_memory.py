@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster
-from tests.integration.test_collectors import (
+from tests.integration.collecting import (
     NO_ACTIONS,
     VALUES,
     FakeCollector,

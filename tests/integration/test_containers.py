@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, Service
-from tests.integration.test_collectors import VALUES, settings
+from tests.integration.collecting import VALUES, settings
 from tests.integration.test_free import FREE, verified
 from tests.waiting import eventually
 

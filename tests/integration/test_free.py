@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, Service
-from tests.integration.test_collectors import ACTORS, VALUES, settings
+from tests.integration.collecting import ACTORS, VALUES, settings
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.cli.status import collectors

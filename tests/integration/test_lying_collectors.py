@@ -1,0 +1,130 @@
+"""Collectors of other numerics, and those that send what nobody played, change no bit."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.integration.cluster import Cluster
+from tests.integration.collecting import (
+    NO_ACTIONS,
+    VALUES,
+    FakeCollector,
+    alone,
+    no_block,
+    ready_of,
+    services,
+    settings,
+)
+from tests.waiting import WAIT_S, eventually
+
+from fullrank.common.errors import InvalidContribution
+from fullrank.local import LocalRun
+from fullrank.replay.episodes import NO_ACTION
+from fullrank.rpc.codec import PLAYED_CHUNKS, bundle, encode_chunks
+from fullrank.training.block_player import PlayedBlock
+from fullrank.v1 import controller_pb2 as pb
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_collector_of_other_numerics_stays_spare_and_the_status_says_why(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, settings(*VALUES)) as cluster:
+        services(cluster)
+        fake = FakeCollector(cluster, pb.Ready(fingerprint="another", probe=[b"x"], stable=True))
+        spare = asyncio.create_task(fake.run(no_block))
+        status = await cluster.status_when(
+            lambda status: any(each.spare for each in status.collectors), what="a spare"
+        )
+        assert "its numeric fingerprint is" in status.collectors[0].spare
+        await cluster.status_when(
+            lambda status: "waits for a collector" in status.message, what="a stall"
+        )
+        cluster.collector()
+        await cluster.finished()
+        spare.cancel()
+        assert cluster.outcome() == alone(VALUES)
+
+
+def lie_about(play: pb.Play, *, row_size: int, **wrong: Any) -> list[bytes]:
+    """A well-formed block of one-step episodes that no collector played, with some wrong fields."""
+    copies = 2 if play.block < 2 else 1
+    rows = np.zeros((2 * copies, row_size), np.float32)
+    rows[1::2, -1] = 1.0
+    rows[0::2, NO_ACTIONS] = NO_ACTION
+    earned, won = np.zeros((copies, 3)), np.zeros(copies, bool)
+    played = PlayedBlock(rows, earned, won, np.ones(copies, np.int64))
+    fields: dict[str, Any] = {
+        "iteration": play.iteration,
+        "block": play.block,
+        "rows": len(rows),
+        "earned": earned.reshape(-1),
+        "won": won,
+        "lengths": played.lengths,
+        "digest": played.digest,
+    }
+    header = pb.Played(**fields | wrong)
+    chunks = encode_chunks(rows, array_id=play.block, field=PLAYED_CHUNKS)
+    return [pb.CollectorMessage(played=header).SerializeToString(), *bundle(chunks)]
+
+
+BAD = {
+    "block": (7, "played.block is 7 of 3"),
+    "earned": ([1.0], "played.earned has 1 entries"),
+    "won": ([True], "played.won has 1 entries"),
+    "lengths": ([1, 0], "played.lengths has 2 entries, expected 2 above 0"),
+    "rows": (2**40, "played.rows is 1099511627776, expected 4"),
+    "playing_s": (float("nan"), "is not a duration"),
+    "digest": (b"x" * 16, "played.digest is not that of the block"),
+    "iteration": (3, "block 0 of iteration 3 was not assigned to this collector"),
+}
+
+
+async def test_bad_blocks_are_refused_by_field_and_nothing_is_stored(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, settings(*VALUES)) as cluster:
+        services(cluster)
+        run = LocalRun(cluster.config, coded=False)
+        row_size, numerics = run.training.collector.layout.row_size, ready_of(cluster)
+        for name, (value, message) in BAD.items():
+            fake, wrong = FakeCollector(cluster, numerics), {name: value}
+
+            async def answer(play: pb.Play, wrong: Any = wrong) -> list[bytes]:
+                messages = lie_about(play, row_size=row_size, **wrong)
+                return messages if wrong.keys() & {"digest", "iteration"} else messages[:1]
+
+            with pytest.raises(InvalidContribution, match=message):
+                await asyncio.wait_for(fake.run(answer), WAIT_S)
+        cluster.collector()
+        await cluster.finished()
+        assert cluster.outcome() == alone(VALUES)
+
+
+async def test_two_collectors_that_play_one_block_differently_are_named(tmp_path: Path) -> None:
+    """The liar answers last, so that the run keeps its bits."""
+    overrides = ("controller.deadline_s=0.5", "controller.least_deadline_s=0.5", "iterations=2")
+    chosen = (*VALUES, *overrides)
+    async with Cluster(tmp_path, settings(*chosen)) as cluster:
+        services(cluster)
+        run = LocalRun(cluster.config, coded=False)
+        row_size, numerics = run.training.collector.layout.row_size, ready_of(cluster)
+        asked: list[pb.Play] = []
+        truth = asyncio.Event()
+
+        async def lie(play: pb.Play) -> list[bytes]:
+            asked.append(play)
+            await (truth.wait() if len(asked) == 1 else asyncio.Event().wait())
+            return lie_about(play, row_size=row_size)
+
+        liar = asyncio.create_task(FakeCollector(cluster, numerics).run(lie))
+        await eventually(lambda: bool(asked), what="the liar is assigned a block")
+        cluster.collector()
+        await cluster.committed(1)
+        truth.set()
+        status = await cluster.status_when(lambda status: bool(status.caveats), what="a caveat")
+        assert "played block 0 of iteration 0 differently" in status.caveats[0]
+        await cluster.finished()
+        liar.cancel()
+        assert cluster.outcome() == alone(chosen)
