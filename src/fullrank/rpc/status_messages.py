@@ -1,8 +1,11 @@
 """The monitor's messages decoded into the status, code and configuration of a run."""
 
 import json
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import numpy as np
+from google.protobuf.message import Message
 
 from fullrank.algorithms import Unit
 from fullrank.config.toml import from_toml
@@ -29,6 +32,10 @@ _STATES = {
     controller_pb2.RUN_STATE_FINISHED: RunState.FINISHED,
 }
 
+Status = TypeVar(
+    "Status", LearnerStatus, CollectorStatus, ContainerStatus, BlocksStatus, ForecastStatus
+)
+
 
 def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
     """A status from its message."""
@@ -49,73 +56,33 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         round_s=message.round_s,
         caveats=tuple(message.caveats),
         learners=tuple(
-            LearnerStatus(
-                learner=status.learner,
-                host=status.host,
-                rows=tuple(status.rows),
-                answered=status.answered,
-                silent_s=status.silent_s,
-                quarantined=status.quarantined,
-                fingerprint=status.fingerprint,
-                maps_table=status.maps_table,
-                batch_bytes=status.batch_bytes,
-                shares_memory=status.shares_memory,
-                spare=status.spare,
-            )
-            for status in message.learners
+            _alike(LearnerStatus, status, rows=tuple(status.rows)) for status in message.learners
         ),
         collectors=tuple(
             _decode_collector(status, free=not message.HasField("blocks"))
             for status in message.collectors
         ),
         playing=message.playing,
-        blocks=_decode_blocks(message.blocks) if message.HasField("blocks") else None,
-    )
-
-
-def _decode_blocks(status: controller_pb2.BlocksStatus) -> BlocksStatus:
-    return BlocksStatus(
-        played=status.played,
-        reassigned=status.reassigned,
-        lost=status.lost,
-        failed=status.failed,
-        waiting=status.waiting,
-        block_s=status.block_s,
-        awaited_s=status.awaited_s,
+        blocks=_alike(BlocksStatus, message.blocks) if message.HasField("blocks") else None,
     )
 
 
 def _decode_collector(status: controller_pb2.CollectorStatus, *, free: bool) -> CollectorStatus:
-    return CollectorStatus(
-        collector=status.collector,
-        host=status.host,
-        fingerprint=status.fingerprint,
-        spare=status.spare,
-        blocks=status.blocks,
+    return _alike(
+        CollectorStatus,
+        status,
         block=(status.iteration, status.block) if status.playing and not free else None,
-        playing_s=status.playing_s,
-        lag=status.lag,
-        silent_s=status.silent_s,
-        failed=status.failed,
-        block_s=status.block_s,
-        idle=status.idle,
-        reassigned=status.reassigned,
         free=free and status.playing,
-        settled=status.settled,
-        stale=status.stale,
-        invalid=status.invalid,
-        container=_decode_container(status.container) if status.HasField("container") else None,
+        container=(
+            _alike(ContainerStatus, status.container) if status.HasField("container") else None
+        ),
     )
 
 
-def _decode_container(status: controller_pb2.ContainerStatus) -> ContainerStatus:
-    return ContainerStatus(
-        played=status.played,
-        handed_over=status.handed_over,
-        updates=status.updates,
-        published=status.published,
-        divergence=status.divergence,
-    )
+def _alike(status: type[Status], message: Message, **others: Any) -> Status:
+    """A status whose fields, but for ``others``, are those of the message by the same names."""
+    names = (field.name for field in fields(status) if field.name not in others)
+    return status(**{name: getattr(message, name) for name in names}, **others)
 
 
 def decode_code(message: pb.GetCodeResponse) -> CodeInUse:
@@ -136,10 +103,7 @@ def decode_code(message: pb.GetCodeResponse) -> CodeInUse:
 
 
 def _decode_plan(message: pb.Plan) -> PlanStatus:
-    forecasts = tuple(
-        ForecastStatus(code=forecast.code, mean_s=forecast.mean_s, cautious_s=forecast.cautious_s)
-        for forecast in message.forecasts
-    )
+    forecasts = tuple(_alike(ForecastStatus, forecast) for forecast in message.forecasts)
     return PlanStatus(code=message.code, reason=message.reason, forecasts=forecasts)
 
 
