@@ -17,6 +17,11 @@ class ContainerHead(NamedTuple):
     values: FloatArray
     """Its parameters [W | b], flat."""
 
+    @property
+    def is_finite(self) -> bool:
+        """False for a head that has diverged."""
+        return bool(np.isfinite(self.values).all())
+
 
 class Heads:
     """The newest head of each container.
@@ -46,7 +51,7 @@ class Heads:
         held = self._heads.get(container)
         if held is not None and held.version > head.version:
             return False
-        if not np.isfinite(head.values).all():
+        if not head.is_finite:
             return False
         self._heads[container] = ContainerHead(head.version, head.values.copy())
         return True

@@ -43,6 +43,11 @@ class CollectorProgress:
     container: pb.ContainerStatus = field(default_factory=pb.ContainerStatus)
     """Its facts as a container."""
 
+    def take_head(self, updates: int) -> None:
+        """Take the number of updates of its published head; its next block reports later ones."""
+        self.container.published = updates
+        self.container.updates = max(self.container.updates, updates)
+
 
 class FreePool:
     """Sends every collector the newest parameters, and takes their reports of episodes.
@@ -103,9 +108,17 @@ class FreePool:
             deadline_s=self._settings.lost_after_s,
         )
         now = asyncio.get_running_loop().time()
-        player = self.players.setdefault(member, CollectorProgress(now, publication.version))
-        if self.heads is None:
-            player.version = publication.version
+        if member not in self.players:
+            self.players[member] = self.beginner(member, version=publication.version, now=now)
+        elif self.heads is None:
+            self.players[member].version = publication.version
+
+    def beginner(self, member: Member, *, version: int, now: float) -> CollectorProgress:
+        """Return the progress of a collector that has reported nothing yet."""
+        player = CollectorProgress(now, version)
+        if self.heads is not None:
+            player.take_head(self.heads.updates_of(member.learner))
+        return player
 
     def leave(self, member: Member) -> None:
         """Forget a collector whose stream ended."""
@@ -133,6 +146,7 @@ class FreePool:
             self._name(member, player, refusal)
         else:
             self.totals["heads"] += 1
+            player.take_head(self.heads.updates_of(member.learner))
 
     def _take_report(self, player: CollectorProgress, wrote: pb.Wrote) -> None:
         """Take the report on a block."""
@@ -157,7 +171,8 @@ class FreePool:
         player.version = wrote.version
         status.played += len(wrote.lengths)
         status.handed_over += report.handed_over
-        status.updates, status.divergence = report.updates, report.divergence
+        status.updates = max(report.updates, status.published)
+        status.divergence = report.divergence
         self.totals["handed_over"] += report.handed_over
 
     def _keep(self, written: Written) -> None:

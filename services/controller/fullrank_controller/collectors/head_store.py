@@ -68,12 +68,10 @@ class HeadStore:
                 f"head.container is {message.container}, expected {container}"
             )
         head = head_of(message, size=self._heads.size)
-        if not np.isfinite(head.values).all():
-            return f"its head of {head.version} updates is not finite"
         if self._heads.publish(container, head):
             self.messages = self._encoded()
             self._save(container)
-        return ""
+        return "" if head.is_finite else f"its head of {head.version} updates is not finite"
 
     def _save(self, container: int) -> None:
         """Write a head as soon as the disk has taken those before."""

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.block_orders import CollectorWork, unplayed
-from fullrank_controller.collectors.free_pool import CollectorProgress, FreePool
-from fullrank_controller.collectors.head_store import HeadStore
+from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
 from fullrank_controller.progress import RunProgress
@@ -93,21 +92,21 @@ def player_metrics(pool: FreePool, *, version: int) -> Iterator[Family]:
     ):
         yield counter(f"collector_{name}", text, pool.totals[name])
     if pool.heads is not None:
-        yield from _container_metrics(pool, pool.heads)
+        yield from _container_metrics(pool)
 
 
-def _container_metrics(pool: FreePool, heads: HeadStore) -> Iterator[Family]:
+def _container_metrics(pool: FreePool) -> Iterator[Family]:
     """The current state of the containers, and totals of what they handed over."""
     handed_over, published = pool.totals["handed_over"], pool.totals["heads"]
     yield counter("container_handed_over", "Episodes handed over by containers.", handed_over)
     yield counter("container_heads", "Heads that containers have published.", published)
     statuses = {each.learner: player.container for each, player in pool.players.items()}
-    for name, text, value in (
-        ("updates", "Updates of each container's head.", lambda number: statuses[number].updates),
-        ("published", "Updates of each container's published head.", heads.updates_of),
-        ("divergence", "Divergence of each from all.", lambda number: statuses[number].divergence),
+    for name, text in (
+        ("updates", "Updates of each container's head."),
+        ("published", "Updates of each container's published head."),
+        ("divergence", "Divergence of each from all."),
     ):
-        values = {str(number): float(value(number)) for number in statuses}
+        values = {str(number): float(getattr(each, name)) for number, each in statuses.items()}
         yield gauge(f"container_{name}", text, values, label="container")
 
 
@@ -120,11 +119,7 @@ def player_statuses(pool: FreePool, *, version: int, now: float) -> Iterator[pb.
         now: Loop time.
     """
     for member in pool.roster.members:
-        player = pool.players.get(member) or CollectorProgress(now, version)
-        if pool.heads is not None:
-            facts, published = player.container, pool.heads.updates_of(member.learner)
-            facts.published = published
-            facts.updates = max(facts.updates, published)  # its next block reports the newer ones
+        player = pool.players.get(member) or pool.beginner(member, version=version, now=now)
         yield pb.CollectorStatus(
             collector=member.learner,
             host=member.host,

@@ -134,6 +134,25 @@ async def test_the_status_and_the_metrics_show_what_a_container_does(tmp_path: P
     assert panels == {"container_updates", "container_published", "container_divergence"}
 
 
+async def test_a_container_that_has_reported_nothing_shows_the_head_that_is_kept(
+    tmp_path: Path,
+) -> None:
+    pool, _ = await playing(tmp_path)
+    assert pool.heads is not None
+    pool.heads.take(1, message(1, 8))
+    joining = pool.roster.join("host", now=0.0)
+    kept = pb.ContainerStatus(updates=8, published=8)
+    assert [each.container for each in player_statuses(pool, version=0, now=0.0)][1] == kept
+    pool.admit(joining)
+    pool.take(joining, wrote(0, updates=6))  # older than the head
+    shown = {
+        family.name: family.values["1"]
+        for family in player_metrics(pool, version=0)
+        if family.label == "container"
+    }
+    assert (shown["container_updates"], shown["container_published"]) == (8.0, 8.0)
+
+
 async def test_heads_go_with_the_next_publication_and_to_a_container_that_joins(
     tmp_path: Path,
 ) -> None:
