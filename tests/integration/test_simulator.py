@@ -15,7 +15,7 @@ from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
 from fullrank_faultlab.simulation.controller import SimulatedController
-from fullrank_faultlab.simulation.learner import Behaviour, LearnerStream, SimulatedLearner
+from fullrank_faultlab.simulation.learner import LearnerBehaviour, LearnerStream, SimulatedLearner
 from fullrank_faultlab.simulation.link import LinkFaults
 from fullrank_faultlab.simulation.peers import numerics_of
 from fullrank_faultlab.simulation.replay import SimulatedReplay
@@ -37,7 +37,7 @@ class TimedLearner(SimulatedLearner):
             seed=self.config.seed, iteration=iteration, learners=self.config.learners
         )
         await asyncio.sleep(UNIT_S * len(row.units) + delays[learner])
-        for message in self._contribution(learner, assignment, Behaviour.OK):
+        for message in self._contribution(learner, assignment, LearnerBehaviour.OK):
             stream.send(message)
 
 
@@ -55,7 +55,7 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
             algorithm=algorithm_of(config, agents),
             seed=config.seed,
             replay=replay,
-            behaviour=lambda iteration: Behaviour.OK,
+            behaviour=lambda iteration: LearnerBehaviour.OK,
             draws=stream(0, "learner"),
             ready=numerics_of(config, agents),
             event_log=EventLog(),

@@ -13,11 +13,11 @@ from fullrank import __version__
 from fullrank.algorithms import Section
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import RunTerm
-from fullrank.rpc.codec import PLAYED_CHUNKS, encode_chunks
 from fullrank.rpc.messages import run_term_message
-from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
+from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.block_messages import block_messages
 from fullrank_collector.publications import Publications
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_faultlab.simulation.link import SimulatedStream
@@ -28,7 +28,7 @@ OVERDUE_S = 4.0
 """Mean duration of a slow block: beyond the first deadline, so that it is reassigned."""
 
 
-class Conduct(Enum):
+class CollectorBehaviour(Enum):
     """Behaviour of a collector on one block."""
 
     PLAY = auto()
@@ -55,7 +55,7 @@ class SimulatedCollector:
         connect: A stream to the present controller, and its collectors; None while there is none.
         player: Plays blocks with parameters of its own.
         sections: Sections of the run's parameters.
-        conduct: Draws the behaviour on each block.
+        behaviour: Draws the behaviour on each block.
         draws: Generator of its delays.
         ready: What it says of its numerics.
     """
@@ -63,7 +63,7 @@ class SimulatedCollector:
     connect: Callable[[], tuple[CollectorStream, CollectorPool] | None]
     player: BlockPlayer
     sections: Sequence[Section]
-    conduct: Callable[[], Conduct]
+    behaviour: Callable[[], CollectorBehaviour]
     draws: np.random.Generator
     ready: pb.Ready
     stream: CollectorStream | None = None
@@ -103,43 +103,27 @@ class SimulatedCollector:
     async def _play(
         self, stream: CollectorStream, pool: CollectorPool, order: pb.Play, play: PlayTerms
     ) -> None:
-        conduct, key = self.conduct(), BlockKey(order.iteration, order.block)
-        slow = conduct in (Conduct.SLOW, Conduct.LIE)
+        behaviour, key = self.behaviour(), BlockKey(order.iteration, order.block)
+        slow = behaviour in (CollectorBehaviour.SLOW, CollectorBehaviour.LIE)
         await asyncio.sleep(self.draws.exponential(OVERDUE_S if slow else 0.05))
-        if conduct is Conduct.HANG:
+        if behaviour is CollectorBehaviour.HANG:
             return
-        if conduct is Conduct.RAISE:
+        if behaviour is CollectorBehaviour.RAISE:
             failed = pb.Failed(iteration=key.iteration, block=key.block, reason="it raised")
             stream.send(pb.CollectorMessage(failed=failed))
             return
         played = self.player.play(key, play)
         digest = played.digest
-        if conduct is Conduct.DAMAGE:
+        if behaviour is CollectorBehaviour.DAMAGE:
             played.rows.view(np.uint8).reshape(-1)[
                 int(self.draws.integers(played.rows.nbytes))
             ] ^= 1
-        if conduct is Conduct.LIE and key not in pool.scheduler.waiting:
+        if behaviour is CollectorBehaviour.LIE and key not in pool.scheduler.waiting:
             played = played._replace(earned=played.earned + 1.0)
             digest = played.digest
-        messages = _messages(key, played, digest)
-        for message in messages * 2 if conduct is Conduct.REPEAT else messages:
-            stream.send(message)
-            if conduct is Conduct.DIE:
+        messages = block_messages(key, played, digest=digest)
+        for message in messages * 2 if behaviour is CollectorBehaviour.REPEAT else messages:
+            stream.send(pb.CollectorMessage.FromString(message))
+            if behaviour is CollectorBehaviour.DIE:
                 stream.cut()
                 return
-
-
-def _messages(key: BlockKey, played: PlayedBlock, digest: bytes) -> list[pb.CollectorMessage]:
-    """Header and chunks of a block, one message each."""
-    header = pb.Played(
-        iteration=key.iteration,
-        block=key.block,
-        rows=len(played.rows),
-        earned=played.earned.reshape(-1),
-        won=played.won,
-        lengths=played.lengths,
-        digest=digest,
-    )
-    chunks = encode_chunks(played.rows, array_id=key.block, field=PLAYED_CHUNKS)
-    encoded = b"".join(map(bytes, chunks))
-    return [pb.CollectorMessage(played=header), pb.CollectorMessage.FromString(encoded)]

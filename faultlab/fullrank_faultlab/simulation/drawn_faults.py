@@ -9,8 +9,8 @@ from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.runs.checkpoint import STATE, saved
 from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.simulation.collector import Conduct
-from fullrank_faultlab.simulation.learner import Behaviour
+from fullrank_faultlab.simulation.collector import CollectorBehaviour
+from fullrank_faultlab.simulation.learner import LearnerBehaviour
 from fullrank_faultlab.simulation.link import LinkFaults
 
 FAILPOINTS = (
@@ -38,9 +38,11 @@ MIRRORED = ("mirror.stored", "mirror.checkpointed")
 FAULTY = 0
 """The one learner that may compute wrong vectors and whose messages may be corrupted; with
 colluders, the first of them."""
-ALONE = tuple(behaviour for behaviour in Behaviour if behaviour is not Behaviour.COLLUDE)
+ALONE = tuple(
+    behaviour for behaviour in LearnerBehaviour if behaviour is not LearnerBehaviour.COLLUDE
+)
 """Behaviours of the faulty learner, unless it lies together with others."""
-WRONG = (Behaviour.WRONG_VECTOR, Behaviour.WRONG_DIGEST)
+WRONG = (LearnerBehaviour.WRONG_VECTOR, LearnerBehaviour.WRONG_DIGEST)
 HONEST = tuple(behaviour for behaviour in ALONE if behaviour not in WRONG)
 LYING = 0.5
 """Share of the iterations in which colluders lie, all of them alike."""
@@ -91,24 +93,24 @@ class DrawnFaults:
         draws = stream(self._outcome.seed, "line", collector)
         return LinkFaults(draws=draws, duplicated=0.05 * self.intensity * draws.random())
 
-    def conduct(self, collector: int) -> Conduct:
+    def collector_behaviour(self, collector: int) -> CollectorBehaviour:
         """Draw the behaviour of a collector on its next block."""
         draws = self.collector_links[collector].draws
         if self._ended or draws.random() > 0.5 * self.intensity:
-            return Conduct.PLAY
-        conduct = list(Conduct)[int(draws.integers(len(Conduct)))]
-        if conduct is not Conduct.PLAY:
-            self.record(f"collector {collector}: {conduct.name.lower()}")
-        return conduct
+            return CollectorBehaviour.PLAY
+        behaviour = list(CollectorBehaviour)[int(draws.integers(len(CollectorBehaviour)))]
+        if behaviour is not CollectorBehaviour.PLAY:
+            self.record(f"collector {collector}: {behaviour.name.lower()}")
+        return behaviour
 
-    def behaviour(self, learner: int, iteration: int) -> Behaviour:
+    def learner_behaviour(self, learner: int, iteration: int) -> LearnerBehaviour:
         """Draw the behaviour of a learner on the assignment of an iteration."""
         draws = self.links[learner].draws
         if learner < self._colluders and self._lies(iteration):
             self.record(f"learner {learner} lies about iteration {iteration}")
-            return Behaviour.COLLUDE
+            return LearnerBehaviour.COLLUDE
         if self._ended or draws.random() > 0.5 * self.intensity:
-            return Behaviour.OK
+            return LearnerBehaviour.OK
         choices = ALONE if learner == FAULTY else HONEST
         return choices[int(draws.integers(len(choices)))]
 

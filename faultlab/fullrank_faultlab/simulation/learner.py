@@ -27,7 +27,7 @@ from fullrank_faultlab.simulation.replay import SimulatedReplay
 LearnerStream: TypeAlias = SimulatedStream[pb.LearnerMessage, pb.ControllerMessage]
 
 
-class Behaviour(Enum):
+class LearnerBehaviour(Enum):
     """Behaviour of a learner on one assignment."""
 
     OK = auto()
@@ -65,7 +65,7 @@ class SimulatedLearner:
     algorithm: Algorithm
     seed: int
     replay: SimulatedReplay
-    behaviour: Callable[[int], Behaviour]
+    behaviour: Callable[[int], LearnerBehaviour]
     draws: np.random.Generator
     ready: pb.Ready
     event_log: EventLog
@@ -124,31 +124,33 @@ class SimulatedLearner:
     async def _work(self, stream: LearnerStream, learner: int, assignment: pb.Assignment) -> None:
         behaviour = self.behaviour(assignment.ids.iteration)
         try:
-            await asyncio.sleep(self.draws.exponential(1.0 if behaviour is Behaviour.SLOW else 0.1))
+            await asyncio.sleep(
+                self.draws.exponential(1.0 if behaviour is LearnerBehaviour.SLOW else 0.1)
+            )
             messages = self._contribution(learner, assignment, behaviour)
         except (FullrankError, ValueError):  # a flipped bit in the assignment
             stream.cut()
             return
         sent = {
-            Behaviour.SILENT: [],
-            Behaviour.DIE: messages[: len(messages) // 2],
-            Behaviour.REPEAT: [*messages, *messages],
-            Behaviour.STALE: [*self._last, *messages],
+            LearnerBehaviour.SILENT: [],
+            LearnerBehaviour.DIE: messages[: len(messages) // 2],
+            LearnerBehaviour.REPEAT: [*messages, *messages],
+            LearnerBehaviour.STALE: [*self._last, *messages],
         }
         for message in sent.get(behaviour, messages):
             stream.send(message)
         self._last = messages
-        if behaviour is Behaviour.DIE:
+        if behaviour is LearnerBehaviour.DIE:
             stream.cut()
 
     def _contribution(
-        self, learner: int, assignment: pb.Assignment, behaviour: Behaviour
+        self, learner: int, assignment: pb.Assignment, behaviour: LearnerBehaviour
     ) -> list[pb.LearnerMessage]:
         """Reports, header and chunks of a contribution, one message each."""
         ids, [row] = assignment.ids, assignment.rows
         batch = self.replay.gather(sample_of(assignment.sample))
         gradients = self.algorithm.gradients
-        if behaviour is Behaviour.COLLUDE:
+        if behaviour is LearnerBehaviour.COLLUDE:
             gradients = Forged(gradients)
         worker = Worker(self.algorithm.problem, gradients, seed=self.seed)
         assigned = AssignedRow(
@@ -157,9 +159,9 @@ class SimulatedLearner:
         computed = list(worker.compute([assigned], batch, iteration=ids.iteration))
         reports = [pb.UnitDone(ids=ids, unit=unit, digest=digest) for unit, digest, _ in computed]
         coded = computed[-1].coded[row.row]
-        if behaviour is Behaviour.WRONG_VECTOR:
+        if behaviour is LearnerBehaviour.WRONG_VECTOR:
             coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
-        if behaviour is Behaviour.WRONG_DIGEST:
+        if behaviour is LearnerBehaviour.WRONG_DIGEST:
             reports[0].digest = bytes(DIGEST_BYTES)
         header = pb.Coded(ids=ids, row=row.row, batch_digest=batch_digest(batch), compute_s=0.01)
         self.event_log.append(sent_event(header, learner=learner))

@@ -80,7 +80,7 @@ class Peers:
                 algorithm=algorithm_of(config, agents),
                 seed=config.seed,
                 replay=self._replay,
-                behaviour=partial(self._faults.behaviour, number),
+                behaviour=partial(self._faults.learner_behaviour, number),
                 draws=stream(self._seed, "learner", number),
                 ready=forged if sybil else honest,
                 event_log=EventLog(self._scratch, f"learner-{number}"),
@@ -96,7 +96,7 @@ class Peers:
                 connect=partial(self._connect_collector, number),
                 player=block_player_of(self._config, agents, state_size=0, masked=False),
                 sections=sections,
-                conduct=partial(self._faults.conduct, number),
+                behaviour=partial(self._faults.collector_behaviour, number),
                 draws=stream(self._seed, "collector", number),
                 ready=numerics_of(self._config, agents),
             )

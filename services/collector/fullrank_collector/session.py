@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fullrank import __version__
 from fullrank.algorithms.roles import ACTING
-from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost, Stuck
+from fullrank.common.errors import EnvironmentFailed, InvalidContribution, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.attachment import WELCOME_S, keep_lease
-from fullrank.rpc.codec import PLAYED_CHUNKS, bundle, encode_chunks
+from fullrank.rpc.attachment import keep_lease, received, welcomed
 from fullrank.rpc.controller_client import CollectCall, ControllerClient
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
@@ -23,9 +22,10 @@ from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.process import end_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.training.block_player import PlayedBlock, PlayTerms
+from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.block_messages import block_messages
 from fullrank_collector.container_play import ContainerPlay, HeadLost
 from fullrank_collector.free_play import FreePlay, Writing
 from fullrank_collector.publications import Publications
@@ -95,12 +95,9 @@ class CollectorSession:
             process=self._process,
             index=self.context.number if self.context else None,
         )
-        try:
-            async with asyncio.timeout(WELCOME_S):
-                await call.write(pb.CollectorMessage(hello=hello).SerializeToString())
-                welcome = (await _read(call)).welcome
-        except TimeoutError:
-            raise ServiceLost(f"{self._client.peer}: no welcome within {WELCOME_S:.0f} s") from None
+        welcome = await welcomed(
+            call, pb.CollectorOrder, pb.CollectorMessage(hello=hello), peer=self._client.peer
+        )
         settings = from_toml(welcome.configuration).controller
         await first(
             keep_lease(self._client, welcome, settings, role=Role.COLLECTOR, say=log.warning),
@@ -128,7 +125,7 @@ class CollectorSession:
             return
         self._idle_since = time.monotonic()
         while True:
-            order = await _read(call)
+            order = await received(call, pb.CollectorOrder)
             publications.take(order)
             if order.WhichOneof("message") == "play":
                 await self._play(call, order.play, player, publications.newest)
@@ -147,7 +144,7 @@ class CollectorSession:
 
         async def read() -> None:
             while True:
-                publications.take(await _read(call))
+                publications.take(await received(call, pb.CollectorOrder))
 
         async def send(message: pb.CollectorMessage) -> None:
             async with sending:
@@ -219,7 +216,10 @@ class CollectorSession:
                 await _end(call, error)
         else:
             playing_s = time.monotonic() - began_at
-            for message in _messages(key, played, playing_s=playing_s, idle_s=idle_s):
+            messages = block_messages(
+                key, played, digest=played.digest, playing_s=playing_s, idle_s=idle_s
+            )
+            for message in messages:
                 await call.write(message)
         self._idle_since = time.monotonic()
 
@@ -245,34 +245,3 @@ async def _end(call: CollectCall, error: Stuck) -> None:
     finally:
         faulthandler.dump_traceback(STDERR)
         end_process(error)
-
-
-def _messages(
-    key: BlockKey, played: PlayedBlock, *, playing_s: float, idle_s: float
-) -> list[bytes]:
-    """Encode a block: its header, then its rows."""
-    header = pb.Played(
-        iteration=key.iteration,
-        block=key.block,
-        rows=len(played.rows),
-        earned=played.earned.reshape(-1),
-        won=played.won,
-        lengths=played.lengths,
-        digest=played.digest,
-        playing_s=playing_s,
-        idle_s=idle_s,
-    )
-    fields = encode_chunks(played.rows, array_id=key.block, field=PLAYED_CHUNKS)
-    return [pb.CollectorMessage(played=header).SerializeToString(), *bundle(fields)]
-
-
-async def _read(call: CollectCall) -> pb.CollectorOrder:
-    """Return the next message.
-
-    Raises:
-        ServiceLost: The controller ended the stream.
-    """
-    message = await call.read()
-    if isinstance(message, pb.CollectorOrder):
-        return message
-    raise ServiceLost(f"the controller ended the stream: {await call.details()}".rstrip(": "))

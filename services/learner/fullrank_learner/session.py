@@ -12,7 +12,7 @@ from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.rpc.addresses import port_of
-from fullrank.rpc.attachment import WELCOME_S, keep_lease
+from fullrank.rpc.attachment import keep_lease, received, welcomed
 from fullrank.rpc.controller_client import ControllerClient, WorkCall
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
@@ -135,7 +135,9 @@ class LearnerSession:
             served=served,
             process=self._process,
         )
-        welcome = await _welcome(call, hello, peer=self._client.peer)
+        welcome = await welcomed(
+            call, pb.ControllerMessage, pb.LearnerMessage(hello=hello), peer=self._client.peer
+        )
         config = from_toml(welcome.configuration)
         self._event_log.append(
             Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner)
@@ -185,7 +187,7 @@ class LearnerSession:
             shares_memory=memory is not None,
         )
         while True:
-            message = await _read(call)
+            message = await received(call, pb.ControllerMessage)
             if not self._left:
                 await inbox.take(message)
 
@@ -223,24 +225,3 @@ async def _maps_table(context: LearnerContext, replay: ReplayClient) -> bool:
         log.info("table_not_mapped reason=%s", error)
         return False
     return True
-
-
-async def _welcome(call: WorkCall, hello: pb.Hello, *, peer: str) -> pb.Welcome:
-    try:
-        async with asyncio.timeout(WELCOME_S):
-            await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
-            return (await _read(call)).welcome
-    except TimeoutError:
-        raise ServiceLost(f"{peer}: no welcome within {WELCOME_S:.0f} s") from None
-
-
-async def _read(call: WorkCall) -> pb.ControllerMessage:
-    """Return the next message.
-
-    Raises:
-        ServiceLost: The controller ended the stream.
-    """
-    message = await call.read()
-    if isinstance(message, pb.ControllerMessage):
-        return message
-    raise ServiceLost(f"the controller ended the stream: {await call.details()}".rstrip(": "))

@@ -3,8 +3,9 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.common.errors import InvalidContribution, NotFound, ServiceLost, StaleTerm
@@ -24,6 +25,9 @@ Say: TypeAlias = Callable[..., None]
 
 WELCOME_S = 10.0
 """Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
+
+Order = TypeVar("Order", pb.ControllerMessage, pb.CollectorOrder)
+"""A message of the controller to a learner or a collector."""
 
 Leave: TypeAlias = Callable[[], Awaitable[None]]
 """Takes leave of a controller, within a time of its own."""
@@ -81,6 +85,38 @@ async def attach_as(
             await first(*coroutines)
         finally:
             await exporter.stop()
+
+
+async def welcomed(
+    call: grpc.aio.StreamStreamCall[bytes, Order],
+    kind: type[Order],
+    hello: pb.LearnerMessage | pb.CollectorMessage,
+    *,
+    peer: str,
+) -> pb.Welcome:
+    """Say hello on a stream, and return the controller's welcome.
+
+    Raises:
+        ServiceLost: The controller ended the stream or has not answered within ``WELCOME_S``.
+    """
+    try:
+        async with asyncio.timeout(WELCOME_S):
+            await call.write(hello.SerializeToString())
+            return (await received(call, kind)).welcome
+    except TimeoutError:
+        raise ServiceLost(f"{peer}: no welcome within {WELCOME_S:.0f} s") from None
+
+
+async def received(call: grpc.aio.StreamStreamCall[bytes, Order], kind: type[Order]) -> Order:
+    """Return the next message of a stream, which has messages of one kind.
+
+    Raises:
+        ServiceLost: The controller ended the stream.
+    """
+    message = await call.read()
+    if isinstance(message, kind):
+        return message
+    raise ServiceLost(f"the controller ended the stream: {await call.details()}".rstrip(": "))
 
 
 async def keep_lease(

@@ -24,7 +24,7 @@ from fullrank_faultlab.simulation import (
     simulate,
     sums_of,
 )
-from fullrank_faultlab.simulation.collector import Conduct
+from fullrank_faultlab.simulation.collector import CollectorBehaviour
 
 pytestmark = pytest.mark.integration
 
@@ -109,7 +109,7 @@ COLLECTED = [seed for seed in range(60) if collectors_of(seed)][:16]
 
 def test_collectors_misbehave_in_every_way() -> None:
     faults = "\n".join(line for seed in COLLECTED for line in unbroken(seed).faults)
-    kinds = {conduct.name.lower() for conduct in Conduct} - {"play"}
+    kinds = {behaviour.name.lower() for behaviour in CollectorBehaviour} - {"play"}
     assert {kind for kind in kinds if re.search(rf"collector \d: {kind}", faults)} == kinds
     assert re.search(r"collector \d disconnected", faults)
     assert re.search(r"collector \d partitioned", faults)
