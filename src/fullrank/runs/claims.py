@@ -8,9 +8,9 @@ found, also what its predecessor had stored and not published. No older director
 import json
 
 from fullrank.common.errors import CheckpointUnusable, NotFound, RunDirectoryInUse, StaleTerm
-from fullrank.runs.journal import term_of
+from fullrank.runs.journal import order_of
 from fullrank.runs.objects import Objects
-from fullrank.runs.recovery import JOURNAL
+from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
 
 _TERMS, _TAKEN = "terms/", "taken/"
 
@@ -60,7 +60,7 @@ class Claims:
             RunDirectoryInUse: The mirror is another run's.
         """
         claimed, owner = self.newest()
-        if self.stored() and owner != run:
+        if owner != run and self.filled():
             raise RunDirectoryInUse(
                 f"{self._place} mirrors another run, {owner}; choose another checkpoint.mirror, or "
                 "continue that run with `fullrank serve controller --standby`"
@@ -94,7 +94,11 @@ class Claims:
     def stored(self) -> int:
         """The highest term with a stored iteration; 0 if none is stored."""
         segments = {name.split("/")[1] for name in self._objects.names(f"{JOURNAL}/")}
-        return max(map(term_of, segments), default=0)
+        return max((order_of(segment)[0] for segment in segments), default=0)
+
+    def filled(self) -> bool:
+        """True if the mirror holds committed iterations."""
+        return any(self._objects.names(f"{folder}/") for folder in (JOURNAL, CHECKPOINTS))
 
     def _check(self, last: int) -> None:
         taken = [int(name.removeprefix(_TAKEN)) for name in self._objects.names(_TAKEN)]

@@ -9,7 +9,7 @@ stored at any size: they depend on the received rows and cannot be computed agai
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -94,11 +94,9 @@ class Journal:
         if self._file is not None and self._file.tell():
             self._file.close()
             self._file = self._open(first)
-        segments = _segments(self._directory)
-        for segment, following in pairwise(segments):
-            if following.first <= keep_from:
-                segment.path.unlink()
-                reach("journal.pruned")
+        for segment in outlived(segments_in(self._directory), keep_from=keep_from):
+            (self._directory / f"{segment}{SUFFIX}").unlink()
+            reach("journal.pruned")
 
     def close(self) -> None:
         """Close the current segment, if there is one."""
@@ -224,10 +222,18 @@ def segments_in(directory: Path) -> list[str]:
     return [segment.path.stem for segment in _segments(directory)]
 
 
-def term_of(segment: str) -> int:
-    """The term of a segment of this name; 0 if there is no such name."""
+def outlived(segments: Iterable[str], *, keep_from: int) -> list[str]:
+    """Names of the segments that end before ``keep_from``."""
+    ordered = sorted(segments, key=order_of)
+    return [
+        segment for segment, following in pairwise(ordered) if order_of(following)[1] <= keep_from
+    ]
+
+
+def order_of(segment: str) -> tuple[int, int]:
+    """The term and the first iteration of a segment; zeros if there is none of such a name."""
     named = _NAME.fullmatch(f"{segment}{SUFFIX}")
-    return int(named["term"]) if named else 0
+    return (int(named["term"]), int(named["first"])) if named else (0, 0)
 
 
 def records(directory: Path) -> Iterator[Record]:

@@ -1,14 +1,7 @@
 """The mirror of a run: its committed state outside the machine of its controller (ADR 62).
 
 A mirror holds what a controller needs to go on: settings, numerics, checkpoints and journal, and
-the metrics up to the newest checkpoint. Its objects are
-
-* ``terms/<term>`` and ``taken/<term>``: claims (``fullrank.runs.claims``);
-* ``journal/<segment>/<iteration>``: a record, as in the local segment; ``journal/<segment>/begun``
-  exists without records, too, because a later term withdraws iterations from its first one on;
-* ``checkpoints/<iteration>/<file>``, complete with its manifest, which is written last;
-* ``metrics/<offset>``: the bytes of ``metrics.jsonl`` from there on;
-* small files under their own names.
+the metrics up to the newest checkpoint; ``fullrank.runs.mirrored`` names its objects.
 
 An iteration is published once its record is stored and, after that, no later term is claimed. A
 successor claims its term first and then reads the records. It therefore finds every iteration that
@@ -16,24 +9,42 @@ was published, whatever its predecessor still does.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
-from fullrank.common.durable import replace_bytes, replace_text, sync_directory
+from fullrank.common.durable import replace_text
 from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.common.formats import FORMAT
 from fullrank.runs.checkpoint import MANIFEST, STATE, load, saved
 from fullrank.runs.claims import Claims
-from fullrank.runs.journal import SUFFIX, Record, records, segments_in, term_of
-from fullrank.runs.objects import Objects, open_objects
+from fullrank.runs.journal import (
+    SUFFIX,
+    Record,
+    order_of,
+    outlived,
+    records,
+    segments_in,
+    survey,
+)
+from fullrank.runs.mirrored import (
+    BEGUN,
+    SMALL,
+    Mirrored,
+    checkpoint_name,
+    file_name,
+    folders_of,
+    is_state,
+    metrics_name,
+    record_name,
+)
+from fullrank.runs.objects import open_objects
 from fullrank.runs.record import METRICS
-from fullrank.runs.recovery import CHECKPOINTS, CONFIGURATION, IDENTITY, JOURNAL
-
-SMALL = (CONFIGURATION, "numerics.json", "disputed.txt")
-"""Small files of a run, which are replaced as a whole."""
-_BEGUN = "begun"
+from fullrank.runs.recovery import (
+    CHECKPOINTS,
+    CONFIGURATION,
+    IDENTITY,
+    JOURNAL,
+    reaches_back_to,
+)
 
 
 class Mirror:
@@ -64,50 +75,79 @@ class Mirror:
         A directory that has withdrawn iterations has a segment of the term after its last one.
         """
         segments = segments_in(self._run_dir / JOURNAL)
-        return self.claims.claim(run, last=max([last, *map(term_of, segments)]))
+        terms = [order_of(segment)[0] for segment in segments]
+        return self.claims.claim(run, last=max([last, *terms]))
 
-    def mend(self) -> list[Path]:
-        """Replace damaged checkpoints of the directory by their mirrored copies.
+    def mend(self, *, keep: int) -> list[Path]:
+        """Take from the mirror what the directory has lost, or holds damaged.
 
-        A controller that went back to an older one would cut replay behind the rows that a standby
-        needs, which begins with the newest one of the mirror.
+        Otherwise the directory, to which the mirror is made equal then, would be the end of both;
+        and a controller that went back to an older checkpoint would cut replay behind the rows that
+        a standby needs, which begins with the newest one of the mirror.
+
+        Args:
+            keep: Checkpoints to keep, which say how far the journal reaches back.
 
         Returns:
-            The replaced checkpoints.
+            Checkpoints and segments of the journal that were written.
 
         Raises:
             StorageFailed: The store cannot be reached.
         """
-        mended = []
-        for path in saved(self._run_dir / CHECKPOINTS):
+        mirrored = Mirrored(self._objects)
+        if not segments_in(self._run_dir / JOURNAL):  # else its user may have removed them
+            mirrored.write_files(self._run_dir)
+        if not (self._run_dir / METRICS).exists():
+            mirrored.write_metrics(self._run_dir / METRICS)
+        return [*self._mend_checkpoints(mirrored), *self._mend_journal(mirrored, keep)]
+
+    def _mend_checkpoints(self, mirrored: Mirrored) -> list[Path]:
+        """Write those that the directory holds damaged, and those after its newest usable one."""
+        folder, usable, damaged = self._run_dir / CHECKPOINTS, -1, set[str]()
+        for path in saved(folder):
             try:
-                load(path)
+                usable = max(usable, load(path).iteration)
             except CheckpointUnusable:
-                with suppress(NotFound):
-                    _fetch_checkpoint(self._objects, path)
-                    mended.append(path)
+                damaged.add(path.name)
+        mended = []
+        for name, stored in mirrored.checkpoints().items():
+            if name in damaged or int(name) > usable:
+                mirrored.write_checkpoint(stored, folder / name)
+                mended.append(folder / name)
+        return mended
+
+    def _mend_journal(self, mirrored: Mirrored, keep: int) -> list[Path]:
+        """Write the segments of which the mirror holds more records, except superfluous ones."""
+        folder, stored = self._run_dir / JOURNAL, mirrored.segments()
+        held = {segment.path.stem: segment.records for segment in survey(folder)}
+        keep_from = reaches_back_to(saved(self._run_dir / CHECKPOINTS), keep=keep)
+        superfluous = outlived({*held, *stored}, keep_from=keep_from)
+        mended = []
+        for segment in sorted(stored.keys() - superfluous):
+            if segment not in held or len(stored[segment]) > held[segment]:
+                path = folder / f"{segment}{SUFFIX}"
+                mirrored.write_segment(segment, stored[segment], path)
+                mended.append(path)
         return mended
 
     def equalise(self) -> None:
         """Make the mirror equal to the directory, whose term was claimed.
 
         Raises:
+            StaleTerm: A later controller has claimed the run.
             StorageFailed: The store cannot be reached or does not take it.
         """
         self._follow()
-        chunks = [name for name in self._objects.names("metrics/") if name != _chunk(0)]
+        first = metrics_name(self.claims.term)
+        later = self._objects.names(f"{first.rpartition('/')[0]}/")
         self._mirrored = 0
         self._extend_metrics()
-        self._objects.remove(chunks)
+        self._objects.remove(name for name in later if name != first)
         self._mirrored = 0  # the term that begins now may cut the file before it extends it
         held = set(self._objects.names(f"{JOURNAL}/"))
-        begun = {
-            f"{JOURNAL}/{segment}/{_BEGUN}" for segment in segments_in(self._run_dir / JOURNAL)
-        }
-        for name in sorted(begun - held):
-            self._objects.put(name, b"")
+        self._begin_segments()
         for record in records(self._run_dir / JOURNAL):
-            if (name := _name_of(record)) not in held:
+            if (name := record_name(record)) not in held:
                 self._objects.put(name, record.content)
         for path in saved(self._run_dir / CHECKPOINTS):
             self._add(path)
@@ -121,7 +161,7 @@ class Mirror:
             StorageFailed: The store does not take it; the iteration is not to be published.
         """
         self._follow()
-        self._objects.put(_name_of(record), record.content)
+        self._objects.put(record_name(record), record.content)
         self.claims.confirm()
 
     def checkpoint(self, path: Path) -> None:
@@ -134,6 +174,7 @@ class Mirror:
         self.claims.confirm()
         self._extend_metrics()
         self._add(path)
+        self._begin_segments()  # for the term of the run is that of its segments
         self._prune()
 
     def _extend_metrics(self) -> None:
@@ -143,7 +184,7 @@ class Mirror:
         with path.open("rb") as file:
             file.seek(self._mirrored)
             if added := file.read():
-                self._objects.put(_chunk(self._mirrored), added)
+                self._objects.put(metrics_name(self.claims.term, self._mirrored), added)
                 self._mirrored += len(added)
 
     def _follow(self) -> None:
@@ -155,13 +196,23 @@ class Mirror:
             found = path.stat()
             state = (found.st_mtime_ns, found.st_size)
             if self._seen.get(name) != state:
-                self._objects.put(name, path.read_bytes())
+                self._objects.put(file_name(self.claims.term, name), path.read_bytes())
                 self._seen[name] = state
 
+    def _begin_segments(self) -> None:
+        """Let the mirror show every segment of the directory, also an empty one."""
+        held = set(self._objects.names(f"{JOURNAL}/"))
+        for segment in segments_in(self._run_dir / JOURNAL):
+            if (name := f"{JOURNAL}/{segment}/{BEGUN}") not in held:
+                self._objects.put(name, b"")
+
     def _add(self, path: Path) -> None:
-        """Mirror a checkpoint, unless it is there."""
+        """Mirror a checkpoint, unless it is there or damaged."""
+        try:
+            folder = checkpoint_name(path)
+        except CheckpointUnusable:
+            return
         manifest = (path / MANIFEST).read_bytes()
-        folder = f"{CHECKPOINTS}/{path.name}"
         try:
             if self._objects.get(f"{folder}/{MANIFEST}") == manifest:
                 return
@@ -172,16 +223,20 @@ class Mirror:
         self._objects.put(f"{folder}/{MANIFEST}", manifest)
 
     def _prune(self) -> None:
-        """Remove checkpoints and segments that the directory no longer has.
+        """Remove what the directory no longer has, and what earlier terms wrote of the rest.
 
         Raises:
-            StaleTerm: A later controller has claimed the run, and may have stored some of them.
+            StaleTerm: A later controller has claimed the run, and may have stored some of it.
         """
-        kept = {f"{CHECKPOINTS}/{path.name}" for path in saved(self._run_dir / CHECKPOINTS)}
+        own = (metrics_name(self.claims.term), file_name(self.claims.term, CONFIGURATION))
+        kept = {name.rpartition("/")[0] for name in own}
         kept |= {f"{JOURNAL}/{segment}" for segment in segments_in(self._run_dir / JOURNAL)}
-        names = [*self._objects.names(f"{CHECKPOINTS}/"), *self._objects.names(f"{JOURNAL}/")]
+        kept |= {f"{CHECKPOINTS}/{path.name}" for path in saved(self._run_dir / CHECKPOINTS)}
+        names = self._objects.names()
         self.claims.confirm()  # only now: what was listed before is no later controller's
-        self._objects.remove(name for name in names if name.rpartition("/")[0] not in kept)
+        self._objects.remove(
+            name for name in names if is_state(name) and kept.isdisjoint(folders_of(name))
+        )
 
 
 def take_over(place: str, run_dir: Path) -> int:
@@ -202,63 +257,18 @@ def take_over(place: str, run_dir: Path) -> int:
     objects = open_objects(place)
     claims = Claims(objects, place)
     claimed, run = claims.newest()
-    if not claimed or not (objects.names(f"{JOURNAL}/") or objects.names(f"{CHECKPOINTS}/")):
+    if not claimed or not claims.filled():
         raise NotFound(f"{place} holds no committed iteration yet")
     term = claims.claim(run, last=max(claimed, claims.stored()))
     run_dir.mkdir(parents=True, exist_ok=True)
-    _write_checkpoints(objects, run_dir / CHECKPOINTS)
-    _write_journal(objects, run_dir / JOURNAL)
-    with (run_dir / METRICS).open("wb") as file:
-        for name in objects.names("metrics/"):
-            offset = int(name.removeprefix("metrics/"))
-            file.truncate(offset)
-            file.seek(offset)
-            file.write(objects.get(name))
-    for name in set(SMALL).intersection(objects.names()):
-        replace_bytes(run_dir / name, objects.get(name))
+    mirrored = Mirrored(objects)
+    for name, folder in mirrored.checkpoints().items():
+        mirrored.write_checkpoint(folder, run_dir / CHECKPOINTS / name)
+    for segment, stored in mirrored.segments().items():
+        mirrored.write_segment(segment, stored, run_dir / JOURNAL / f"{segment}{SUFFIX}")
+    mirrored.write_metrics(run_dir / METRICS)
+    mirrored.write_files(run_dir)
     claims.take()
     identity = {"format": FORMAT, "run": run, "term": term}
     replace_text(run_dir / IDENTITY, json.dumps(identity, indent=2) + "\n")
     return term
-
-
-def _write_checkpoints(objects: Objects, folder: Path) -> None:
-    """Write the mirrored checkpoints whose controller was not lost while they were mirrored."""
-    for iteration, files in _by_folder(objects.names(f"{CHECKPOINTS}/")):
-        if {STATE, MANIFEST} <= set(files):
-            _fetch_checkpoint(objects, folder / iteration)
-
-
-def _fetch_checkpoint(objects: Objects, path: Path) -> None:
-    """Write a mirrored checkpoint to its place in the directory."""
-    names = (STATE, MANIFEST)
-    contents = [objects.get(f"{CHECKPOINTS}/{path.name}/{name}") for name in names]
-    for name, content in zip(names, contents, strict=True):
-        replace_bytes(path / name, content)
-
-
-def _write_journal(objects: Objects, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    for segment, files in _by_folder(objects.names(f"{JOURNAL}/")):
-        with (folder / f"{segment}{SUFFIX}").open("wb") as file:
-            for record in files:
-                if record != _BEGUN:
-                    file.write(objects.get(f"{JOURNAL}/{segment}/{record}"))
-    sync_directory(folder)
-
-
-def _by_folder(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Folders of the second level, and the names in each, in order."""
-    folders = defaultdict[str, list[str]](list)
-    for name in names:
-        _, folder, file = name.split("/")
-        folders[folder].append(file)
-    return sorted(folders.items())
-
-
-def _chunk(offset: int) -> str:
-    return f"metrics/{offset:018d}"
-
-
-def _name_of(record: Record) -> str:
-    return f"{JOURNAL}/{record.segment}/{record.iteration:012d}"

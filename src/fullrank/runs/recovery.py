@@ -1,6 +1,7 @@
 """State from which a run can be resumed, and differences between checkpoints."""
 
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,18 @@ def checkpoints_lost(run_dir: Path) -> bool:
     segments = journal.survey(run_dir / JOURNAL)
     begins = min((segment.first for segment in segments), default=0)
     return begins > 0 and not checkpoint.saved(run_dir / CHECKPOINTS)
+
+
+def reaches_back_to(checkpoints: Sequence[Path], *, keep: int) -> int:
+    """The iteration that the journal reaches back to.
+
+    It is the one after the oldest of ``keep`` checkpoints, and the first until there are as many.
+
+    Args:
+        checkpoints: Their directories, newest first.
+        keep: Checkpoints to keep.
+    """
+    return int(checkpoints[-1].name) + 1 if len(checkpoints) >= keep else 0
 
 
 def drop_superseded(run_dir: Path) -> list[Path]:

@@ -1,9 +1,10 @@
 """A successor finds every iteration that was published, whatever its predecessor still does."""
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -48,6 +49,10 @@ class Tapped:
             self._objects.remove([name])
 
 
+def line(iteration: int) -> str:
+    return f'{{"iteration": {iteration}}}\n'
+
+
 class Controller:
     """The durable side of a controller, as ``RunStore`` orders it."""
 
@@ -62,13 +67,19 @@ class Controller:
         term = self.mirror.claim(str(known["run"]), last=int(known["term"]))
         path.write_text(json.dumps({**known, "term": term}))
         (run_dir / "config.toml").write_text("format = 1\n")
-        self.mirror.mend()
+        (run_dir / "numerics.json").write_text(f"since term {term}\n")
+        self.mirror.mend(keep=1)
         self.mirror.equalise()
         self.begins = examine(run_dir, published=0).committed
+        (run_dir / "metrics.jsonl").write_text("".join(map(line, range(self.begins))))
         self.term = term
         self.journal = Journal(
             run_dir / "journal", term=term, first=self.begins, confirm=lambda: None
         )
+        if self.begins > max(
+            (int(path.name) + 1 for path in saved(run_dir / "checkpoints")), default=0
+        ):
+            self.save(self.begins - 1)  # as a controller does that has repeated iterations
 
     def run(self, iterations: int = ITERATIONS) -> None:
         for iteration in range(self.begins, iterations):
@@ -76,13 +87,15 @@ class Controller:
             self.mirror.store(self.journal.append(iteration, facts={}, updates=updates))
             self.published.append(iteration)
             with (self.run_dir / "metrics.jsonl").open("a") as file:
-                file.write(f'{{"iteration": {iteration}}}\n')
+                file.write(line(iteration))
             if (iteration + 1) % EVERY == 0:
-                checkpoints = self.run_dir / "checkpoints"
-                facts = {"term": self.term}
-                path = save(checkpoints, iteration=iteration, arrays=STATE, facts=facts, keep=1)
-                self.journal.begin_segment(iteration + 1, keep_from=iteration + 1)
-                self.mirror.checkpoint(path)
+                self.save(iteration)
+
+    def save(self, iteration: int) -> None:
+        checkpoints, facts = self.run_dir / "checkpoints", {"term": self.term}
+        path = save(checkpoints, iteration=iteration, arrays=STATE, facts=facts, keep=1)
+        self.journal.begin_segment(iteration + 1, keep_from=iteration + 1)
+        self.mirror.checkpoint(path)
 
 
 def committed(run_dir: Path) -> int:
@@ -91,14 +104,46 @@ def committed(run_dir: Path) -> int:
     return found.committed
 
 
+def assert_alike(taken_over: Path, original: Path) -> None:
+    """Compare the state that a standby found with the directory of its predecessor."""
+    assert committed(taken_over) == committed(original)
+    checkpoint = saved(original / "checkpoints")[0]
+    for file in checkpoint.iterdir():
+        stored = taken_over / file.relative_to(original)
+        assert stored.read_bytes() == file.read_bytes()
+    found, expected = ((each / "metrics.jsonl").read_bytes() for each in (taken_over, original))
+    assert expected.startswith(found)
+    assert found.count(b"\n") > int(checkpoint.name)
+    numerics = [(each / "numerics.json").read_text() for each in (taken_over, original)]
+    assert numerics[0] == numerics[1]
+
+
+class Unmirrored:
+    """A mirror that a dying controller reaches no more."""
+
+    def store(self, record: object) -> None:
+        """Do nothing."""
+
+    def checkpoint(self, path: object) -> None:
+        """Do nothing."""
+
+
 class TakenOver(Exception):
     """The successor has all that it needs."""
 
 
 def play(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, *, dies: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at: int,
+    *,
+    dies: bool,
+    until: int = ITERATIONS,
 ) -> tuple[list[int], int] | None:
     """Run a controller to whose run a successor comes before its operation number ``at``.
+
+    The successor commits ``until`` iterations, at least one of its own, and the first controller
+    then dies or thaws; a third one must find what the second left.
 
     Returns:
         The iterations that the first controller ever published, and how many the successor found;
@@ -116,8 +161,8 @@ def play(
                     return
                 successor = Controller(tmp_path / "other", place)
                 found.append(successor.begins)
-                successor.run()
-                assert committed(tmp_path / "other") == ITERATIONS
+                successor.run(max(until, successor.begins + 1))
+                assert committed(tmp_path / "other") == max(until, successor.begins + 1)
             if dies:
                 raise TakenOver
 
@@ -131,9 +176,21 @@ def play(
     monkeypatch.undo()
     if not found:
         return None
-    take_over(place, tmp_path / "third")  # the first controller has removed nothing from the mirror
-    assert committed(tmp_path / "third") == ITERATIONS
+    take_over(place, tmp_path / "third")
+    assert_alike(tmp_path / "third", tmp_path / "other")
     return (first.published if first else []), found[0]
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_controller_that_thaws_at_any_moment_overwrites_nothing_of_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Both save a checkpoint of one iteration, and metrics from one offset on."""
+    found = 0
+    for at in range(22, 77, step):
+        (tmp_path / str(at)).mkdir()
+        found += play(tmp_path / str(at), monkeypatch, at, dies=False, until=0) is not None
+    assert found >= 50 // step
 
 
 @pytest.mark.parametrize("dies", [True, False])
@@ -219,6 +276,49 @@ def test_a_damaged_checkpoint_is_replaced_by_its_mirrored_copy(
     assert committed(tmp_path / "other") == 8
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ("journal",),
+        ("checkpoints",),
+        ("journal", "checkpoints", "metrics.jsonl", "numerics.json"),
+    ],
+)
+def test_a_directory_takes_from_its_mirror_what_it_has_lost(
+    tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    """Equal to such a directory, the mirror would be empty, too."""
+    place, run_dir = str(tmp_path / "mirror"), tmp_path / "run"
+    Controller(run_dir, place).run(8)
+    for name in lost:
+        (run_dir / name).rename(tmp_path / name)
+    again = Controller(run_dir, place)
+    assert (again.term, again.begins) == (2, 8)
+    take_over(place, tmp_path / "other")
+    assert_alike(tmp_path / "other", run_dir)
+
+
+def test_a_segment_that_was_cut_is_replaced_by_its_mirrored_copy(tmp_path: Path) -> None:
+    place, run_dir = str(tmp_path / "mirror"), tmp_path / "run"
+    Controller(run_dir, place).run(8)
+    (segment,) = (run_dir / "journal").iterdir()
+    os.truncate(segment, segment.stat().st_size // 2)
+    assert Controller(run_dir, place).begins == 8
+
+
+def test_a_segment_that_a_checkpoint_outlived_stays_removed(tmp_path: Path) -> None:
+    """A controller that dies between both removals leaves it in the mirror."""
+    place, run_dir = str(tmp_path / "mirror"), tmp_path / "run"
+    first = Controller(run_dir, place)
+    first.run(2)
+    first.mirror = cast(Mirror, Unmirrored())
+    first.begins = 2
+    first.run(3)
+    again = Controller(run_dir, place)
+    assert again.begins == 3
+    assert [path.name for path in (run_dir / "journal").iterdir()] == ["000003-000001.journal"]
+
+
 def test_withdrawn_iterations_do_not_come_back(tmp_path: Path) -> None:
     place = str(tmp_path / "mirror")
     first = Controller(tmp_path / "run", place)
@@ -253,17 +353,44 @@ def test_a_directory_is_mirrored_from_where_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "metrics.jsonl").read_bytes() == metrics
 
 
+def test_a_mirror_whose_objects_name_no_term_is_read_and_renewed(tmp_path: Path) -> None:
+    """As version 0.2 wrote it."""
+    place, objects = str(tmp_path / "mirror"), DirectoryObjects(tmp_path / "mirror")
+    Controller(tmp_path / "run", place).run(8)
+    for name in objects.names():
+        folder, *_, last = name.split("/")
+        match folder:
+            case "files":
+                objects.put(last, objects.get(name))
+            case "metrics":
+                objects.put(f"metrics/{last}", objects.get(name))
+            case "checkpoints":
+                objects.put(name.replace("-000001", ""), objects.get(name))
+            case _:
+                continue
+        objects.remove([name])
+    take_over(place, tmp_path / "other")
+    assert_alike(tmp_path / "other", tmp_path / "run")
+    Controller(tmp_path / "other", place)
+    assert "numerics.json" not in objects.names()
+    take_over(place, tmp_path / "third")
+    assert_alike(tmp_path / "third", tmp_path / "other")
+
+
 def test_a_mirror_holds_no_more_than_the_directory(tmp_path: Path) -> None:
     place = str(tmp_path / "mirror")
     Controller(tmp_path / "run", place).run()
     names = DirectoryObjects(tmp_path / "mirror").names()
     newest = saved(tmp_path / "run" / "checkpoints")[0].name
-    assert [name for name in names if name.startswith("checkpoints/")] == [
-        f"checkpoints/{newest}/manifest.json",
-        f"checkpoints/{newest}/state.safetensors",
+    assert names == [
+        f"checkpoints/{newest}-000001/manifest.json",
+        f"checkpoints/{newest}-000001/state.safetensors",
+        "files/000001/config.toml",
+        "files/000001/numerics.json",
+        "journal/000009-000001/begun",
+        *[name for name in names if name.startswith("metrics/000001/")],
+        "terms/000001",
     ]
-    assert not [name for name in names if name.startswith("journal/")]
-    assert [name for name in names if name.startswith("terms/")] == ["terms/000001"]
 
 
 def test_the_mirror_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
         reach("term.raised")
         if mirror is not None:
-            for mended in mirror.mend():
-                log.warning("checkpoint_mended path=%s mirror=%s", mended, config.checkpoint.mirror)
+            for mended in mirror.mend(keep=config.checkpoint.keep):
+                log.warning("mended path=%s mirror=%s", mended, place)
             mirror.equalise()
         return RunDirectory(path=path, run=run, term=term, lock=lock.pop_all(), mirror=mirror)
 

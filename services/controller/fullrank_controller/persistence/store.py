@@ -10,6 +10,7 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Committed, Published
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, to_facts
+from fullrank.runs.recovery import reaches_back_to
 from fullrank.wiring import Training
 from fullrank_controller.persistence.records import DecidedIteration
 from fullrank_controller.persistence.run_directory import RunDirectory
@@ -83,9 +84,6 @@ class RunStore:
     async def checkpoint(self, *, committed: int, head: int) -> None:
         """Save the state after ``committed`` iterations, and prune the journal.
 
-        It reaches back to the oldest of ``keep`` checkpoints, and to the first iteration until
-        there are as many.
-
         Args:
             committed: Iterations that are applied and stored.
             head: Replay position to resume from.
@@ -102,8 +100,7 @@ class RunStore:
             facts={"run": directory.run, "term": directory.term, "replay_head": head},
             keep=self._keep,
         )
-        kept = saved(directory.checkpoints)
-        keep_from = int(kept[-1].name) + 1 if len(kept) >= self._keep else 0
+        keep_from = reaches_back_to(saved(directory.checkpoints), keep=self._keep)
         self._journal.begin_segment(committed, keep_from=keep_from)
         if directory.mirror is not None:
             directory.mirror.checkpoint(path)
