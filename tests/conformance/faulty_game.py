@@ -1,6 +1,7 @@
 """A PettingZoo game with a fault of choice, imported by the processes that play it."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ class FaultyGame(pettingzoo.ParallelEnv):  # type: ignore[misc]
                 raise RuntimeError("the engine stalls")
             case "exits":
                 os._exit(3)
+            case "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does without memory
+            case "leaks":
+                reward["left"] = float(np.ones(2**58)[0])
+            case "prints":
+                print("\x1b[31m", "noise" * 2**16)
             case "hangs":
                 Path(self._path).touch()
                 while True:

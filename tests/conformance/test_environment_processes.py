@@ -1,5 +1,6 @@
 """Copies in processes of their own: the bits of copies that one thread steps; faults are named."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -105,7 +106,9 @@ def faulty(training: Training, **arguments: Any) -> BlockPlayer:
         ("raises", r"copy 4: .* in step 3 of seed \d+: RuntimeError: the engine stalls"),
         ("lies", r"copy 4: .* in step 3 of seed \d+: ValueError: right: a reward is not finite"),
         ("differs", r"copy 4: .* in step 3 of seed \d+: ValueError: right: an observation has s"),
-        ("exits", "copy 4: its process has ended with exit code 3"),
+        ("leaks", r"copy 4: .* in step 3 of seed \d+: \w*MemoryError: Unable to allocate"),
+        ("exits", r"copy 4: its process has ended with exit code 3 in step 3 of seed \d+"),
+        ("is killed", r"copy 4: its process has ended with exit code -9 in step 3 of seed \d+"),
     ],
 )
 def test_a_fault_costs_its_block_and_names_seed_copy_and_step(
@@ -143,9 +146,20 @@ def test_a_process_that_hangs_is_ended_from_another_thread(
     thread.join(WAIT_S)
     (failure,) = failures
     assert "iteration 2, copies 3 to 4 of seed 0" in failure
-    assert "no answer for 9.0 s" in failure
+    assert re.search(r": copy [34]: no answer for 9\.0 s in step \d of seed \d+$", failure)
     assert player.play(BlockKey(1, 1), play).lengths.tolist() == [5, 5]
     player.close()
+
+
+def test_what_a_game_prints_disturbs_no_block(
+    training: Training, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert training.collector.keyed is not None
+    player = faulty(training, fault="prints")
+    block = player.play(BlockKey(2, 1), training.collector.keyed.begin(0))
+    assert block.lengths.tolist() == [5, 5]
+    player.close()  # which flushes what its processes print
+    assert "noise" in capfd.readouterr().out
 
 
 def test_arrays_have_no_processes() -> None:

@@ -55,6 +55,7 @@ class TimedPlayer:
         if not playing.done() and self._player.interrupt(f"no answer for {longest_s:.1f} s"):
             await asyncio.wait({playing}, timeout=ENDING_S)
         if not playing.done():
-            raise Stuck(f"{self._player.name(key)}: it hangs for {longest_s:.1f} s")
+            doing = f"; {said}" if (said := self._player.doing()) else ""
+            raise Stuck(f"{self._player.name(key)}: it hangs for {longest_s:.1f} s{doing}")
         self._durations_s.append(time.monotonic() - began_at)
         return playing.result()

@@ -80,7 +80,7 @@ def open_term(
         stack.callback(run.event_log.close)
         sinks = stack.enter_context(closing(_sinks(config, directory, run, [totals, *observers])))
         journal = stack.enter_context(closing(open_journal(directory, restored)))
-        watchdog = stack.enter_context(_watchdog(config, directory, run))
+        watchdog = stack.enter_context(_watchdog(config, directory, run, training))
         yield Term(
             config=config,
             directory=directory,
@@ -110,11 +110,11 @@ def _sinks(
     return Fanout[IterationRecord]([configured, lines, *further])
 
 
-def _watchdog(config: RunConfig, directory: RunDirectory, run: Run) -> Watchdog:
-    settings = config.controller
+def _watchdog(config: RunConfig, directory: RunDirectory, run: Run, training: Training) -> Watchdog:
+    settings, collector = config.controller, training.collector
     return Watchdog(
         directory.path / f"stacks-{run.identity.term}.txt",
-        where=run.position,
+        where=lambda: "; ".join(filter(None, [collector.doing(), run.position()])),
         least_s=settings.deadline_s,
         most_s=settings.stuck_after_s + settings.heartbeat_s,
         end=end_process,

@@ -33,7 +33,8 @@ class Watchdog:
 
     Args:
         stacks: File for the stacks of all threads.
-        where: Returns progress and learners of the run, for the message.
+        where: Returns the call of an environment that is under way, if there is one, progress and
+            learners of the run, for the message.
         least_s: Shortest limit of a phase.
         most_s: Longest limit of a phase, which also holds for one that was never measured.
         end: Ends the process at once, for the given reason.
@@ -100,7 +101,7 @@ class Watchdog:
             faulthandler.dump_traceback(file)
         error = Stuck(
             f"{name} has taken {seconds:.1f} s; {self._where()}; see {self._stacks} for what it is "
-            "doing, and resume the run"
+            "doing, and resume the run, with a higher controller.stuck_after_s if it is only slow"
         )
         log.critical("stuck %s", error)
         self._end(error)

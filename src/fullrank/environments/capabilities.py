@@ -3,7 +3,7 @@
 An environment declares a capability by having its members; no base class is needed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -68,6 +68,23 @@ class Timed(Protocol):
 
     horizon: int
     """Steps of an episode."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """An environment that calls foreign code, which may hang."""
+
+    def doing(self) -> str:
+        """Name the copy whose code runs now, its step and its seed; else return an empty text.
+
+        Any thread may ask.
+        """
+
+
+def doing(environments: Iterable[Environment]) -> str:
+    """Say what the first of these environments does that calls foreign code now, as it says it."""
+    said = (each.doing() for each in environments if isinstance(each, Watched))
+    return next(filter(None, said), "")
 
 
 def state_size(environment: Environment) -> int:

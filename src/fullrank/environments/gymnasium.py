@@ -72,8 +72,8 @@ class _GymnasiumInstance:
     state_size: int | None = None
 
     def __init__(self, name: str, arguments: Mapping[str, Any], *, shared_reward: bool) -> None:
-        self._name, self.shared_reward = name, shared_reward
-        self._arguments, self._steps, self._seed = arguments, 0, 0
+        self.name, self.shared_reward = name, shared_reward
+        self._arguments, self.steps, self.seed = arguments, 0, 0
         self._environment, self._fresh = _make(name, arguments), True
         with naming(name, "cannot be used"):
             self._observations = _parts(self._environment.observation_space, "observation")
@@ -99,19 +99,19 @@ class _GymnasiumInstance:
         Every episode has an environment of its own: a package may keep something over a reset, as
         lbforaging 2.0.0 keeps the places of its players, and a seed then fixes no episode.
         """
-        self._steps, self._seed = 0, seed
+        self.steps, self.seed = 0, seed
         if not self._fresh:
             self.close()
-            self._environment = _make(self._name, self._arguments)
+            self._environment = _make(self.name, self._arguments)
         self._fresh = False
-        with naming(self._name, f"failed to reset with seed {seed}"):
+        with naming(self.name, f"failed to reset with seed {seed}"):
             observations, _ = self._environment.reset(seed=seed)
             return np.concatenate(self._vectors(observations)), self._all
 
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """Step the instance; see ``Instance.step``."""
-        self._steps += 1
-        with naming(self._name, f"failed in step {self._steps} of seed {self._seed}"):
+        self.steps += 1
+        with naming(self.name, f"failed in step {self.steps} of seed {self.seed}"):
             pairs = zip(self._actions, self._places, strict=True)
             actions = tuple(unpack_action(space, action[part]) for space, part in pairs)
             observations, reward, *ends, _ = self._environment.step(actions)

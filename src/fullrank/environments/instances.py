@@ -33,6 +33,12 @@ class CopyStep(NamedTuple):
 class Instance(Protocol):
     """One copy of a foreign environment."""
 
+    name: str
+    """Name of the environment, for messages."""
+    seed: int
+    """Seed of the running episode."""
+    steps: int
+    """Steps of the running episode, with one that has begun; 0 in a reset."""
     agents: tuple[AgentSpec, ...]
     state_size: int | None
     """Entries of the state; None if the environment has none."""
@@ -53,7 +59,7 @@ class Instance(Protocol):
 
 
 class Instances:
-    """An ``Environment`` that is ``Stated``, ``Masked``, ``Shared`` and ``Paused``.
+    """An ``Environment`` that is ``Stated``, ``Masked``, ``Shared``, ``Paused`` and ``Watched``.
 
     Args:
         instances: One instance per copy, all alike.
@@ -68,6 +74,8 @@ class Instances:
 
     def __init__(self, instances: Sequence[Instance], *, masked: bool = False) -> None:
         self._instances, first = instances, instances[0]
+        self._called: int | None = None
+        """Copy whose environment is being stepped or reset."""
         self.agents, self.copies = first.agents, len(instances)
         self.shared_reward, self.masked = first.shared_reward, masked
         size = sum(agent.observation_size for agent in self.agents)
@@ -122,11 +130,25 @@ class Instances:
 
     @contextmanager
     def _naming(self, copy: int) -> Iterator[None]:
-        """Name the copy in errors of its instance."""
+        """Name the copy in errors of its instance, and to a watchdog."""
+        self._called = copy
         try:
             yield
         except EnvironmentFailed as error:
             raise EnvironmentFailed(f"copy {self.first_copy + copy}: {error}") from error
+        finally:
+            self._called = None
+
+    def doing(self) -> str:
+        """See ``Watched``."""
+        copy = self._called
+        if copy is None:
+            return ""
+        instance = self._instances[copy]
+        call = f"step {instance.steps}" if instance.steps else "the reset"
+        return (
+            f"copy {self.first_copy + copy} is in {call} of seed {instance.seed} of {instance.name}"
+        )
 
     def state(self) -> FloatArray:
         """See ``Stated``; the joint observation if the foreign environment has no state."""

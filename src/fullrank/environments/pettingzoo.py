@@ -103,8 +103,8 @@ class _PettingZooInstance:
     def __init__(
         self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> None:
-        self._factory = factory
-        self._steps = self._seed = 0
+        self.name = factory
+        self.steps = self.seed = 0
         with naming(factory, "cannot be used"):
             environment = build(**arguments)
             if not isinstance(environment, pettingzoo.ParallelEnv):
@@ -118,7 +118,7 @@ class _PettingZooInstance:
 
     def offers_masks(self) -> bool:
         """Try a reset, since no space describes infos; the instance is closed."""
-        with naming(self._factory, "failed to reset with seed 0"):
+        with naming(self.name, "failed to reset with seed 0"):
             _, infos = self._environment.reset(seed=0)
             self._environment.close()
         told = any(MASK in (info or {}) for info in infos.values())
@@ -126,8 +126,8 @@ class _PettingZooInstance:
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
         """See ``Instance.reset``."""
-        self._steps, self._seed = 0, seed
-        with naming(self._factory, f"failed to reset with seed {seed}"):
+        self.steps, self.seed = 0, seed
+        with naming(self.name, f"failed to reset with seed {seed}"):
             observations, infos = self._environment.reset(seed=seed)
             absent = [p.name for p in self._parts if p.name not in self._environment.agents]
             if absent:
@@ -139,8 +139,8 @@ class _PettingZooInstance:
 
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """Step the instance; see ``Instance.step``."""
-        self._steps += 1
-        with naming(self._factory, f"failed in step {self._steps} of seed {self._seed}"):
+        self.steps += 1
+        with naming(self.name, f"failed in step {self.steps} of seed {self.seed}"):
             acting = [(i, self._parts[i]) for i in np.flatnonzero(alive)]
             actions = {p.name: unpack_action(p.action_space, action[p.action]) for _, p in acting}
             observations, rewards, terminated, truncated, infos = self._environment.step(actions)
@@ -172,7 +172,7 @@ class _PettingZooInstance:
 
     def state(self) -> FloatArray:
         """Return the global state; see ``Instance.state``."""
-        with naming(self._factory, f"has no state after step {self._steps}"):
+        with naming(self.name, f"has no state after step {self.steps}"):
             return pack_observation(self._state_space, self._environment.state())
 
     def close(self) -> None:

@@ -68,7 +68,8 @@ class _Child:
     Attributes:
         connection: Pipe to the process.
         memory: File descriptor of the shared memory.
-        copy: Begins the messages about the process.
+        episode: Number of the copy and seed of its episode, for messages; None before the first.
+        steps: Steps of the episode, with one that was asked for.
     """
 
     def __init__(self, *task: object) -> None:
@@ -86,7 +87,9 @@ class _Child:
             raise
         finally:
             theirs.close()
-        self.memory, self.copy, self._reason = memory, "", ""
+        self.memory, self._reason = memory, ""
+        self.episode: tuple[int, int] | None = None
+        self.steps = 0
         self.connection.send((os.getpid(), sys.path, *task))
 
     def ask(self, what: object) -> None:
@@ -116,7 +119,11 @@ class _Child:
 
     def _ended(self) -> EnvironmentFailed:
         ended = f"its process has ended with exit code {self._reap()}"
-        return EnvironmentFailed(self.copy + (self._reason or ended))
+        reason = self._reason or ended
+        if self.episode is None:
+            return EnvironmentFailed(reason)
+        copy, seed = self.episode
+        return EnvironmentFailed(f"copy {copy}: {reason} in step {self.steps} of seed {seed}")
 
     def end(self, reason: str) -> None:
         """Kill the process, with all that it started; requests then fail with the reason."""
@@ -175,13 +182,14 @@ class EnvironmentProcess:
 
     def ask_reset(self, seed: int, *, copy: int) -> None:
         """Start an episode; ``copy`` is the number by which messages name it."""
-        self._child.copy = f"copy {copy}: "
+        self._child.episode, self._child.steps = (copy, seed), 0
         self._child.ask((seed, copy))
         self._asked = True
 
     def ask_step(self, action: FloatArray) -> None:
         """Advance by a joint action, shape (1, sum of action sizes)."""
         self._slot["action"] = action
+        self._child.steps += 1
         self._child.ask(None)
         self._asked = True
 

@@ -17,7 +17,7 @@ from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.environments import Environment
 from fullrank.environments.base import Step
-from fullrank.environments.capabilities import horizon_of
+from fullrank.environments.capabilities import doing, horizon_of
 from fullrank.environments.instances import Instances
 from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.episode_checks import check_finite
@@ -195,6 +195,10 @@ class BlockPlayer:
             self._loaded = play.publication
         if isinstance(actor, Annealed):
             actor.anneal(play.env_steps)
+
+    def doing(self) -> str:
+        """Name the copy whose environment is called now, its step and seed; any thread may ask."""
+        return doing([*self._environments.values()])
 
     def interrupt(self, reason: str) -> bool:
         """End the processes of the copies, so that a block that hangs fails, with this reason.

@@ -16,7 +16,7 @@ from fullrank.algorithms.base import layout_of
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
-from fullrank.environments.capabilities import horizon_of, offers_masks, own_state_size
+from fullrank.environments.capabilities import doing, horizon_of, offers_masks, own_state_size
 from fullrank.training.episode_rollouts import EpisodeRollout
 from fullrank.training.evaluation_rollout import EvaluationRollout
 from fullrank.training.free import FreeRollout
@@ -71,6 +71,7 @@ class Collector:
         free: FreeRollout | None = None,
     ) -> None:
         self._make_environment, self._environment = make_environment, environment
+        self._played = [environment]
         self._actor, self._seed, self._steps = actor, seed, steps
         self._problem, data = problem, problem.data
         self.agents = environment.agents
@@ -114,6 +115,7 @@ class Collector:
         if not self.warmup:
             return np.empty((0, self.layout.row_size), dtype=np.float32)
         environment = self._make_environment(self._warmup_copies)
+        self._played.append(environment)
         try:
             seed = derive(self._seed, "warm_up")
             rollout = self._rollout_of(environment, seed=seed)
@@ -122,7 +124,12 @@ class Collector:
             steps = ceil(self.warmup / self._warmup_copies)
             return rollout.collect(steps, iteration=WARM_UP).rows[: self.warmup]
         finally:
+            self._played.remove(environment)
             environment.close()
+
+    def doing(self) -> str:
+        """Name the copy whose environment is called now, its step and seed; any thread may ask."""
+        return doing([*self._played]) or ("" if self.keyed is None else self.keyed.doing())
 
     def publish(self, version: int) -> None:
         """Keep the current parameters, after ``version`` updates, for iterations played ahead."""

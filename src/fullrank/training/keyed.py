@@ -158,6 +158,10 @@ class KeyedRollout:
             for version in versions
         }
 
+    def doing(self) -> str:
+        """Name the copy whose environment is called now, its step and seed; any thread may ask."""
+        return self._player.doing() if "_player" in self.__dict__ else ""
+
     def close(self) -> None:
         """Close the environments that were played in."""
         if "_player" in self.__dict__:

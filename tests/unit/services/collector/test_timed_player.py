@@ -39,6 +39,9 @@ class HangingPlayer:
     def name(self, key: BlockKey) -> str:
         return f"block {key.block} of iteration {key.iteration}"
 
+    def doing(self) -> str:
+        return "copy 4 is in step 3 of seed 9 of a game"
+
     def interrupt(self, reason: str) -> bool:
         if self._processes:
             self._reason = reason
@@ -83,7 +86,7 @@ async def test_a_hung_block_without_processes_is_stuck_by_name(
     hanging = HangingPlayer(processes=False)
     monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: 0.125)
     try:
-        with pytest.raises(Stuck, match=r"block 1 of iteration 3: it hangs for 0\.1 s"):
+        with pytest.raises(Stuck, match=r"block 1 of iteration 3: it hangs for 0\.1 s; copy 4 "):
             await timed(hanging, pool).play(KEY, PLAY)
     finally:
         hanging.recover()  # its thread ends
