@@ -75,6 +75,11 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "as many learners as are tolerated may die in every round without making it longer",
         ("benchmarks/dying_learners.py",),
     ),
+    "moments": (
+        "killed at any of 1,000 random moments, `fullrank train` or its controller leaves no "
+        "process after 30 s",
+        ("benchmarks/kill_moments.py",),
+    ),
     "services": (
         "ten runs of real processes, killed, frozen and cut off, end as the fault-free one",
         ("benchmarks/schedules.py", "--services", "--schedules", "10", "--processes", "1"),
