@@ -158,19 +158,21 @@ def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
     assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
 
 
-def test_a_killed_learner_is_started_again_and_takes_rows(run_dir: Path) -> None:
-    """Without redundancy the others compute what it held, until it is back."""
-    words = (*SLOW, *settings("iterations=100000"))
+@pytest.mark.parametrize("count", [2, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_killed_learner_is_started_again_and_takes_rows(run_dir: Path, count: int) -> None:
+    """Without redundancy another one computes what it held, if there is one, until it is back."""
+    sizes = ("--learners", str(count), "--code", "uncoded")
+    words = (*SLOW, *settings("iterations=100000"), *sizes)
     process = start("train", "--run-dir", str(run_dir), *words)
     wait_until(lambda: committed(run_dir) >= 3, what="three iterations")
     learners = learners_of(run_dir)
-    assert config_of(run_dir).code.params["tolerance"] == 0
+    assert len(learners) == count
     learners[0].send_signal(signal.SIGKILL)
     learners[0].wait(WAIT_S)
     since = committed(run_dir) + 1  # the round that is open may hold its contribution
 
     def whole() -> bool:
-        return any(len(each.received) == len(learners) for each in records(run_dir)[since:])
+        return any(len(each.compute_s) == count for each in records(run_dir)[since:])
 
     wait_until(whole, what="rounds with the one that is back")
     interrupt(process)

@@ -28,7 +28,8 @@ def main(launch: Launch) -> int:
     """Run the replicas until a stop signal; return the exit code.
 
     Each replica is a separate process; several share one import of torch, and one probe, and their
-    parent starts those again that are killed.
+    parent starts those again that are killed. So does that of the only one of ``fullrank train``;
+    elsewhere a single learner has no parent, and whoever runs it, as Kubernetes does, sees its end.
     """
     import torch
 
@@ -38,7 +39,7 @@ def main(launch: Launch) -> int:
     if launch.replicas > 1 and prometheus and not prometheus.endswith(":0"):
         raise ConfigError("metrics.prometheus is one learner's; with --replicas its port must be 0")
     torch.set_num_threads(launch.config.compute.threads)
-    if launch.replicas == 1:
+    if launch.replicas == 1 and not launch.stop_with_stdin:
         tune_process(launch)
         return run_replica(attach(launch))
     prepared = prepare(launch.resolved)
