@@ -56,10 +56,11 @@ def test_a_closed_terminal_leaves_a_run_that_resumes_to_the_same_bits(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+@pytest.mark.parametrize("mode", [[], ["--local"]])
 def test_sigterm_and_an_impatient_user_end_every_process(
-    run_dir: Path, signals: list[signal.Signals]
+    run_dir: Path, mode: list[str], signals: list[signal.Signals]
 ) -> None:
-    process = start("train", "--run-dir", str(run_dir), *SLOW)
+    process = start("train", "--run-dir", str(run_dir), *mode, *SLOW)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     for number in signals:
         process.send_signal(number)
@@ -68,11 +69,18 @@ def test_sigterm_and_an_impatient_user_end_every_process(
     wait_until(lambda: not processes_of(run_dir), what="every process has ended")
 
 
-@pytest.mark.parametrize("service", ["controller", pytest.param("learner", marks=THOROUGH)])
+@pytest.mark.parametrize(
+    "service",
+    [
+        "controller",
+        *(pytest.param(name, marks=THOROUGH) for name in ("learner", "replay", "collector")),
+    ],
+)
 def test_a_service_of_train_that_is_told_to_stop_ends_the_run_by_name(
     run_dir: Path, service: str
 ) -> None:
-    process = start("train", "--run-dir", str(run_dir), *SLOW)
+    options = [*SLOW, "--collectors", "1"] if service == "collector" else SLOW
+    process = start("train", "--run-dir", str(run_dir), *options)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     parent = next(each for each in processes_of(run_dir) if service in each.cmdline())
     parent.terminate()

@@ -22,7 +22,7 @@ from tests.e2e.commands import (
 from tests.e2e.test_replay_crashes import BATCH, CAPACITY, ROW_SIZE, assert_held, rows_of, serve
 from tests.waiting import WAIT_S, wait_until
 
-from fullrank.common.errors import ServiceLost
+from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.replay import TABLE, RingFile
 from fullrank.rpc.replay_client import ReplayClient
 
@@ -58,20 +58,23 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
-def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(disk: Disk) -> None:
+@pytest.mark.parametrize("mode", [[], pytest.param(["--local"], marks=pytest.mark.thorough)])
+def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(
+    disk: Disk, mode: list[str]
+) -> None:
     run_dir = disk.root / "run"
     slow = settings("iterations=8", "compute.emulate_unit_s=0.1", "replay.deadline_s=10.0")
-    training = start("train", "--run-dir", str(run_dir), *slow)
+    training = start("train", "--run-dir", str(run_dir), *mode, *slow)
     wait_until(lambda: committed(run_dir) > 2, what="three iterations")
     disk.fill()
     ended = end(training)
-    assert ended.code not in (0, 130)
+    assert ended.code in (FullrankError.exit_code, ServiceLost.exit_code)
     assert FULL in ended.error
     assert "Traceback" not in ended.error
     before = digests(run_dir)
 
     disk.empty()
-    resumed = fullrank("resume", str(run_dir))
+    resumed = fullrank("resume", str(run_dir), *mode)
     assert (resumed.code, resumed.error) == (0, "")
     assert digests(run_dir) == centralised(run_dir)
     assert digests(run_dir)[: len(before)] == before

@@ -27,8 +27,6 @@ SMALL = (CONFIGURATION, "numerics.json", "disputed.txt")
 """Small files of a run, which are replaced as a whole."""
 BEGUN = "begun"
 """Last part of the name of the object that every mirrored segment has."""
-
-
 _METRICS, _FILES = "metrics", "files"
 _FOLDERS = (JOURNAL, CHECKPOINTS, _METRICS, _FILES)
 

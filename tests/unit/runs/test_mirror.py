@@ -393,9 +393,11 @@ def test_a_mirror_holds_no_more_than_the_directory(tmp_path: Path) -> None:
     ]
 
 
-def test_the_mirror_of_another_run_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("iterations", [2, 6])
+def test_the_mirror_of_another_run_is_refused(tmp_path: Path, iterations: int) -> None:
+    """Also after a checkpoint that outlived the whole journal."""
     place = str(tmp_path / "mirror")
-    Controller(tmp_path / "run", place).run(2)
+    Controller(tmp_path / "run", place).run(iterations)
     with pytest.raises(RunDirectoryInUse, match="mirrors another run, a; choose"):
         claims.Claims(DirectoryObjects(tmp_path / "mirror"), place).claim("b", last=0)
 
