@@ -232,7 +232,7 @@ class CollectorPool:
         log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, finished.playing_s)
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:
-        """Take note that a collector's environment raised; too many failures end the run."""
+        """Take note that a collector's environment raised; too many failures end run and pool."""
         work = self.eligible[member]
         work.block, work.failed = None, reason
         self.totals.failed += 1
@@ -240,6 +240,7 @@ class CollectorPool:
         try:
             self.scheduler.fail(member.learner, key, f"on {member.host}: {reason}")
         except EnvironmentFailed as error:
+            self.end()
             for waiting in self._iterations.values():
                 if not waiting.complete.done():
                     waiting.complete.set_exception(error)

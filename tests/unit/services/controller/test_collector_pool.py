@@ -1,4 +1,4 @@
-"""Keyed collection: what is remembered of collectors that are gone ends with the block."""
+"""Keyed collection: what collectors that are lost, or whose environment raises, leave behind."""
 
 import asyncio
 from dataclasses import replace
@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from tests.unit.services.controller.builders import NUMERICS, make_config
 
+from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import Array
 from fullrank.runs.event_log import EventLog
 from fullrank.training.block_player import PlayedBlock, PlayTerms, Publication
-from fullrank.training.blocks import BlockKey, BlockPlan
+from fullrank.training.blocks import FAILURES, BlockKey, BlockPlan
 from fullrank_controller.collectors.blocks_in import Finished
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
@@ -18,6 +19,22 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 
 KEY = BlockKey(0, 0)
+PLAY = PlayTerms(publication=Publication(version=0, sections={}), env_steps=0)
+
+
+def make_pool(roster: Roster, *, deadline_s: float) -> CollectorPool:
+    """A pool of one block in each iteration."""
+    learners = Roster()
+    learners.numerics = NUMERICS
+    return CollectorPool(
+        BlockPlan(copies=1, size=1),
+        replace(make_config().controller, deadline_s=deadline_s),
+        roster=roster,
+        learners=learners,
+        progress=RunProgress(committed=0),
+        event_log=EventLog(),
+        term=1,
+    )
 
 
 def joined(roster: Roster) -> Member:
@@ -37,20 +54,10 @@ async def test_a_collector_that_is_lost_counts_until_its_block_is_played(
     answered_first: bool,
 ) -> None:
     """A block is overdue at once, so that two collectors play it; the second one is lost."""
-    settings, learners, roster = make_config().controller, Roster(), Roster()
-    learners.numerics = NUMERICS
-    pool = CollectorPool(
-        BlockPlan(copies=1, size=1),
-        replace(settings, deadline_s=1e-9),
-        roster=roster,
-        learners=learners,
-        progress=RunProgress(committed=0),
-        event_log=EventLog(),
-        term=1,
-    )
+    roster = Roster()
+    pool = make_pool(roster, deadline_s=1e-9)
     first, second = joined(roster), joined(roster)
-    play = PlayTerms(publication=Publication(version=0, sections={}), env_steps=0)
-    playing = asyncio.create_task(pool.play(0, play))
+    playing = asyncio.create_task(pool.play(0, PLAY))
     while len(pool.scheduler.holders(KEY)) < 2:
         await asyncio.sleep(0)
         pool.assign()
@@ -64,3 +71,21 @@ async def test_a_collector_that_is_lost_counts_until_its_block_is_played(
     assert not pool.lost
     assert pool.totals.lost == 1
     assert len(await playing) == 1
+
+
+async def test_once_a_block_has_failed_too_often_none_is_assigned() -> None:
+    """A collector that joins, and one whose block is overdue, get nothing of a run that ends."""
+    roster = Roster()
+    pool = make_pool(roster, deadline_s=1e-9)
+    member = joined(roster)
+    playing = asyncio.create_task(pool.play(0, PLAY))
+    await asyncio.sleep(0)
+    for _ in range(FAILURES):
+        assert pool.scheduler.holders(KEY) == [member.learner]
+        pool.failed(member, KEY, "it raises")
+    with pytest.raises(EnvironmentFailed, match="it raises; block 0 failed 3 times"):
+        await playing
+    joined(roster)
+    pool.assign()
+    assert pool.scheduler.holders(KEY) == []
+    assert pool.totals.assigned == FAILURES
