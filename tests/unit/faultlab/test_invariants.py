@@ -202,6 +202,13 @@ def test_a_violation_is_named(history: EventHistory, said: str) -> None:
     assert any(said in line for line in found), found
 
 
+def test_learners_that_draw_samples_of_their_own_share_no_minibatch() -> None:
+    own = replace(
+        with_sent(batch_digest="x"), controller=changed(Committed, 1, exact=False).controller
+    )
+    assert violations(own) == []
+
+
 def test_a_superseded_controller_may_end_the_iteration_that_it_was_writing() -> None:
     def late(events: list[Event]) -> None:
         began = next(each for each in reversed(events) if isinstance(each, Began))
