@@ -14,6 +14,7 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.checkpoint import Arrays, Checkpoint
 from fullrank.runs.journal_format import CUT_SHORT
+from fullrank.runs.record import METRICS, count_records
 
 CHECKPOINTS, JOURNAL = "checkpoints", "journal"
 """Subdirectories of a run's directory."""
@@ -61,10 +62,17 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
 
 
 def checkpoints_lost(run_dir: Path) -> bool:
-    """True if checkpoints are missing: the journal was shortened, which requires a checkpoint."""
+    """True if checkpoints are missing: there is none, and the journal was shortened or is gone.
+
+    The journal is shortened once a checkpoint has what it held, and is gone if it has no segment
+    and iterations were published.
+    """
+    if checkpoint.saved(run_dir / CHECKPOINTS):
+        return False
     segments = journal.survey(run_dir / JOURNAL)
-    begins = min((segment.first for segment in segments), default=0)
-    return begins > 0 and not checkpoint.saved(run_dir / CHECKPOINTS)
+    if not segments:
+        return count_records(run_dir / METRICS) > 0
+    return min(segment.first for segment in segments) > 0
 
 
 def reaches_back_to(checkpoints: Sequence[Path], *, keep: int) -> int:

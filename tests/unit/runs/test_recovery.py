@@ -10,6 +10,7 @@ import pytest
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import Arrays, load, save
 from fullrank.runs.journal import Journal
+from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import checkpoints_lost, differences, examine
 
 STATE: Arrays = {"algorithm.policy": np.zeros(4, np.float32), "rollout.episodes": np.arange(3)}
@@ -93,6 +94,16 @@ def test_checkpoints_that_are_all_gone_are_missed(tmp_path: Path) -> None:
     assert any(
         "no checkpoint can be used" in each for each in examine(tmp_path, published=0).faults
     )
+
+
+def test_a_run_that_has_published_and_keeps_neither_journal_nor_checkpoints_has_lost_them(
+    tmp_path: Path,
+) -> None:
+    assert not checkpoints_lost(tmp_path)
+    (tmp_path / METRICS).write_text("")
+    assert not checkpoints_lost(tmp_path)
+    (tmp_path / METRICS).write_text("{}\n")
+    assert checkpoints_lost(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,9 @@ def _checkpoint_in(directory: RunDirectory) -> Checkpoint | None:
     if not saved(directory.checkpoints):
         if checkpoints_lost(directory.path):
             raise CheckpointUnusable(
-                f"{directory.checkpoints}: there were checkpoints, and all are gone; restore them "
-                "from a copy, or start anew in another directory"
+                f"{directory.checkpoints}: the run has committed iterations, and nothing is left "
+                "from which it could resume; restore checkpoints and journal from a copy, or start "
+                "anew in another directory"
             )
         return None
     checkpoint = newest(directory.checkpoints)
