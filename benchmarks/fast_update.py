@@ -181,21 +181,28 @@ def claim(what: str, *, holds: bool) -> bool:
     return holds
 
 
+def torchrl(load: Workload, *, device: str = "cpu") -> dict[str, Callable[[], object]]:
+    """An update of the whole team by TorchRL, by its name; empty where it is not installed."""
+    if not importlib.util.find_spec("torchrl"):
+        return {}
+    from torchrl_maddpg import make_update
+
+    update = make_update(
+        agents=load.agents,
+        observation=load.observation,
+        actions=ACTIONS,
+        hidden=load.hidden,
+        batch=load.batch,
+        capacity=load.capacity,
+        device=device,
+    )
+    return {"TorchRL": update}
+
+
 def all_agents(rounds: int) -> bool:
     """Judge claim 1, the share of the peak; print TorchRL's share and the bound beside it."""
     load = COOPERATIVE
-    players = {"fullrank": Fullrank(load).update}
-    if importlib.util.find_spec("torchrl"):
-        from torchrl_maddpg import make_update
-
-        players["TorchRL"] = make_update(
-            agents=load.agents,
-            observation=load.observation,
-            actions=ACTIONS,
-            hidden=load.hidden,
-            batch=load.batch,
-            capacity=load.capacity,
-        )
+    players = {"fullrank": Fullrank(load).update, **torchrl(load)}
     whole, done = load.gflop(zeros=True), load.gflop(zeros=False)
     gflop = {name: whole if name == "TorchRL" else done for name in players}
     peaks, times = list[float](), {name: list[float]() for name in players}

@@ -15,7 +15,6 @@ MADDPG (paper 004). All times are wall times of whole updates, sample and optimi
 """
 
 import argparse
-import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from contextlib import closing
 import numpy as np
 import torch
 
-from fast_update import ACTIONS, Fullrank, Workload
+from fast_update import Fullrank, Workload, torchrl
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.devices import device_of
@@ -119,23 +118,11 @@ def _computed(
 
 def players(load: Workload, device: str) -> dict[str, Callable[[], object]]:
     """An update of the whole team by each player."""
-    made: dict[str, Callable[[], object]] = {
+    return {
         "fullrank": Fullrank(load, device=device).update,
         "agent by agent": Fullrank(load, device=device, make=ActorCritic.make).update,
+        **torchrl(load, device=device),
     }
-    if importlib.util.find_spec("torchrl"):
-        from torchrl_maddpg import make_update
-
-        made["TorchRL"] = make_update(
-            agents=load.agents,
-            observation=load.observation,
-            actions=ACTIONS,
-            hidden=load.hidden,
-            batch=load.batch,
-            capacity=load.capacity,
-            device=device,
-        )
-    return made
 
 
 def overlap(load: Workload, device: torch.device, *, rounds: int) -> tuple[float, float]:
