@@ -82,7 +82,7 @@ def _foraging(name: str, *settings: str) -> Task:
 
 TASKS = {
     "3m": _battle("3m", 1200),
-    "2s3z": _battle("2s3z", 2400),
+    "2s3z": _battle("2s3z", 3600),
     "8m": _battle("8m", 2400),
     "navigation": Task(
         settings=("environment.name=cooperative_navigation", "algorithm.name=qmix"),
