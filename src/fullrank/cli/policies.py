@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from fullrank.algorithms import Algorithm
+from fullrank.cli.say import kept_stdout
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, variant_of
@@ -54,6 +55,7 @@ class Trained(NamedTuple):
         return self.version.iteration
 
 
+@kept_stdout()
 def trained(directory: Path, config: RunConfig) -> Trained:
     """The policies of the newest checkpoint.
 
@@ -70,6 +72,7 @@ def trained(directory: Path, config: RunConfig) -> Trained:
     return Trained(version, training.collector.agents, training.algorithm)
 
 
+@kept_stdout()
 def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:
     """Play whole episodes by ``act``; None is the random policy."""
     environment = environment_of(config, copies=min(episodes, COPIES))
@@ -77,6 +80,7 @@ def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Eva
     return evaluate_and_close(environment, act, episodes, seed)
 
 
+@kept_stdout()
 def play_references(config: RunConfig, *, episodes: int, seed: int) -> dict[str, Evaluation]:
     """Play the same episodes by the references of the environment, by their names."""
     environment = environment_of(config, copies=min(episodes, COPIES))

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 
 from fullrank.common.text import plain
 from fullrank.common.types import JSON
@@ -21,3 +23,10 @@ def say(*lines: object, error: bool = False) -> None:
 def say_json(facts: JSON | list[JSON]) -> None:
     """Print facts as indented JSON, in which no character is left that a terminal obeys."""
     say(*json.dumps(facts, indent=2).split("\n"))
+
+
+@contextmanager
+def kept_stdout() -> Iterator[None]:
+    """Send what others print meanwhile, such as an environment, to standard error."""
+    with redirect_stdout(sys.stderr):
+        yield

@@ -9,7 +9,8 @@ import pytest
 
 from fullrank.cli.policies import Version, trained
 from fullrank.cli.sources import PublishedPolicies
-from fullrank.config import load, read_config, to_toml
+from fullrank.config import RunConfig, load, read_config, to_toml
+from fullrank.environments.base import Environment
 from fullrank.local import LocalRun
 from fullrank.rpc import monitor
 from fullrank.runs.checkpoint import save
@@ -18,9 +19,10 @@ from fullrank.runs.scalars import scalars
 from fullrank.runs.statistics import wilson
 from fullrank.training.evaluation import Evaluation, Greedy
 from fullrank.v1 import monitor_pb2 as pb
+from fullrank.wiring import environment_of
 from fullrank_controller.monitor import servicer
 
-from .conftest import finished
+from .conftest import Command, finished
 
 OPTIONS: dict[str, Any] = {
     "iterations": 2,
@@ -61,6 +63,19 @@ def test_it_plays_trained_and_random_policies_on_the_same_states(
     assert (facts["environment"], facts["variant"]) == ("cooperative_navigation", "openai")
     for policy in ("trained", "random"):
         assert facts[policy]["low"] < facts[policy]["mean"] < facts[policy]["high"] < 0
+
+
+def test_what_an_environment_prints_is_kept_out_of_the_results(
+    run_dir: Path, fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chatty(config: RunConfig, *, copies: int) -> Environment:
+        print("pygame says hello")
+        return environment_of(config, copies=copies)
+
+    monkeypatch.setattr("fullrank.cli.policies.environment_of", chatty)
+    outcome = fullrank("eval", str(run_dir), "--episodes", "2", "--json")
+    assert json.loads(outcome.output)["trained"]["mean"] < 0
+    assert outcome.error.count("pygame says hello") == 2
 
 
 def test_a_contest_has_a_win_rate_with_its_interval(
