@@ -204,8 +204,8 @@ class FreePool:
         )
         heard_at, slowest = silent[0]
         return (
-            f"{len(self.players)} collectors play; collector {slowest} has reported nothing for "
-            f"{now - heard_at:.0f} s"
+            f"{len(self.players)} collectors play; the last report of collector {slowest} came "
+            f"{now - heard_at:.0f} s ago"
         )
 
 
