@@ -85,8 +85,13 @@ TASKS = {
     "2s3z": _battle("2s3z", 3600),
     "8m": _battle("8m", 2400),
     "navigation": Task(
-        settings=("environment.name=cooperative_navigation", "algorithm.name=qmix"),
-        iterations=600,
+        settings=(
+            "environment.name=cooperative_navigation",
+            "algorithm.name=qmix",
+            *FASTER,
+            "algorithm.target_every=100",
+        ),
+        iterations=2400,
         goal=-620.0,
     ),
     "foraging": _foraging("Foraging-5x5-2p-1f-v3"),
