@@ -20,7 +20,7 @@ from fullrank.runs.checkpoint import saved
 from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import read_records
 from fullrank_controller.local import server
-from fullrank_controller.local.ranks import backend_of
+from fullrank_controller.local.ranks import backend_of, devices_of, seated
 from fullrank_controller.local.server import serve
 
 pytestmark = pytest.mark.integration
@@ -155,17 +155,24 @@ async def test_a_rank_that_dies_or_hangs_ends_the_run_with_one_line_and_it_is_re
     assert [record.update_digest for record in records] == digests
 
 
-ON_CUDA = "moves data between CUDA devices, and this run computes"
+EACH = "ranks.backend = 'nccl' needs a CUDA device for each rank, and the 2 ranks"
+OR_ELSE = "use 'gloo', or name as many devices"
 
 
 @pytest.mark.parametrize(
     ("settings", "devices", "line"),
     [
-        (("ranks.backend=nccl",), 0, f"ranks.backend = 'nccl' {ON_CUDA} on the CPU: use 'gloo'"),
+        (("ranks.backend=nccl",), 0, f"{EACH} compute on the CPU: {OR_ELSE}"),
         (
             ("ranks.backend=nccl", "compute.device=cuda:1"),
             2,
-            f"ranks.backend = 'nccl' {ON_CUDA} on compute.device = 'cuda:1' alone: use 'gloo'",
+            f"{EACH} share compute.device = 'cuda:1': {OR_ELSE}",
+        ),
+        (
+            ("compute.device=cuda:0,cuda:2",),
+            2,
+            "compute.device = 'cuda:0,cuda:2' needs cuda:2, and this host has cuda:0 to cuda:1: "
+            "use one of them, 'cuda' or 'cpu'",
         ),
         *(
             (
@@ -193,14 +200,32 @@ def test_ranks_without_their_devices_are_one_line(
 
 
 @pytest.mark.parametrize(
-    ("device", "devices", "backend"),
-    [("cuda", 2, "nccl"), ("auto", 2, "nccl"), ("cuda:0", 1, "gloo"), ("auto", 0, "gloo")],
+    ("device", "devices", "backend", "own"),
+    [
+        ("cuda", 2, "nccl", ["cuda:0", "cuda:1"]),
+        ("auto", 2, "nccl", ["cuda:0", "cuda:1"]),
+        ("cuda:0", 1, "gloo", ["cuda:0", "cuda:0"]),
+        ("cuda:3,cuda:1", 4, "nccl", ["cuda:3", "cuda:1"]),
+        ("auto", 0, "gloo", ["cpu", "cpu"]),
+    ],
 )
 def test_ranks_with_a_device_each_use_nccl_and_others_gloo(
-    device: str, devices: int, backend: str, monkeypatch: pytest.MonkeyPatch
+    device: str, devices: int, backend: str, own: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: devices)
-    assert backend_of(ranks(2, "agents", f"compute.device={device}").config) == backend
+    config = ranks(2, "agents", f"compute.device={device}").config
+    assert (backend_of(config), devices_of(config)) == (backend, own)
+
+
+@pytest.mark.parametrize(
+    ("stepping", "steps_on"), [("cuda:3,cuda:1", "cuda:1"), ("cpu", "cpu"), ("cuda:0", "cuda:0")]
+)
+def test_a_rank_steps_where_it_computes_unless_the_run_steps_elsewhere(
+    stepping: str, steps_on: str
+) -> None:
+    named = ("compute.device=cuda:3,cuda:1", f"controller.device={stepping}")
+    own = seated(ranks(2, "agents", *named).config, "cuda:1")
+    assert (own.compute.device, own.controller.device) == ("cuda:1", steps_on)
 
 
 async def test_more_ranks_than_agents_end_before_anything_is_computed(tmp_path: Path) -> None:

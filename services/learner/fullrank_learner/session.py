@@ -169,7 +169,8 @@ class LearnerSession:
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
         self._call = call
         await self._health.at_work(True)
-        log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
+        device = context.config.compute.device
+        log.info("learner_ready learner=%d run=%s device=%s", welcome.learner, welcome.run, device)
         contributor = Contributor(
             call,
             peer=self._client.peer,

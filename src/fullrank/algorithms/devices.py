@@ -1,11 +1,16 @@
 """Devices: names of them, and which of several processes of a host computes on which."""
 
+import re
+
 import torch
 
 from fullrank.common.errors import ConfigError
 
 COMPUTE = "compute.device"
 """Setting that places updates."""
+
+
+_NAMES = re.compile(r"auto|cpu|cuda|cuda:\d+(,cuda:\d+)*")
 
 
 def visible() -> int:
@@ -17,34 +22,37 @@ def placed(name: str, number: int = 0, *, devices: int, setting: str = COMPUTE) 
     """Return the device of one of the processes on a host: ``cpu`` or ``cuda:K``.
 
     ``cuda`` places process j on device j mod the number of devices; ``auto`` does so where there
-    are any. ``cuda:K`` is device K for every process.
+    are any. A list of devices, ``cuda:K,cuda:L``, places it on its entry j mod the list's length.
 
     Args:
-        name: A configured name.
+        name: A configured name, or names.
         number: Number of the process on its host.
         devices: CUDA devices of the host.
         setting: Setting that has the name, for the error.
 
     Raises:
-        ConfigError: The name is unknown, or there is no such device.
+        ConfigError: A name is unknown, or there is no such device.
     """
-    kind, colon, index = name.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (colon and (kind != "cuda" or not index.isdecimal())):
+    if not _NAMES.fullmatch(name):
         raise ConfigError(
-            f"{setting} = {name!r} is no device: use 'auto', 'cpu', 'cuda' or 'cuda:K'"
+            f"{setting} = {name!r} is no device: use 'auto', 'cpu', 'cuda', 'cuda:K' or a list "
+            "such as 'cuda:0,cuda:1'"
         )
-    if kind == "cpu" or (kind == "auto" and not devices):
+    if name == "cpu" or (name == "auto" and not devices):
         return "cpu"
     if not devices:
         raise ConfigError(
             f"{setting} = {name!r} needs a CUDA device, and this host has none: use 'cpu' or 'auto'"
         )
-    if index and int(index) >= devices:
+    if ":" not in name:
+        return f"cuda:{number % devices}"
+    listed = [int(each.removeprefix("cuda:")) for each in name.split(",")]
+    if max(listed) >= devices:
         raise ConfigError(
-            f"{setting} = {name!r} is not there: this host has {_listed(devices)}; use one of "
-            "them, 'cuda' or 'cpu'"
+            f"{setting} = {name!r} needs cuda:{max(listed)}, and this host has "
+            f"{_listed(devices)}: use one of them, 'cuda' or 'cpu'"
         )
-    return f"cuda:{int(index) if index else number % devices}"
+    return f"cuda:{listed[number % len(listed)]}"
 
 
 def _listed(devices: int) -> str:
@@ -52,7 +60,9 @@ def _listed(devices: int) -> str:
 
 
 def device_of(name: str, *, setting: str = COMPUTE) -> torch.device:
-    """Return the device of a name for this process alone: of several, the current one.
+    """Return the device of a name for this process alone: of a list the first one.
+
+    ``cuda`` is the current device.
 
     Args:
         name: A configured name.

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import platform
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
+from fullrank.config import load
 from fullrank.rpc.process import usable_cores
 
 _REQUIRED = (
@@ -123,15 +125,18 @@ def _torch() -> tuple[bool, str]:
 
 
 def _placement() -> tuple[bool, str]:
+    """Say what would run where: by the defaults, or by this environment's variables."""
     from fullrank.algorithms.devices import placed, visible
 
-    devices = visible()
-    if not devices:
+    config, devices = load(environ=os.environ).config, visible()
+    stepping, computing = config.controller.device, config.compute.device
+    controller = placed(stepping, devices=devices, setting="controller.device")
+    around = max(1, devices, 1 + computing.count(",")) + 1
+    learners = [placed(computing, j, devices=devices) for j in range(around)]
+    if {controller, *learners} == {"cpu"}:
         return True, "the controller and all learners on the CPU"
-    learners = ", ".join(f"{j} on {placed('auto', j, devices=devices)}" for j in range(devices + 1))
-    return True, (
-        f"{devices} CUDA devices; by default the controller on the CPU, learner {learners}, ..."
-    )
+    listed = ", ".join(f"{j} on {device}" for j, device in enumerate(learners))
+    return True, f"{devices} CUDA devices; the controller on {controller}, learner {listed}, ..."
 
 
 def _kernel() -> tuple[bool, str]:

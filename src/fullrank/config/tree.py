@@ -90,9 +90,9 @@ class ControllerSettings:
     listen: OptionalAddress = ""
     """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
     device: Device = "cpu"
-    """Device on which the controller plays and steps: ``cpu``, ``cuda``, ``cuda:K`` or ``auto``.
-    What it recomputes, it computes on ``compute.device``. A run in one process uses that for both,
-    unless this setting is given."""
+    """Device on which the controller plays and steps, named as ``compute.device`` is; of a list the
+    first. What it recomputes, it computes on ``compute.device``. A run in one process uses that
+    for both, unless this setting is given."""
     undecodable: Literal["wait", "recode", "fail"] = "recode"
     """Policy when the deadline passes before the received rows decode, or when a row is corrupt;
     ``recode``: idle learners compute the missing units, or enough of them again to leave a faulty
@@ -203,7 +203,8 @@ class ComputeSettings:
     device: Device = "auto"
     """Device that computes updates: ``cpu``, ``cuda``, ``cuda:K``, or ``auto`` for CUDA where there
     is any. With ``cuda``, replica j of a learner, with its ranks, computes on device j mod their
-    number; a learner's own setting wins over the run's unless it is ``auto``."""
+    number, with a list such as ``cuda:0,cuda:2`` on its entry j mod the list's length; a learner's
+    own setting wins over the run's unless it is ``auto``."""
     threads: Count = 1
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

@@ -42,12 +42,12 @@ def _fingerprint(value: str) -> str:
 Fingerprint: TypeAlias = Annotated[str, AfterValidator(_fingerprint), "fingerprint"]
 
 
-_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d*))?")
+_DEVICE = re.compile(r"auto|cpu|cuda|cuda:K(,cuda:K)*".replace("K", r"(0|[1-9]\d*)"))
 
 
 def _device(value: str) -> str:
     if not _DEVICE.fullmatch(value):
-        raise ValueError("must be auto, cpu, cuda or cuda:K")
+        raise ValueError("must be auto, cpu, cuda, cuda:K or a list: cuda:0,cuda:1")
     return value
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from fullrank.algorithms.devices import placed
+from fullrank.algorithms.devices import device_of, placed
 from fullrank.common.errors import ConfigError
+
+UNKNOWN = "is no device: use 'auto', 'cpu', 'cuda', 'cuda:K' or a list such as 'cuda:0,cuda:1'"
 
 
 @pytest.mark.parametrize(
@@ -14,9 +16,10 @@ from fullrank.common.errors import ConfigError
         ("auto", 0, ["cpu"] * 4),
         ("cpu", 2, ["cpu"] * 4),
         ("cuda:1", 2, ["cuda:1"] * 4),
+        ("cuda:2,cuda:0,cuda:1", 4, ["cuda:2", "cuda:0", "cuda:1", "cuda:2"]),
     ],
 )
-def test_process_j_computes_on_device_j_mod_their_number(
+def test_process_j_computes_on_device_j_mod_the_number_of_them_or_of_those_named(
     name: str, devices: int, expected: list[str]
 ) -> None:
     assert [placed(name, number, devices=devices) for number in range(4)] == expected
@@ -27,15 +30,13 @@ def test_process_j_computes_on_device_j_mod_their_number(
     [
         ("cuda", 0, "needs a CUDA device, and this host has none: use 'cpu' or 'auto'"),
         ("cuda:0", 0, "needs a CUDA device, and this host has none: use 'cpu' or 'auto'"),
-        ("cuda:1", 1, "is not there: this host has cuda:0; use one of them, 'cuda' or 'cpu'"),
+        ("cuda:1", 1, "needs cuda:1, and this host has cuda:0: use one of them, 'cuda' or 'cpu'"),
         (
-            "cuda:2",
+            "cuda:0,cuda:2",
             2,
-            "is not there: this host has cuda:0 to cuda:1; use one of them, 'cuda' or 'cpu'",
+            "needs cuda:2, and this host has cuda:0 to cuda:1: use one of them, 'cuda' or 'cpu'",
         ),
-        ("cpu:1", 2, "is no device: use 'auto', 'cpu', 'cuda' or 'cuda:K'"),
-        ("cuda:", 2, "is no device: use 'auto', 'cpu', 'cuda' or 'cuda:K'"),
-        ("tpu", 2, "is no device: use 'auto', 'cpu', 'cuda' or 'cuda:K'"),
+        *((name, 2, UNKNOWN) for name in ("cpu:1", "cuda:", "tpu", "cuda:0,cpu", "cuda,cuda")),
     ],
 )
 @pytest.mark.parametrize("setting", ["compute.device", "controller.device"])
@@ -45,3 +46,10 @@ def test_a_device_that_is_not_there_is_one_line_that_names_its_setting(
     with pytest.raises(ConfigError) as raised:
         placed(name, devices=devices, setting=setting)
     assert str(raised.value) == f"{setting} = {name!r} {line}"
+
+
+def test_the_device_of_a_single_process_is_the_first_of_a_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda: 2)
+    assert str(device_of("cuda:1,cuda:0")) == "cuda:1"

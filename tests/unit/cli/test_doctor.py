@@ -90,13 +90,26 @@ def test_too_little_memory_is_named(fullrank: Command, monkeypatch: pytest.Monke
     assert "the defaults need" in str(found["memory"]["detail"])
 
 
+@pytest.mark.parametrize(
+    ("named", "learners"),
+    [("auto", "0 on cuda:0, 1 on cuda:1, 2 on cuda:0"), ("cuda:1", "0 on cuda:1, 1 on cuda:1, ")],
+)
 def test_devices_are_listed_with_what_runs_where(
-    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+    named: str, learners: str, fullrank: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FULLRANK__COMPUTE__DEVICE", named)
     monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda: 2)
     _, found = findings(fullrank)
-    (placement,) = (check["detail"] for name, check in found.items() if "placement" in name)
-    assert placement == (
-        "2 CUDA devices; by default the controller on the CPU, learner 0 on cuda:0, 1 on cuda:1, "
-        "2 on cuda:0, ..."
+    assert str(found["placement"]["detail"]).startswith(
+        f"2 CUDA devices; the controller on cpu, learner {learners}"
     )
+
+
+def test_a_device_that_this_environment_names_and_that_is_not_there_is_said(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FULLRANK__COMPUTE__DEVICE", "cuda:0,cuda:2")
+    monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda: 2)
+    code, found = findings(fullrank)
+    assert code == 1
+    assert "compute.device = 'cuda:0,cuda:2' needs cuda:2" in str(found["placement"]["detail"])

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullrank.algorithms import Algorithm
-from fullrank.algorithms.devices import visible
+from fullrank.algorithms.devices import placed, visible
 from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig
@@ -44,18 +44,16 @@ class Collectives:
         sent_bytes: Bytes that the others received from it.
     """
 
-    def __init__(
-        self, rank: int, count: int, *, backend: str, store: str, timeout_s: float
-    ) -> None:
+    def __init__(self, seat: "_Seat", count: int, *, timeout_s: float) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # raise at the deadline, not abort
-        self.rank, self._count = rank, count
+        self.rank, self._count = seat.rank, count
         self.received_bytes = self.sent_bytes = 0.0
-        self._device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+        self._device = torch.device(seat.device if seat.backend == "nccl" else "cpu")
         dist.init_process_group(
-            backend,
-            init_method=f"file://{store}",
-            rank=rank,
+            seat.backend,
+            init_method=f"file://{seat.store}",
+            rank=seat.rank,
             world_size=count,
             timeout=timedelta(seconds=timeout_s),
         )
@@ -87,11 +85,14 @@ class Collectives:
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """Arguments of a rank's process."""
+    """Place of a rank in its group and on its host."""
 
     rank: int
+    device: str
+    """``cpu`` or ``cuda:K``."""
     backend: str
     store: str
+    """File in which the ranks find each other."""
 
 
 def _serve(config: RunConfig, division: Division, seat: _Seat, pipe: Connection) -> None:
@@ -100,9 +101,9 @@ def _serve(config: RunConfig, division: Division, seat: _Seat, pipe: Connection)
     torch.set_num_threads(config.compute.threads)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            if seat.backend == "nccl":
-                torch.cuda.set_device(seat.rank)
-            training = training_of(config)
+            if seat.device != "cpu":
+                torch.cuda.set_device(seat.device)
+            training = training_of(seated(config, seat.device))
             training.collector.close()
             pipe.send(None)  # built
             wire = _collectives(config, seat)
@@ -118,14 +119,20 @@ def _serve(config: RunConfig, division: Division, seat: _Seat, pipe: Connection)
             pipe.send(ServiceLost(f"rank {seat.rank}: {str(error).splitlines()[0]}"))
 
 
-def _collectives(config: RunConfig, seat: _Seat) -> Collectives:
-    return Collectives(
-        seat.rank,
-        config.ranks.count,
-        backend=seat.backend,
-        store=seat.store,
-        timeout_s=config.ranks.timeout_s,
+def seated(config: RunConfig, device: str) -> RunConfig:
+    """Let a rank compute on its device, and step there unless the run steps elsewhere."""
+    stepping = config.controller.device
+    if stepping == config.compute.device:
+        stepping = device
+    return replace(
+        config,
+        compute=replace(config.compute, device=device),
+        controller=replace(config.controller, device=stepping),
     )
+
+
+def _collectives(config: RunConfig, seat: _Seat) -> Collectives:
+    return Collectives(seat, config.ranks.count, timeout_s=config.ranks.timeout_s)
 
 
 class Group:
@@ -157,7 +164,12 @@ class Group:
             self._error_bound = rounding(self._problem, count)
         self._failure: FullrankError | None = None
         self._steps = 0
-        seats = [_Seat(rank, backend, str(folder / "ranks")) for rank in range(count)]
+        devices = devices_of(config)
+        seats = [
+            _Seat(rank, device, backend, str(folder / "ranks"))
+            for rank, device in enumerate(devices)
+        ]
+        log.info("ranks count=%d backend=%s devices=%s", count, backend, ",".join(devices))
         self._processes = RankProcesses(
             _serve,
             [(config, division, seat) for seat in seats[1:]],
@@ -294,28 +306,39 @@ def ranks_of(config: RunConfig, training: Training) -> Iterator[Group | None]:
             group.close()
 
 
-def backend_of(config: RunConfig) -> str:
-    """Return the backend of the collectives: nccl on CUDA devices, one for each rank, else gloo.
-
-    Ranks that share one device, ``cuda:K``, take gloo: nccl needs a device for each.
+def devices_of(config: RunConfig) -> list[str]:
+    """Return the device of each rank.
 
     Raises:
-        ConfigError: There are too few devices, or no CUDA devices for nccl.
+        ConfigError: There are too few devices, or one is not there.
     """
-    count, device, asked = config.ranks.count, config.compute.device, config.ranks.backend
-    devices = visible()
-    on_cuda = device == "cuda" or (device == "auto" and devices > 0)
-    if asked == "nccl" and not on_cuda:
-        where = f"on compute.device = {device!r} alone" if ":" in device else "on the CPU"
-        raise ConfigError(
-            "ranks.backend = 'nccl' moves data between CUDA devices, and this run computes "
-            f"{where}: use 'gloo'"
-        )
-    if on_cuda and devices < count:
+    count, named, devices = config.ranks.count, config.compute.device, visible()
+    if devices < count and (named == "cuda" or (named == "auto" and devices)):
         raise ConfigError(
             f"ranks.count = {count} needs a CUDA device for each rank, and this host has "
             f"{devices}: use fewer ranks, or compute.device = 'cpu'"
         )
-    if asked == "gloo" and on_cuda:
+    return [placed(named, rank, devices=devices) for rank in range(count)]
+
+
+def backend_of(config: RunConfig) -> str:
+    """Return the backend of the collectives: nccl on CUDA devices, one for each rank, else gloo.
+
+    Ranks that share a named device, ``cuda:K``, take gloo: nccl needs a device for each.
+
+    Raises:
+        ConfigError: The devices or the backend do not fit.
+    """
+    own, asked = devices_of(config), config.ranks.backend
+    apart = "cpu" not in own and len({*own}) == len(own)
+    if asked == "nccl" and not apart:
+        where = "compute on the CPU"
+        if "cpu" not in own:
+            where = f"share compute.device = {config.compute.device!r}"
+        raise ConfigError(
+            f"ranks.backend = 'nccl' needs a CUDA device for each rank, and the {len(own)} ranks "
+            f"{where}: use 'gloo', or name as many devices"
+        )
+    if asked == "gloo" and apart:
         raise ConfigError("ranks.backend = 'gloo' is for compute.device = 'cpu'; use 'nccl'")
-    return "nccl" if on_cuda else "gloo"
+    return "nccl" if apart else "gloo"

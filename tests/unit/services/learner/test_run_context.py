@@ -8,10 +8,11 @@ import pytest
 
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml, load, to_toml
+from fullrank.config.tree import RankSettings
 from fullrank.rpc.codec import encode_agent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
-from fullrank_learner.run_context import LearnerContext, prepare
+from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
 
 SMALL = ("algorithm.batch_size=8", "algorithm.hidden=4", "compute.device=cpu", "learners=4")
 
@@ -82,3 +83,19 @@ def test_a_learner_imports_no_environment_that_a_controller_names(
     with pytest.raises(ConfigError):
         LearnerContext(welcome)
     assert "never_imported" not in sys.modules
+
+
+def test_rank_r_of_replica_j_has_its_entry_of_a_list_of_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fullrank_learner.run_context.visible", lambda: 4)
+    own = [
+        HostPlace(replica=replica, ranks=RankSettings(count=2)).device_of(
+            rank, "cuda:3,cuda:0,cuda:1"
+        )
+        for replica in range(2)
+        for rank in range(2)
+    ]
+    assert own == ["cuda:3", "cuda:0", "cuda:1", "cuda:3"]
+    alone = HostPlace(replica=1, device="cuda:2")
+    assert alone.device_of(0, "cuda:3,cuda:0,cuda:1") == "cuda:2"
