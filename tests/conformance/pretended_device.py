@@ -4,7 +4,8 @@ Code for a device is right on the CPU even where it forgets to copy a tensor the
 this device are not computed, but checked: one that reads memory of the host raises, as on CUDA.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ _READ: Mapping[Callable[..., Any], Any] = {
     torch.ops.prim.device.default: torch.device(DEVICE),
 }
 """Operations that return values of the device, and the values that they return here."""
+_PRODUCTS = {_aten.mm, _aten.mv, _aten.addmm, _aten.addmm_, _aten.addmv, _aten.bmm} | {
+    *(_aten.baddbmm, _aten.baddbmm_, _aten.addbmm, _aten.addbmm_)
+}
 
 
 class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -39,7 +43,7 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._shapes = FakeTensorMode(allow_non_fake_inputs=True)
         monkeypatch.setattr(devices, "device_of", lambda name, **_: torch.device(name))
-        for module in ("actor_critic", "maddpg", "darl1n", "values"):
+        for module in ("actor_critic", "maddpg", "darl1n", "values", "container_learner"):
             monkeypatch.setattr(f"fullrank.algorithms.{module}.device_of", devices.device_of)
         columns = minibatch.BLOCK_COLUMNS
         monkeypatch.setitem(columns, DEVICE, columns["cuda"])
@@ -67,6 +71,8 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func.decompose(*args, **kwargs)
         if result is not NotImplemented:
             return result
+        if func.overloadpacket in _PRODUCTS and _may_be_tf32():
+            raise RuntimeError(f"{func} may round to TF32")
         moves = func in (_aten.copy_.default, _aten._to_copy.default)
         if not moves and any(tensor.device.type == "cpu" and tensor.dim() for tensor in tensors):
             raise RuntimeError(f"{func} needs tensors on the same device")
@@ -75,3 +81,21 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(result, torch.Tensor) and result.device.type == "cpu":
             return torch.zeros(result.shape, dtype=result.dtype)
         return result
+
+
+@contextmanager
+def pretended_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pretend a device within the block, in a process that would let all products be TF32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")  # as a plug-in may; cuDNN does so by default
+    try:
+        with PretendedDevice(monkeypatch):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _may_be_tf32() -> bool:
+    """Return whether a card would compute products, or those of its recurrent layers, in TF32."""
+    coarse = torch.get_float32_matmul_precision() != "highest"
+    return coarse or torch.backends.cudnn.allow_tf32

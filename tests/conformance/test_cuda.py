@@ -21,7 +21,7 @@ from .algorithm_cases import (
     transitions,
     units_of,
 )
-from .pretended_device import DEVICE, PretendedDevice
+from .pretended_device import DEVICE, pretended_device
 
 PATHS = (
     (adam, "steps_at_once"),
@@ -71,12 +71,15 @@ def test_parameters_stay_on_their_device_until_they_are_read(
     assert not np.array_equal(read, before)
 
 
-def test_no_operation_on_a_device_reads_memory_of_the_host(
+def test_no_operation_on_a_device_reads_memory_of_the_host_and_no_product_is_in_tf32(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with PretendedDevice(monkeypatch):
+    with pretended_device(monkeypatch):
+        there = torch.zeros(2, 2, device=DEVICE)
         with pytest.raises(RuntimeError, match="same device"):
-            torch.add(torch.zeros(2, device=DEVICE), torch.zeros(2))
+            torch.add(there, torch.zeros(2, 2))
+        with pytest.raises(RuntimeError, match="may round to TF32"):
+            torch.mm(there, there)
         algorithm, rows, agents = build(name, device=DEVICE), transitions(name, 100), team(name)
         assert isinstance(algorithm.parameters, GroupedParameters)
         assert algorithm.parameters.groups[0].rows.online.device.type == DEVICE

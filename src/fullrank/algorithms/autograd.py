@@ -159,9 +159,11 @@ class AutogradGradients:
         draws = Draws(self._agents, seed=self._seed, key=key, device=self._device)
         for agent in agents:
             check_cancelled()
-            data = batch_of(agent, key)
-            check_cancelled()
-            yield agent, self._update(agent, data, draws)
+            with kernels.DEFAULT.selected():
+                data = batch_of(agent, key)
+                check_cancelled()
+                update = self._update(agent, data, draws)
+            yield agent, update
 
     def _update(self, agent: int, batch: Any, draws: Draws) -> FloatArray:
         """Compute [gradient of each network's loss], clipped variable by variable, snapped."""
@@ -179,7 +181,7 @@ class AutogradGradients:
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""
-        return kernels.fingerprint(kernels.Kernel("default"), self._device)
+        return kernels.fingerprint(kernels.DEFAULT, self._device)
 
 
 def clipped(gradient: Tensor, norm: float | None) -> Tensor:
@@ -223,7 +225,7 @@ class ModuleActor(MemorylessActor):
         """Compute each policy's outputs as heads take them, shape (1, action size, copies)."""
         sizes = [agent.observation_size for agent in self._agents]
         joint = torch.from_numpy(np.require(observation, requirements="W")).to(self._device)
-        with torch.no_grad():
+        with kernels.DEFAULT.selected(), torch.no_grad():
             outputs = [
                 policy(observed).t().unsqueeze(0).contiguous()
                 for policy, observed in zip(

@@ -21,6 +21,7 @@ from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import Trajectories
 from fullrank.algorithms.values import ValueLearner, episode_layout, rule_of
 from fullrank.common.types import FloatArray
+from fullrank.networks.fused import kernels
 from fullrank.networks.modules import bind, flat_size, views
 from fullrank.networks.parameters import GroupedParameters, roles
 from fullrank.networks.recurrent import FeedForwardAgent, RecurrentAgent
@@ -115,8 +116,9 @@ class ContainerLearner:
         (group,) = self._parameters.groups
         gradient = torch.zeros(group.size, device=self._device)
         variables = [*self._variables(gradient)]
-        loss, shares, apart = self.loss(batch, others)
-        computed = torch.autograd.grad(loss, [parameter for parameter, _ in variables])
+        with kernels.DEFAULT.selected():
+            loss, shares, apart = self.loss(batch, others)
+            computed = torch.autograd.grad(loss, [parameter for parameter, _ in variables])
         for part, (_, out) in zip(computed, variables, strict=True):
             out.copy_(part)
         statistics = self._optimiser.step(np.concatenate([gradient.cpu().numpy(), shares])[None])

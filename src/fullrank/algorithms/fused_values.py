@@ -73,7 +73,7 @@ class FusedValueGradients:
         self._nets, self._layout, self._settings, self._device = nets, layout, settings, device
         network = nets.agent[0]
         assert isinstance(network, RecurrentAgent)
-        self._network, self._kernel = network, kernels.Kernel("default")
+        self._network, self._kernel = network, kernels.DEFAULT
         self._width = 1 if computes_apart(device) else len(settings.parts)
         self._passes: _Passes | None = None
 

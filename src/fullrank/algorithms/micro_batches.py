@@ -97,8 +97,9 @@ class MicroBatchGradients:
             for role, columns in group.networks.items()
             for variable in views(getattr(self._nets, role)[0], update[columns])
         ]
-        loss, shares = self._loss(batch, steps=steps)
-        gradients = torch.autograd.grad(loss, [parameter for parameter, _ in variables])
+        with kernels.DEFAULT.selected():
+            loss, shares = self._loss(batch, steps=steps)
+            gradients = torch.autograd.grad(loss, [parameter for parameter, _ in variables])
         for gradient, (_, out) in zip(gradients, variables, strict=True):
             out.copy_(gradient)
         update.mul_(self._scale).clamp_(-self._limit, self._limit)
@@ -106,4 +107,4 @@ class MicroBatchGradients:
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""
-        return kernels.fingerprint(kernels.Kernel("default"), self._device)
+        return kernels.fingerprint(kernels.DEFAULT, self._device)

@@ -12,6 +12,7 @@ from fullrank.algorithms.roles import Memory, RecurrentLayers
 from fullrank.algorithms.trajectories import by_agent
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.networks.fused import kernels
 from fullrank.replay.episodes import EpisodeLayout
 
 
@@ -125,7 +126,7 @@ class ValueActor:
             identity = np.eye(agents, dtype=np.float32)
             parts.append(np.broadcast_to(identity, (copies, agents, agents)))
         inputs = np.concatenate(parts, axis=2).reshape(1, copies * agents, -1)
-        with torch.inference_mode():
+        with kernels.DEFAULT.active():
             values, after = self._network(
                 torch.from_numpy(inputs).to(self._device),
                 torch.from_numpy(state.reshape(copies * agents, -1)).to(self._device),

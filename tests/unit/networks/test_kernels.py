@@ -43,12 +43,17 @@ def test_small_products_stay_on_the_default_kernel(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["default", "onednn"])
-def test_a_kernel_restores_the_process_wide_setting(name: str) -> None:
-    before = torch.get_float32_matmul_precision()
-    kernel = Kernel(name)  # type: ignore[arg-type]
+def test_a_kernel_allows_no_tf32_and_restores_the_process_wide_settings(name: str) -> None:
+    def settings() -> tuple[str, bool]:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    before, kernel = settings(), Kernel(name)  # type: ignore[arg-type]
+    with kernel.active():
+        assert settings() == ({"default": "highest", "onednn": "medium"}[name], False)
+    assert settings() == before
     with pytest.raises(RuntimeError, match="inside"), kernel.active():
         raise RuntimeError("inside")
-    assert torch.get_float32_matmul_precision() == before
+    assert settings() == before
 
 
 def test_overlapping_blocks_keep_their_kernel_until_the_last_has_ended() -> None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from tests.conformance.pretended_device import DEVICE, pretended_device
 
 from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.autograd import Networks
@@ -37,10 +38,14 @@ BOTH = Diversity(weight=2.0, target=0.5)
 
 
 def learner_of(
-    name: str = "qmix", *, seed: int = 0, diversity: Diversity | None = BOTH
+    name: str = "qmix",
+    *,
+    seed: int = 0,
+    diversity: Diversity | None = BOTH,
+    device: str = "cpu",
 ) -> ContainerLearner:
     return ContainerLearner(
-        LEARNERS[name], ENVIRONMENT, diversity=diversity, seed=seed, device="cpu"
+        LEARNERS[name], ENVIRONMENT, diversity=diversity, seed=seed, device=device
     )
 
 
@@ -79,6 +84,16 @@ def test_updates_never_touch_the_trunk(name: str) -> None:
         heads.append(learner.head)
     assert trunk(learner) == before
     assert all((old != new).any() for old, new in pairwise(heads))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_an_update_on_a_device_reads_no_memory_of_the_host_and_computes_nothing_in_tf32(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pretended_device(monkeypatch):
+        learner, other = learner_of(name, device=DEVICE), learner_of(name, seed=1)
+        learner.update(np.concatenate(played(8)), [other.head])
+    assert learner.updates == 1
 
 
 @pytest.mark.parametrize("name", LEARNERS)

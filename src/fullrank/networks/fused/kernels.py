@@ -2,9 +2,10 @@
 
 On processors where MKL does not use AVX-512, letting PyTorch send float32 products to oneDNN
 (``set_float32_matmul_precision("medium")``) doubles their speed. Where oneDNN supports bfloat16
-blocks, the same setting silently computes in bfloat16, so the products are probed first. Only this
-module touches the process-wide setting, and it restores the previous value after the last of the
-blocks that overlap on several threads.
+blocks, the same setting silently computes in bfloat16, so the products are probed first. On CUDA
+this setting, and one of cuDNN that torch leaves on, would let products round their inputs to TF32:
+a block of a kernel switches both off. Only this module touches these process-wide settings, and it
+restores the previous values after the last of the blocks that overlap on several threads.
 """
 
 import hashlib
@@ -35,18 +36,25 @@ class Kernel:
     name: Literal["default", "onednn"]
 
     @contextmanager
-    def active(self) -> Iterator[None]:
-        """Use this kernel within the block, without autograd and its bookkeeping.
+    def selected(self) -> Iterator[None]:
+        """Use this kernel within the block, and TF32 in no product.
 
-        Blocks of one kernel may overlap on several threads. Buffers created inside the block may be
-        written only inside it.
+        Blocks of one kernel may overlap on several threads.
         """
         _SETTING.enter(self)
         try:
-            with torch.inference_mode():
-                yield
+            yield
         finally:
             _SETTING.leave()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Select this kernel within the block, without autograd and its bookkeeping.
+
+        Buffers created inside the block may be written only inside it.
+        """
+        with self.selected(), torch.inference_mode():
+            yield
 
     def shared_product(
         self, weights: Tensor, inputs: Tensor, out: Tensor, *, beta: float = 0.0
@@ -69,15 +77,19 @@ class Kernel:
             out.baddbmm_(weights, inputs.expand(len(weights), -1, -1), beta=beta)
 
 
+DEFAULT = Kernel("default")
+"""The kernel of all networks for which there are no hand-written passes."""
+
+
 class _Setting:
-    """The process-wide setting while blocks of one kernel are active, on any threads."""
+    """The process-wide settings while blocks of one kernel are active, on any threads."""
 
     def __init__(self) -> None:
-        self._lock, self._before = Lock(), ""
+        self._lock, self._before = Lock(), ("", False)
         self._kernels: list[Kernel] = []
 
     def enter(self, kernel: Kernel) -> None:
-        """Set the kernel of a block that begins.
+        """Set the kernel of a block that begins, without TF32.
 
         Raises:
             RuntimeError: Blocks of another kernel are active.
@@ -86,18 +98,23 @@ class _Setting:
             if self._kernels and kernel not in self._kernels:
                 raise RuntimeError(f"kernel {self._kernels[0].name} is active, not {kernel.name}")
             if not self._kernels:
-                self._before = torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision(
-                    "highest" if kernel.name == "default" else "medium"
-                )
+                cudnn = torch.backends.cudnn
+                self._before = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+                precision = "highest" if kernel.name == "default" else "medium"
+                self._set(precision, allow_tf32=False)
             self._kernels.append(kernel)
 
     def leave(self) -> None:
-        """Restore the value before the first block at the end of the last one."""
+        """Restore the values before the first block at the end of the last one."""
         with self._lock:
             self._kernels.pop()
             if not self._kernels:
-                torch.set_float32_matmul_precision(self._before)
+                precision, allow_tf32 = self._before
+                self._set(precision, allow_tf32=allow_tf32)
+
+    def _set(self, precision: str, *, allow_tf32: bool) -> None:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = allow_tf32
 
 
 _SETTING = _Setting()
@@ -113,7 +130,7 @@ def choose(device: torch.device, *, least_product: int) -> Kernel:
     onednn = Kernel("onednn")
     worthwhile = device.type == "cpu" and least_product >= ONEDNN_LEAST
     fit = worthwhile and _prefers_onednn() and is_float32(onednn) and is_steady(onednn)
-    return onednn if fit else Kernel("default")
+    return onednn if fit else DEFAULT
 
 
 @cache
