@@ -73,8 +73,9 @@ class MADDPG(ActorCritic):
     ddpg_sides: tuple[str, ...] = ()
     """Sides whose critics see only their own agent's observation and action."""
     micro_batches: int = 1
-    """G, number of parts of the minibatch, each of which is a unit for each agent. With one, a unit
-    is an agent, clipped by learners; with more, the sums of the parts are clipped."""
+    """G, number of parts of the minibatch, each of which is a unit for each agent and a draw of its
+    own, since all transitions are drawn with replacement. With one, a unit is an agent, clipped by
+    learners; with more, the sums of the parts are clipped."""
 
     critic_input: ClassVar[CriticInput] = CriticInput.CENTRALISED
     """Kind of the critics' input on all other sides."""

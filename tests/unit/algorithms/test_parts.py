@@ -1,6 +1,8 @@
 """Micro-batches of actor-critics: their sums are the full-batch gradient, exactly divided."""
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +24,8 @@ from fullrank.common.errors import ConfigError, GradientTooLarge
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.networks.modules import views, write
+from fullrank.replay.samplers import Sample
+from fullrank.replay.table import TABLE
 from fullrank.training.centralised import Centralised
 
 SEED, ITERATION = 11, 3
@@ -132,6 +136,19 @@ def test_parts_cover_the_minibatch_and_differ_by_one_transition_at_most(
     sizes = [len(own) for own in parts.ranges]
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) >= 1
+
+
+def test_each_part_is_a_draw_of_its_own_whatever_the_others_drew() -> None:
+    """Of two transitions and two parts of two, all sixteen minibatches are equally frequent."""
+    first, second = Parts(4, 2).ranges
+    seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
+    for iteration in range(4096):
+        drawn = Sample(table=TABLE, seed=SEED, iteration=iteration, tail=0, head=2, size=4)
+        rows = drawn.positions().tolist()
+        seen[(*rows[first.start : first.stop],), (*rows[second.start : second.stop],)] += 1
+    pairs = list(product((0, 1), repeat=2))
+    for both in product(pairs, pairs):
+        assert abs(seen[both] - 256) < 5 * 16, both
 
 
 @pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
