@@ -50,9 +50,9 @@ class PendingWrite:
         running = asyncio.ensure_future(iteration)
         writing = {self._task} if self._task is not None else set()
         try:
-            await asyncio.wait({running, *writing}, return_when=asyncio.FIRST_COMPLETED)
-            if all(task.done() for task in writing):
-                await self.ended()
+            done, _ = await asyncio.wait({running, *writing}, return_when=asyncio.FIRST_COMPLETED)
+            for write in done & writing:
+                await write
             await running
         finally:
             running.cancel()
@@ -218,13 +218,13 @@ class Driver:
         """Store an iteration, then publish it: a published iteration survives any crash.
 
         Args:
-            record: Its record.
+            record: Its record, but for the digest of the update.
             decided: The iteration.
             head: Replay position to resume from after it.
         """
         decision = decided.round.decision
         with self._watchdog.phase("writing"):
-            await self._store.append(record, decided)
+            record = await self._store.append(record, decided)
         if not record.exact and record.variance is None:
             self._record_inexact(record, decision)
         self._resume_head = head

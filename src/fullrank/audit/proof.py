@@ -4,7 +4,7 @@ The parameters of a past iteration are those of a checkpoint, stepped with the u
 journal. Any process with the run's numeric fingerprint computes the bits of an honest learner.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
@@ -27,7 +27,7 @@ class Evidence:
     """Facts in the journal from which an iteration's units can be recomputed."""
 
     sample: Sample
-    digests: tuple[bytes, ...]
+    digests: Sequence[bytes]
     """Digests of the committed units."""
     reports: Mapping[LearnerId, Collection[UnitIndex]]
     """Units for which each learner had reported the committed digest before the commit."""

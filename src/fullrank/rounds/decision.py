@@ -1,5 +1,6 @@
 """Verdicts on a round and the decisions that carry them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar, TypeAlias
@@ -48,9 +49,9 @@ class Decoded:
     updates: FloatArray
     """T U, shape (K, P) float32: a target of one unit as it is on the grid, exact sums rounded
     once."""
-    digests: tuple[bytes, ...]
+    digests: Sequence[bytes]
     """Digest of each target, in order."""
-    reports: tuple[bytes, ...]
+    reports: Sequence[bytes]
     """The report of each unit that the updates agree with: its digest, and for sums its linear
     hash; empty for an unreported unit."""
     rows: tuple[tuple[int, LearnerId], ...]

@@ -10,7 +10,7 @@ from fullrank.codes.targets import target_sizes
 from fullrank.common.types import FloatArray, Matrix, UnitIndex
 from fullrank.common.updates import add_scaled
 from fullrank.rounds.reports import reporter_of
-from fullrank.rounds.verification import digests_of
+from fullrank.rounds.verification import Digests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +19,10 @@ class Targets:
 
     updates: FloatArray
     """T U, shape (K, P) float32."""
-    digests: tuple[bytes, ...]
-    """Digest of each target."""
-    reports: tuple[bytes, ...]
-    """Report of each unit, as a learner makes it."""
+    digests: Sequence[bytes]
+    """Digest of each target; may be made when it is read."""
+    reports: Sequence[bytes]
+    """Report of each unit, as a learner makes it; where targets are units, their digests."""
     error_bound: float = 0.0
     """Largest possible error of an entry; 0 when exact."""
 
@@ -66,12 +66,12 @@ class Centralised:
             iteration=iteration,
             check_cancelled=check_cancelled,
         )
-        reports = tuple(by_unit[unit] for unit in units)
-        updates = sums.astype(np.float32, copy=False)
-        if target is None:
-            return Targets(updates=updates, digests=reports, reports=reports)
-        sizes = target_sizes(target, problem.unit_sizes)
-        return Targets(updates=updates, digests=digests_of(updates, sizes), reports=reports)
+        updates, sizes = sums.astype(np.float32, copy=False), problem.unit_sizes
+        if target is not None:
+            sizes = target_sizes(target, sizes)
+        digests = Digests(updates, sizes)
+        reports = digests if target is None else [by_unit[unit] for unit in units]
+        return Targets(updates=updates, digests=digests, reports=reports)
 
     def sums(
         self,
@@ -94,10 +94,10 @@ class Centralised:
         for unit, update in self._gradients.compute(
             batch, units, iteration=iteration, check_cancelled=check_cancelled
         ):
-            reports[unit] = self._report_of(update)
             if target is None:
                 sums[unit - targets.start, : len(update)] = update
                 continue
+            reports[unit] = self._report_of(update)
             for row in np.flatnonzero(target[targets.start : targets.stop, unit]):
                 add_scaled(sums[row], target[targets.start + row, unit], update)
         return sums, reports

@@ -184,6 +184,8 @@ class Rank:
         self._updates = sums.astype(np.float32)
         sizes = [self._sizes[target] for target in self._targets]
         digests = dict(zip(self._targets, digests_of(self._updates, sizes), strict=True))
+        if self._problem.target is None:
+            reports = digests
         return Share(updates=self._updates, digests=digests, reports=reports)
 
     def step(self, updates: FloatArray | None = None) -> Mapping[str, float]:
