@@ -87,7 +87,7 @@ def test_updates_never_touch_the_trunk(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_an_update_on_a_device_reads_no_memory_of_the_host_and_computes_nothing_in_tf32(
+def test_an_update_on_a_device_reads_no_memory_of_the_host_and_has_no_tf32(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pretended_device(monkeypatch):
