@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fullrank_reproduction import claim_results
 from fullrank_reproduction.cells import run
-from fullrank_reproduction.darl1n.experiment import PAPER
+from fullrank_reproduction.darl1n.scales import PAPER
 from fullrank_reproduction.darl1n.training import wireless
 from fullrank_reproduction.darl1n.training.published import DARL1N
 from fullrank_reproduction.darl1n.training.report import draw_wireless

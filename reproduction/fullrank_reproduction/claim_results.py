@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from fullrank.common.types import Interval
 from fullrank_reproduction.narrow import item
 
 LEAST_SEEDS = 3
@@ -43,6 +44,8 @@ EXACT: Final = Strength("exact")
 PRINTED: Final = Strength("judged on the paper's own numbers")
 CIRCULAR: Final = Strength("circular", Held.INPUT)
 """The claim is an input of the numbers that it is judged by."""
+
+UNFINISHED: Final = Strength("not all computed yet", Held.UNDECIDED)
 
 
 def measured(seeds: int, *, interval: bool = False) -> Strength:
@@ -98,6 +101,33 @@ def untested(claim: str, reason: str, *, whose: Whose = Whose.PAPER) -> ClaimRes
         strength=Strength("not tested"),
         whose=whose,
     )
+
+
+def undecided(
+    claim: str, reason: str, strength: Strength = UNFINISHED, *, whose: Whose = Whose.PAPER
+) -> ClaimResult:
+    """A claim that these results cannot decide, though others of the kind could."""
+    return ClaimResult(
+        claim=claim, held=Held.UNDECIDED, reason=reason, strength=strength, whose=whose
+    )
+
+
+def by_interval(
+    claim: str, interval: Interval, limit: float, said: str, *, strength: Strength, sign: int = 1
+) -> ClaimResult:
+    """Held if the interval lies above the limit, not held below it, and undecided around it.
+
+    Args:
+        claim: The claim, a sentence.
+        interval: Interval of the quantity.
+        limit: The limit.
+        said: The quantity as text.
+        strength: Strength of the test.
+        sign: -1 if the claim is that the quantity lies below the limit.
+    """
+    low, high = sorted((sign * (interval.low - limit), sign * (interval.high - limit)))
+    held = strength.best if low > 0 else Held.NOT_HELD if high < 0 else Held.UNDECIDED
+    return ClaimResult(claim=claim, held=held, reason=said, strength=strength)
 
 
 def as_list(judged: Mapping[str, Sequence[ClaimResult]]) -> str:

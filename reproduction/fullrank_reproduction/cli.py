@@ -27,6 +27,8 @@ from fullrank_reproduction.cmarl import experiment as cmarl
 from fullrank_reproduction.cmarl import scales as cmarl_scales
 from fullrank_reproduction.cmarl.experiment import CmarlPart
 from fullrank_reproduction.darl1n import experiment as darl1n
+from fullrank_reproduction.darl1n import scales as darl1n_scales
+from fullrank_reproduction.darl1n.scales import Darl1nPart
 from fullrank_reproduction.dmcaf import experiment as dmcaf
 from fullrank_reproduction.multi_gpu import experiment as multi_gpu
 from fullrank_reproduction.scales import SCALES, ReportPart
@@ -54,6 +56,7 @@ class Darl1nScaleName(StrEnum):
     """Scale of the reproduction of [DARL1N]."""
 
     SMOKE = "smoke"
+    STANDARD = "standard"
     PAPER = "paper"
 
 
@@ -149,12 +152,22 @@ def darl1n_(
         Darl1nScaleName, typer.Option("--scale", help="How much of it.")
     ] = Darl1nScaleName.SMOKE,
     output: OutputOption = None,
+    only: OnlyOption = "",
+    seeds: SeedsOption = None,
 ) -> None:
-    """[DARL1N]: what is learnt how soon; which codes survive what, and how noisy they decode."""
+    """[DARL1N]: what is learnt how soon; which codes survive what, and how noisy they decode.
+
+    Parts: codes (Lemma 1, Table V, Fig. 7), ising, food, grassland, battle (Tables I to IV), fig2
+    to fig6, table6 (rewards with codes). Two commands with other parts may share a directory.
+    """
     directory = _directory("darl1n", scale, output)
-    chosen = darl1n.SCALES[scale]
-    with _shown(scale, darl1n.work(chosen)) as done:
-        page = darl1n.reproduce(chosen, directory, clock=time.process_time, done=done)
+    chosen, parts = darl1n_scales.SCALES[scale], _parts(only, Darl1nPart)
+    if seeds is not None:
+        chosen = replace(chosen, budget=replace(chosen.budget, seeds=seeds))
+    for line in darl1n.plan(chosen, parts, directory):
+        Terminal().print(line, soft_wrap=True, highlight=False)
+    with _shown(scale, darl1n.work(chosen, parts)) as done:
+        page = darl1n.reproduce(chosen, directory, clock=time.process_time, done=done, parts=parts)
     _tell(page)
 
 

@@ -1,13 +1,15 @@
 """The reproduction of [DARL1N]: cells, then pictures, results of the claims and the page."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from fullrank.common.types import JSON
 from fullrank_reproduction import claim_results
-from fullrank_reproduction.cells import Cell, CellOrigin, Clock, run
+from fullrank_reproduction.cells import Cell, CellOrigin, Clock, kept, run
 from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.darl1n import (
+    lemma_1,
     noise,
     table_v,
     tables,
@@ -16,85 +18,22 @@ from fullrank_reproduction.darl1n import (
 )
 from fullrank_reproduction.darl1n.claims_table import judge_noise, judge_published, judge_table
 from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
+from fullrank_reproduction.darl1n.guidelines import judge_guidelines
 from fullrank_reproduction.darl1n.published import AGENTS, CYCLIC, LEARNERS, SCHEMES, TOTALLED
 from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.scales import Darl1nPart, Darl1nScale
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 from fullrank_reproduction.darl1n.training import claims, report, stages
-from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.narrow import narrow
 
 PAGE = "README.md"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Darl1nScale:
-    """Scale of the reproduction."""
-
-    name: str
-    budget: Darl1nBudget
-    trials: int
-    """Trials of each probability in Table V."""
-    sets: int
-    """Sets J behind each average V."""
-    exact_sets: int
-    """The same for the Vandermonde matrix, where each set takes a third of a second."""
-    samples: int
-    """Sets J of each size in the noise study."""
-    draws: int
-    """Drawn matrices of a random code whose rounds are simulated."""
-    rounds: int
-    """Simulated rounds with each matrix."""
-
-
-SMOKE = Darl1nScale(
-    name="smoke",
-    budget=Darl1nBudget(
-        sizes=1,
-        iterations=200,
-        every=10,
-        batch=256,
-        seeds=1,
-        timed=3,
-        draws=1,
-        episodes=300,
-    ),
-    trials=2_000,
-    sets=100,
-    exact_sets=10,
-    samples=2_000,
-    draws=5,
-    rounds=20,
-)
-"""Takes minutes; as many sets J as in the paper, and its smallest teams."""
-
-PAPER = Darl1nScale(
-    name="paper",
-    budget=Darl1nBudget(
-        sizes=4,
-        iterations=3_000,
-        every=30,
-        batch=1_024,
-        seeds=3,
-        timed=10,
-        draws=5,
-        episodes=2_000,
-    ),
-    trials=20_000,
-    sets=1_000,
-    exact_sets=100,
-    samples=20_000,
-    draws=10,
-    rounds=60,
-)
-"""The paper's teams, iterations, seeds and rounds; takes days on two cores."""
-
-SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 
 
 def cells(scale: Darl1nScale) -> list[Cell]:
     """Cells about codes."""
     machines = times.published_machines()
     return [
+        lemma_1.cell(),
         *(table_v.cell(scheme, trials=scale.trials, sets=scale.sets) for scheme in SCHEMES),
         vandermonde.cell(sets=scale.exact_sets),
         *noise.cells(samples=scale.samples),
@@ -105,60 +44,115 @@ def cells(scale: Darl1nScale) -> list[Cell]:
     ]
 
 
-def work(scale: Darl1nScale) -> float:
-    """Sum of the weights of all cells."""
-    return sum(cell.weight for cell in cells(scale)) + stages.work(scale.budget)
+def weights(scale: Darl1nScale, part: Darl1nPart) -> dict[str, float]:
+    """Seconds of a part's cells by name, in order of magnitude."""
+    if part is Darl1nPart.CODES:
+        return {cell.name: cell.weight for cell in cells(scale)}
+    return stages.weights(scale.budget, part)
+
+
+def work(scale: Darl1nScale, parts: Collection[Darl1nPart]) -> float:
+    """Sum of the weights of all cells of some parts."""
+    spent = {name: weight for part in parts for name, weight in weights(scale, part).items()}
+    return sum(spent.values())
+
+
+def plan(scale: Darl1nScale, parts: Collection[Darl1nPart], directory: Path) -> list[str]:
+    """A line for each part that lacks cells: their number, and an estimate of their minutes."""
+    lines = []
+    for part in parts:
+        spent = weights(scale, part)
+        left = {
+            name: weight
+            for name, weight in spent.items()
+            if not (directory / "cells" / f"{name}.json").exists()
+        }
+        if left:
+            minutes = sum(left.values()) / 60.0
+            lines.append(
+                f"{part}: {len(left)} of {len(spent)} cells to compute, about {minutes:.0f} min"
+            )
+    return lines
 
 
 def reproduce(
-    scale: Darl1nScale, directory: Path, *, clock: Clock, done: Callable[[Cell, CellOrigin], None]
+    scale: Darl1nScale,
+    directory: Path,
+    *,
+    clock: Clock,
+    done: Callable[[Cell, CellOrigin], None],
+    parts: Collection[Darl1nPart] = tuple(Darl1nPart),
 ) -> Path:
-    """Compute missing cells, then write pictures and the page; returns its path.
+    """Compute missing cells of some parts, then write pictures and the page of what there is.
 
     Args:
         scale: The scale.
         directory: Directory of results, pictures and page; existing results are reused.
         clock: Processor clock.
         done: Called with each cell when its result is available.
+        parts: What is computed; results of others count if they are there.
     """
-    first = [*cells(scale), *stages.first_cells(scale.budget, directory, clock)]
-    results = run(first, directory, done=done)
-    results |= run(
-        stages.later_cells(scale.budget, results, directory, clock), directory, done=done
-    )
-    tables.draw_noise(results, directory / "noise.png")
-    tables.draw_times(results, directory / "times.png")
+    results: dict[str, JSON] = {}
+
+    def gather(part: Darl1nPart, found: Sequence[Cell]) -> None:
+        new = [cell for cell in found if cell.name not in results]
+        own = run(new, directory, done=done) if part in parts else kept(new, directory)
+        results.update(own)
+
+    gather(Darl1nPart.CODES, cells(scale))
+    for part in Darl1nPart:
+        gather(part, stages.first_cells(scale.budget, part, directory, clock))
+    for part in Darl1nPart:
+        gather(part, stages.later_cells(scale.budget, part, results, directory, clock))
+    return write(scale, directory, results)
+
+
+def write(scale: Darl1nScale, directory: Path, results: Results) -> Path:
+    """Write pictures and the page of some results; returns its path."""
+    if _coded(scale, results):
+        tables.draw_noise(results, directory / "noise.png")
+        tables.draw_times(results, directory / "times.png")
     report.draw(results, scale.budget, directory)
     path = directory / PAGE
-    path.write_text(narrow(_page(scale, results)), encoding="utf-8")
+    path.write_text(narrow(_page(scale, directory, results)), encoding="utf-8")
     return path
 
 
+def _coded(scale: Darl1nScale, results: Results) -> bool:
+    """True if all cells about codes are there."""
+    return all(cell.name in results for cell in cells(scale))
+
+
 def _judged(scale: Darl1nScale, results: Results) -> Mapping[str, Sequence[ClaimResult]]:
-    """Results by source."""
-    return {
-        "published numbers": judge_published(results),
-        "Table V, ours": judge_table(results),
-        "noise": judge_noise(results),
-        "Fig. 7, independent stragglers": judge_figure(results, StragglerModel.BERNOULLI),
-        "Fig. 7, fixed number": judge_figure(results, StragglerModel.FIXED),
-        "Table VI": judge_convergence(results, times.published_machines()),
-        **claims.judged(results, scale.budget),
+    """Results by source; those about codes if all their cells are there."""
+    of_codes: dict[str, Callable[[Results], list[ClaimResult]]] = {
+        "Sec. III": lemma_1.judge_lemma,
+        "published numbers": judge_published,
+        "Table V, ours": judge_table,
+        "noise": judge_noise,
+        "Fig. 7, independent stragglers": partial(judge_figure, model=StragglerModel.BERNOULLI),
+        "Fig. 7, fixed number": partial(judge_figure, model=StragglerModel.FIXED),
+        "Table VI": partial(judge_convergence, machines=times.published_machines()),
+        "Sec. VI-B3": judge_guidelines,
     }
+    judges = of_codes if _coded(scale, results) else {}
+    codes = {source: judge(results) for source, judge in judges.items()}
+    return {**codes, **claims.judged(results, scale.budget)}
 
 
-def _page(scale: Darl1nScale, results: Results) -> str:
+def _page(scale: Darl1nScale, directory: Path, results: Results) -> str:
+    of_codes = (_codes, _noise, _times) if _coded(scale, results) else ()
     sections = (
-        _introduction(scale, results),
-        _codes(scale, results),
-        _noise(scale, results),
-        _times(scale, results),
+        _introduction(scale, directory, results),
+        *(section(scale, results) for section in of_codes),
         report.text(results, scale.budget),
     )
     return "".join(sections)
 
 
-def _introduction(scale: Darl1nScale, results: Results) -> str:
+def _introduction(scale: Darl1nScale, directory: Path, results: Results) -> str:
+    missing = "".join(f"* {line}\n" for line in plan(scale, tuple(Darl1nPart), directory))
+    missing = f"Not here yet:\n\n{missing}\n" if missing else ""
     return f"""# DARL1N and Coded DARL1N, reproduced ({scale.name} scale)
 
 `fullrank reproduce darl1n --scale {scale.name}`: codes with M = {AGENTS} agents and N = {LEARNERS}
@@ -167,7 +161,7 @@ learners, then training.
 nodes.
 `random_sparse` is drawn again until no row is empty.
 
-## Claims
+{missing}## Claims
 
 {claim_results.as_list(_judged(scale, results))}
 

@@ -118,3 +118,14 @@ VARIANCE: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     }
 )
 """Table VI, average V by ``RATES``."""
+
+REWARD: Mapping[str, tuple[float, float, float]] = MappingProxyType(
+    {
+        UNCODED.name: (8.0, 5.0, 10.0),
+        MDS.name: (-231.0, -253.0, -212.0),
+        SPARSE[2].name: (-252.0, -231.0, -227.0),
+        REPETITION.name: (11.0, 6.0, 8.0),
+        LDGM[1].name: (9.0, 12.0, 14.0),
+    }
+)
+"""Table VI, rewards by ``RATES``."""

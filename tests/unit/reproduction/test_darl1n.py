@@ -14,9 +14,10 @@ from fullrank_reproduction.claim_results import ClaimResult, Held
 from fullrank_reproduction.darl1n import noise, published, table_v, times
 from fullrank_reproduction.darl1n.claims_table import judge_noise, judge_published, judge_table
 from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
-from fullrank_reproduction.darl1n.experiment import Darl1nScale, cells
+from fullrank_reproduction.darl1n.experiment import cells
 from fullrank_reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
 from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.scales import Darl1nScale
 from fullrank_reproduction.darl1n.straggler_models import (
     StragglerModel,
     stragglers,
@@ -246,6 +247,7 @@ def test_a_scale_is_computed_once(tmp_path: Path) -> None:
     names = [cell.name for cell in cells(TINY)]
     assert len(names) == len(set(names))
     assert names == [
+        "lemma-1",
         *(f"table-v-{scheme.name}" for scheme in published.SCHEMES),
         "exact-vandermonde",
         *(f"noise-{name}" for name in noise.CODES),

@@ -111,25 +111,17 @@ def test_adversaries_explore_where_teams_learn_and_not_where_they_are_judged() -
 
 def test_other_adversaries_make_another_curriculum_and_those_of_later_stages_do_not() -> None:
     found = adversaries_found(TWO, BATTLE)
-    first, second = BATTLE.sizes[:2]
+    second = BATTLE.sizes[1]
     changed = {
         name: {"policies": result["policies"][::-1]} if f"-{second.agents}-" in name else result
         for name, result in found.items()
     }
     cells, others = (
-        [
-            cell
-            for cell in epc_contests.cells(TWO, each | grassland(), Path(), time.process_time)
-            if cell.name in {epc_runs.names(BATTLE, size)[EPC] for size in (first, second)}
-        ]
+        epc_contests.cells(TWO, BATTLE, each, Path(), time.process_time)
         for each in (found, changed)
     )
     assert cells[0].settings == others[0].settings
     assert cells[1].settings != others[1].settings
-
-
-def grassland() -> dict[str, JSON]:
-    return adversaries_found(TWO, GRASSLAND)
 
 
 @pytest.mark.thorough  # a curriculum that was killed shows most of it
@@ -142,7 +134,7 @@ def test_a_contest_that_was_killed_goes_on_to_the_same_returns(tmp_path: Path) -
             raise Killed
         return 0.0
 
-    found = adversaries_found(TWO, BATTLE) | grassland()
+    found = adversaries_found(TWO, BATTLE)
     whole = results(found, tmp_path / "whole", lambda: 0.0)
     asked = count()
     with pytest.raises(Killed):
@@ -153,9 +145,8 @@ def test_a_contest_that_was_killed_goes_on_to_the_same_returns(tmp_path: Path) -
 
 def results(found: Results, directory: Path, clock: Callable[[], float]) -> list[JSON]:
     """Runs of all teams in the battle."""
-    cells = epc_contests.cells(TWO, found, directory, clock)
-    sought = [epc_runs.names(BATTLE, size)[EPC] for size in BATTLE.sizes[:2]]
-    return [cell.compute() for cell in cells if cell.name in sought]
+    cells = epc_contests.cells(TWO, BATTLE, found, directory, clock)
+    return [cell.compute() for cell in cells]
 
 
 def test_teams_play_as_long_as_the_paper_s_of_their_size() -> None:
@@ -184,7 +175,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, JSON], P
 def test_every_good_side_meets_every_adversary_side(
     learnt: tuple[dict[str, JSON], Path],
 ) -> None:
-    cell = crossplay.cell(learnt[0], TINY)
+    (cell,) = crossplay.cells(learnt[0], TINY)
     played = cell.compute()
     for side in crossplay.SIDES:
         assert {len(each) for row in played[side].values() for each in row.values()} == {EPISODES}
@@ -203,6 +194,7 @@ def test_in_cross_play_a_team_plays_as_it_learnt_to(learnt: tuple[dict[str, JSON
     team = curriculum.team(6)
     team.begin(chosen.parameters)
     expected = trial.play(Greedy(team), seed=1000).side_returns
-    played = crossplay.cell(found, TINY).compute()
+    (cell,) = crossplay.cells(found, TINY)
+    played = cell.compute()
     for side in crossplay.SIDES:
         assert played[side][EPC][EPC] == expected[side].tolist()

@@ -12,17 +12,23 @@ import pytest
 
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
+from fullrank.config.tree import as_tables
 from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of
 from fullrank_reproduction.baselines.epc.population import train
 from fullrank_reproduction.cells import Cell, CellOrigin, run
 from fullrank_reproduction.claim_results import Held
+from fullrank_reproduction.darl1n.published import MDS, TIMED
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
     claims,
+    coded_rewards,
     crossplay,
+    epc_claims,
     epc_runs,
+    full_range,
     neighbour_distance,
+    rankings,
     tables,
     wireless,
 )
@@ -35,7 +41,7 @@ from fullrank_reproduction.darl1n.training.convergence import (
 from fullrank_reproduction.darl1n.training.crossplay import PLAYED
 from fullrank_reproduction.darl1n.training.policies import policies_of, seat
 from fullrank_reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
-from fullrank_reproduction.darl1n.training.runs import adversaries, learners, teams
+from fullrank_reproduction.darl1n.training.runs import adversaries, learners, seeds, teams
 from fullrank_reproduction.darl1n.training.trials import Trial, adversaries_in
 
 TINY = Darl1nBudget(
@@ -117,7 +123,8 @@ def test_adversaries_learn_from_other_draws_than_those_whom_they_meet() -> None:
 
 
 def test_names_of_runs_are_unique_and_contests_have_adversaries() -> None:
-    names = [each.name for each in (*learners(WHOLE), *adversaries(WHOLE))]
+    trained = [each for task in TASKS for each in learners(WHOLE, task)]
+    names = [each.name for each in (*trained, *adversaries(trained))]
     assert len(names) == len(set(names)) == 16 * 3 * 3 + 8 * 3
     assert len(teams(WHOLE)) == 16
 
@@ -168,9 +175,9 @@ def test_more_neighbours_cost_time_and_gain_reward_or_the_claims_do_not_hold() -
     neither = neighbour_distance.judge_distances(sweep(pace=0.5, end=0.5), WHOLE)
     assert [each.held for each in both] == [Held.HELD] * 2
     assert [each.held for each in neither] == [Held.NOT_HELD] * 2
-    short = dataclasses.replace(WHOLE, iterations=200)
+    short = dataclasses.replace(WHOLE, seeds=1)
     verdicts = neighbour_distance.judge_distances(sweep(pace=2.0, end=2.0), short)
-    assert [each.held for each in verdicts] == [Held.HELD, Held.NOT_TESTABLE]
+    assert [each.held for each in verdicts] == [Held.UNDECIDED, Held.NOT_TESTABLE]
 
 
 def test_the_distance_is_all_that_a_sweep_changes() -> None:
@@ -241,13 +248,19 @@ def test_sides_are_normalised_and_belong_to_who_trained_them() -> None:
     best, short = (crossplay.judge_crossplay(games(BEST, BEST), each) for each in (WHOLE, TINY))
     assert [each.held for each in best] == [Held.HELD] * 2
     assert [each.held for each in short] == [Held.NOT_TESTABLE] * 2
+    small = crossplay.judge_crossplay(games(BEST, BEST), dataclasses.replace(WHOLE, sizes=1))
+    assert [each.held for each in small] == [Held.UNDECIDED] * 2
 
 
 TWO = dataclasses.replace(TINY, sizes=2)
 
 
 def test_teams_grow_in_all_tasks_and_begin_from_scratch_in_ising() -> None:
-    alone = {cell.name for cell in epc_runs.cells(WHOLE, Path(), time.process_time)}
+    alone = {
+        cell.name
+        for task in (ISING, FOOD)
+        for cell in epc_runs.cells(WHOLE, task, Path(), time.process_time)
+    }
     sought = {name for team in teams(WHOLE) for name in epc_runs.names(*team).values()}
     assert alone == {name for name in sought if "grassland" not in name and "battle" not in name}
     assert len(alone) == 4 + 3 + 4
@@ -256,7 +269,7 @@ def test_teams_grow_in_all_tasks_and_begin_from_scratch_in_ising() -> None:
 
 def test_a_stage_goes_on_from_the_runs_of_the_one_before(tmp_path: Path) -> None:
     asked = itertools.count()
-    first, second, *_ = epc_runs.cells(TWO, tmp_path, lambda: float(next(asked)))
+    first, second, *_ = epc_runs.cells(TWO, ISING, tmp_path, lambda: float(next(asked)))
     small = first.compute()
     spent = next(asked)
     grown = second.compute()
@@ -270,14 +283,16 @@ def test_a_stage_goes_on_from_the_runs_of_the_one_before(tmp_path: Path) -> None
 def test_teams_of_another_effort_are_none_to_go_on_from(tmp_path: Path) -> None:
     longer = dataclasses.replace(TINY, iterations=3)
     lengths = [
-        epc_runs.cells(budget, tmp_path, time.process_time)[0].compute()["runs"][0]["iterations"]
+        epc_runs.cells(budget, ISING, tmp_path, time.process_time)[0].compute()["runs"][0][
+            "iterations"
+        ]
         for budget in (TINY, longer)
     ]
     assert lengths == [[0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_a_team_that_grows_meets_the_episodes_that_other_methods_meet(tmp_path: Path) -> None:
-    (other,) = (each for each in learners(TINY) if each.task is FOOD and each.method == "maddpg")
+    (other,) = (each for each in learners(TINY, FOOD) if each.method == "maddpg")
     curriculum = epc_runs.curriculum(TINY, FOOD, FOOD.sizes[:1])
     (run,) = train(curriculum, tmp_path, clock=time.process_time)
     team = curriculum.team(other.size.agents)
@@ -290,7 +305,7 @@ def test_a_team_that_grows_meets_the_episodes_that_other_methods_meet(tmp_path: 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_team_that_grows_has_as_many_runs_as_there_are_seeds(seeds: int, tmp_path: Path) -> None:
     budget = dataclasses.replace(TWO, seeds=seeds)
-    cells = epc_runs.cells(budget, tmp_path, time.process_time)
+    cells = epc_runs.cells(budget, FOOD, tmp_path, time.process_time)
     for size in FOOD.sizes[:2]:
         name = epc_runs.names(FOOD, size)["epc"]
         (cell,) = (each for each in cells if each.name == name)
@@ -313,7 +328,7 @@ def found_with(**returns: list[float]) -> dict[str, JSON]:
     """Runs of all teams; EPC is fast in Ising and slow in Food Collection."""
     learnt = LEARNT | returns
     found: dict[str, JSON] = {}
-    for each in learners(WHOLE):
+    for each in (trial for task in TASKS for trial in learners(WHOLE, task)):
         found[each.name] = points(learnt.get(each.method), pace=PACES[each.method])
     for team in teams(WHOLE):
         for method, name in epc_runs.names(team.task, team.size).items():
@@ -331,16 +346,20 @@ def points(returns: list[float] | None, *, pace: float) -> JSON:
     return {"iterations": list(iterations), "seconds": seconds, "returns": learnt}
 
 
+LATER = [0.0, 50.0, 70.0, 80.0, 90.0, 100.0]
+NEAR = [0.0, 95.0, 95.0, 95.0, 95.0, 95.0]
+
+
 @pytest.mark.parametrize(
     ("claim", "good", "bad"),
     [
         (0, {}, {"mfac": WORSE}),
-        (1, {}, {"darl1n": [0.0, 50.0, 70.0, 80.0, 90.0, 100.0]}),
+        (1, {}, {"darl1n": LATER}),
         (2, {}, {"darl1n": SLOW}),
-        (3, {"maddpg": WORSE, "mfac": WORSE}, {"maddpg": WORSE}),
-        (4, {}, {"darl1n": SLOW}),
-        (5, {}, {"epc": SLOW}),
-        (6, {}, {"epc": WORSE}),
+        (3, {}, {"darl1n": SLOW}),
+        (4, {"maddpg": WORSE, "mfac": WORSE}, {"maddpg": WORSE}),
+        (5, {"maddpg": NEAR}, {"maddpg": [0.0] * 6}),
+        (6, {}, {"darl1n": SLOW}),
     ],
 )
 def test_claims_on_learning_are_judged_by_the_curves(
@@ -350,11 +369,136 @@ def test_claims_on_learning_are_judged_by_the_curves(
     assert claims.judge_learning(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
 
 
+def test_claims_whose_runs_are_missing_are_undecided() -> None:
+    judged = claims.judge_learning({}, WHOLE)
+    judged += rankings.judge_rankings({}, WHOLE)[:-1] + rankings.judge_paces({}, WHOLE)
+    judged += epc_claims.judge_growth({}, WHOLE) + full_range.judge_full_range({}, MORE)
+    judged += coded_rewards.judge_rewards({}, MORE)
+    assert {each.held for each in judged} == {Held.UNDECIDED}
+    assert tables.of_learning({}, WHOLE) == coded_rewards.of_rewards({}, MORE) == ""
+
+
+def test_a_seed_counts_when_all_methods_have_it() -> None:
+    found = found_with()
+    del found["train-ising-9-mfac-seed1"]
+    team = teams(WHOLE)[0]
+    assert seeds(found, WHOLE, team) == [0, 2]
+    assert claims.judge_learning(found, WHOLE)[0].held is Held.UNDECIDED
+    assert "Of 3 seeds there are 2 with M = 9." in tables.of_learning(found, WHOLE)
+
+
 def test_short_runs_of_one_seed_judge_nothing() -> None:
     smoke = dataclasses.replace(WHOLE, sizes=1, iterations=150, seeds=1)
     verdicts = claims.judge_learning(found_with(), smoke)
+    verdicts += rankings.judge_rankings(found_with(), smoke)
+    verdicts += epc_claims.judge_growth(found_with(), smoke)
     assert {each.held for each in verdicts} == {Held.NOT_TESTABLE}
     assert "one seed" in verdicts[0].reason
+
+
+def contest_with(leads: Sequence[float]) -> Results:
+    """Curves of the smallest team of Grassland; DARL1N leads by as much at each seed."""
+    return {
+        each.name: points([0.0, *[-100.0 + leads[each.seed]] * 5], pace=1.0)
+        if each.method == "darl1n"
+        else points([0.0, *[-100.0] * 5], pace=1.0)
+        for each in learners(dataclasses.replace(WHOLE, sizes=1), GRASSLAND)
+    }
+
+
+@pytest.mark.parametrize(
+    ("leads", "held"),
+    [
+        ((1.0, 2.0, 0.0), Held.HELD),
+        ((-20.0, -21.0, -20.0), Held.NOT_HELD),
+        ((-20.0, 20.0, 0.0), Held.UNDECIDED),
+    ],
+)
+def test_a_side_is_as_good_if_the_interval_of_its_lead_says_so(
+    leads: Sequence[float], held: Held
+) -> None:
+    assert rankings.judge_rankings(contest_with(leads), WHOLE)[0].held is held
+
+
+def test_an_iteration_counts_as_a_learner_s_part_and_as_a_whole() -> None:
+    apart, whole = rankings.judge_paces(found_with(), WHOLE)[:2]
+    slow = {
+        name: {**run, "seconds": [20.0 * second for second in run["seconds"]]}
+        for name, run in found_with().items()
+        if "darl1n" in name
+    }
+    slower = rankings.judge_paces(found_with() | slow, WHOLE)
+    assert (apart.held, whole.held) == (Held.HELD, Held.HELD)  # 1 s an iteration against 2 s
+    assert (slower[0].held, slower[1].held) == (Held.NOT_HELD, Held.NOT_HELD)
+
+
+def test_grown_teams_are_judged_by_the_starts_that_epc_keeps() -> None:
+    def starting(*shares: float) -> list[Held]:
+        found = {
+            epc_runs.names(ISING, size)["epc"]: {
+                "runs": [points([share * 52.0 * size.agents] * 2, pace=1.0) for share in shares]
+            }
+            for size in ISING.sizes
+        }
+        return [each.held for each in epc_claims.judge_growth(found, WHOLE)]
+
+    assert starting(1.0, 0.4, 1.0) == [Held.HELD, Held.HELD]
+    assert starting(1.0, 0.4, 0.9) == [Held.NOT_HELD, Held.UNDECIDED]
+
+
+MORE = dataclasses.replace(WHOLE, coded=100, full_range=True)
+
+
+def fuller_range(ends: Sequence[float], *, pace: float) -> Results:
+    near = {each.name: points(None, pace=1.0) for each in learners(MORE, FOOD)}
+    return near | {
+        each.name: points([0.0, *[ends[each.seed]] * 5], pace=pace)
+        for each in full_range.trials(MORE)
+    }
+
+
+def test_the_full_range_is_compared_seed_by_seed() -> None:
+    lower = full_range.judge_full_range(fuller_range([50.0, 60.0, 55.0], pace=2.0), MORE)
+    higher = full_range.judge_full_range(fuller_range([150.0, 160.0, 155.0], pace=0.5), MORE)
+    mixed = full_range.judge_full_range(fuller_range([50.0, 160.0, 95.0], pace=1.0), MORE)
+    assert [each.held for each in lower] == [Held.HELD] * 2
+    assert [each.held for each in higher] == [Held.NOT_HELD] * 2
+    assert mixed[0].held is Held.UNDECIDED
+
+
+def coded_with(shares: Mapping[str, Sequence[float]]) -> Results:
+    """Runs that begin at -200 and gain these shares of 100."""
+    return {
+        each.name: points(
+            [-200.0, *[-200.0 + 100.0 * shares[scheme.name][each.seed]] * 5], pace=1.0
+        )
+        for scheme in TIMED
+        for each in coded_rewards.trials(MORE, scheme)
+    }
+
+
+def test_codes_learn_or_do_not_by_their_share_of_the_uncoded_gain() -> None:
+    none, little, whole, any_ = (0.0,) * 3, (0.1, 0.12, 0.1), (1.0, 0.95, 1.0), (0.0, 1.0, 0.5)
+    names = [scheme.name for scheme in TIMED]
+    as_published = dict(zip(names, ((1.0,) * 3, none, little, whole, whole), strict=True))
+    reverse = dict(zip(names, ((1.0,) * 3, whole, whole, none, little), strict=True))
+    doubtful = dict(zip(names, ((1.0,) * 3, any_, any_, any_, any_), strict=True))
+    for shares, held in (
+        (as_published, Held.HELD),
+        (reverse, Held.NOT_HELD),
+        (doubtful, Held.UNDECIDED),
+    ):
+        judged = coded_rewards.judge_rewards(coded_with(shares), MORE)
+        assert [each.held for each in judged] == [held] * 4
+    page = coded_rewards.of_rewards(coded_with(as_published), MORE)
+    assert "| mds | -231 / -253 / -212 | -200.0 | -200 / -200 / -200 | 0% |" in page
+
+
+def test_runs_with_codes_commit_at_rank_m_and_others_have_none() -> None:
+    plain, coded = learners(MORE, FOOD)[0].config(), coded_rewards.trials(MORE, MDS)[0].config()
+    assert (plain.learners, coded.learners) == (3, 24)
+    assert as_tables(coded)["algorithm"]["data"] == "independent"
+    assert math.isinf(as_tables(coded)["algorithm"]["max_variance"])
 
 
 def test_the_paper_s_numbers_stand_beside_ours() -> None:

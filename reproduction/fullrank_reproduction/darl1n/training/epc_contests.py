@@ -18,10 +18,10 @@ from fullrank_reproduction.baselines.epc.curriculum import Curriculum
 from fullrank_reproduction.baselines.epc.population import best, train
 from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.darl1n.results import Results
-from fullrank_reproduction.darl1n.training import epc_runs
+from fullrank_reproduction.darl1n.training import epc_runs, runs
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import digest_of, side_of, text_of
-from fullrank_reproduction.darl1n.training.published import EPC, TASKS, Darl1nTask
+from fullrank_reproduction.darl1n.training.published import EPC, Darl1nTask
 from fullrank_reproduction.darl1n.training.trials import Trial
 from fullrank_reproduction.entities import entities_of
 from fullrank_reproduction.one_side import OneSide
@@ -72,7 +72,7 @@ class Contest(Curriculum):
 
 def contest(budget: Darl1nBudget, results: Results, task: Darl1nTask) -> Curriculum:
     """A curriculum against the trained adversaries."""
-    sizes = task.sizes[: budget.sizes]
+    sizes = budget.grown_sizes(task)
     adversaries = {
         size.agents: [
             list(
@@ -87,19 +87,26 @@ def contest(budget: Darl1nBudget, results: Results, task: Darl1nTask) -> Curricu
     return epc_runs.curriculum(budget, task, sizes, make=partial(Contest, adversaries=adversaries))
 
 
-def cells(budget: Darl1nBudget, results: Results, directory: Path, clock: Clock) -> list[Cell]:
-    """One cell for each team with adversaries, which must be trained; see ``epc_runs.cells``."""
-    return [
-        cell
-        for task in _contests()
-        for cell in epc_runs.stages(EPC, contest(budget, results, task), directory, clock)
-    ]
+def cells(
+    budget: Darl1nBudget, task: Darl1nTask, results: Results, directory: Path, clock: Clock
+) -> list[Cell]:
+    """One cell for each team of a contest; none before all adversaries are trained."""
+    met = runs.adversaries(runs.learners(budget, task))
+    if not budget.grown_sizes(task) or not all(trial.name in results for trial in met):
+        return []
+    return epc_runs.stages(EPC, contest(budget, results, task), directory, clock)
 
 
-def work(budget: Darl1nBudget) -> float:
-    """Sum of the weights of all ``cells``."""
-    grown = [epc_runs.curriculum(budget, task, task.sizes[: budget.sizes]) for task in _contests()]
-    return sum(epc_runs.weight(whole, stage) for whole in grown for stage in whole.stages)
+def weights(budget: Darl1nBudget, task: Darl1nTask) -> dict[str, float]:
+    """Weights of all ``cells`` by name."""
+    sizes = budget.grown_sizes(task)
+    if not sizes:
+        return {}
+    whole = epc_runs.curriculum(budget, task, sizes)
+    return {
+        epc_runs.names(task, size)[EPC]: epc_runs.weight(whole, stage)
+        for size, stage in zip(sizes, whole.stages, strict=True)
+    }
 
 
 def sides(trial: Trial, directory: Path, clock: Clock) -> Cell:
@@ -118,7 +125,3 @@ def _sides(whole: Curriculum, directory: Path, clock: Clock) -> JSON:
     runs = list(train(whole, directory, clock=clock))
     (results,) = best([run for run in runs if run.stage == len(whole.stages) - 1], 1)
     return {"policies": [text_of(policy) for policy in results.parameters["policy"]]}
-
-
-def _contests() -> list[Darl1nTask]:
-    return [policy for policy in TASKS if policy.contest]

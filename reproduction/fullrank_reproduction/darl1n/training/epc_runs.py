@@ -24,7 +24,6 @@ from fullrank_reproduction.darl1n.training.published import (
     EPC,
     EPISODES,
     SCRATCH,
-    TASKS,
     Darl1nTask,
     Size,
 )
@@ -39,7 +38,7 @@ SELECTED = 2
 def names(task: Darl1nTask, size: Size) -> dict[str, str]:
     """Cells of a team by method; from scratch, the smallest team uses EPC's own cell."""
     methods = [method for method in (EPC, SCRATCH) if method in task.printed]
-    first = size == task.sizes[0]
+    first = size.agents == task.sizes[0].agents
     return {method: _name(EPC if first else method, task.name, size.agents) for method in methods}
 
 
@@ -48,21 +47,22 @@ def before_s(results: Results, task: Darl1nTask, size: Size) -> float:
     return float(results[names(task, size)[EPC]]["before"])
 
 
-def cells(budget: Darl1nBudget, directory: Path, clock: Clock) -> list[Cell]:
-    """One cell for each team and method in tasks without adversaries.
+def cells(budget: Darl1nBudget, task: Darl1nTask, directory: Path, clock: Clock) -> list[Cell]:
+    """One cell for each team and method in a task without adversaries.
 
     Args:
         budget: The training budget.
+        task: The task.
         directory: Holds finished runs in ``epc``; later stages continue from them.
         clock: Processor clock.
     """
-    parts = []
-    for task in (task for task in TASKS if not task.contest):
-        sizes = task.sizes[: budget.sizes]
-        parts += stages(EPC, curriculum(budget, task, sizes), directory, clock)
-        if SCRATCH in task.printed:
-            for size in sizes[1:]:
-                parts += stages(SCRATCH, curriculum(budget, task, [size]), directory, clock)
+    sizes = budget.grown_sizes(task)
+    if not sizes:
+        return []
+    parts = stages(EPC, curriculum(budget, task, sizes), directory, clock)
+    if SCRATCH in task.printed and budget.grown is None:
+        for size in sizes[1:]:
+            parts += stages(SCRATCH, curriculum(budget, task, [size]), directory, clock)
     return parts
 
 

@@ -9,7 +9,13 @@ import numpy as np
 
 from fullrank.common.types import Array
 from fullrank.runs.statistics import student
-from fullrank_reproduction.claim_results import ClaimResult, judge, measured, untested
+from fullrank_reproduction.claim_results import (
+    ClaimResult,
+    by_interval,
+    judge,
+    measured,
+    untested,
+)
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.convergence import LearningCurve, mean_curve
@@ -37,11 +43,11 @@ def trials(budget: Darl1nBudget, distance: float) -> list[Trial]:
 
 
 def curves(results: Results, budget: Darl1nBudget) -> list[LearningCurve]:
-    """Mean curve over the seeds for each distance."""
-    return [
-        mean_curve([results[trial.name] for trial in trials(budget, distance)])
-        for distance in DISTANCES
-    ]
+    """Mean curve over the seeds for each distance; empty unless all runs are there."""
+    runs = [trials(budget, distance) for distance in DISTANCES]
+    if not all(trial.name in results for own in runs for trial in own):
+        return []
+    return [mean_curve([results[trial.name] for trial in own]) for own in runs]
 
 
 def judge_distances(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
@@ -53,9 +59,7 @@ def judge_distances(results: Results, budget: Darl1nBudget) -> list[ClaimResult]
     )
     return [
         _rising("The time of an iteration rises with d.", pace, unit=" s"),
-        _rising(reward, end, unit="")
-        if budget.whole(GRASSLAND.sizes[0])
-        else untested(reward, budget.short),
+        _rising(reward, end, unit="") if budget.judges else untested(reward, budget.short),
     ]
 
 
@@ -81,8 +85,7 @@ def _rising(claim: str, values: Array, *, unit: str) -> ClaimResult:
         return judge(claim, against, grounds=said, strength=measured(1))
     interval = student(gain)
     said = f"{said}, difference {interval.mean:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
-    against = [] if interval.low > 0 else [said]
-    return judge(claim, against, grounds=said, strength=measured(seeds, interval=True))
+    return by_interval(claim, interval, 0.0, said, strength=measured(seeds, interval=True))
 
 
 def of_distances(results: Results, budget: Darl1nBudget) -> str:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
 """Methods in the order of the tables."""
 DARL1N = "darl1n"
-ENGINE_METHODS = ("maddpg", "mfac", DARL1N)
+BASELINES = ("maddpg", "mfac")
+ENGINE_METHODS = (*BASELINES, DARL1N)
 """Methods trained by the engine, by registered name."""
 EPC, SCRATCH = "epc", "epc-scratch"
 """Methods trained by a curriculum."""
@@ -43,6 +44,8 @@ class Size:
     """Iterations of DARL1N in the authors' scripts."""
     horizon: int = 25
     """Steps of an episode."""
+    baseline_iterations: int = 0
+    """Those of MADDPG and MFAC; 0 if they are as many."""
     adversary_iterations: int = 0
     """Iterations in which both sides learn first; 0 with one side."""
 
@@ -102,8 +105,13 @@ FOOD = Darl1nTask(
     name="food_collection",
     table="II",
     sizes=tuple(
-        Size(agents=agents, iterations=iterations)
-        for agents, iterations in ((3, 3000), (6, 2000), (12, 2000), (24, 2000))
+        Size(agents=agents, iterations=iterations, baseline_iterations=others)
+        for agents, iterations, others in (
+            (3, 3000, 2000),
+            (6, 2000, 2000),
+            (12, 2000, 1000),
+            (24, 2000, 400),
+        )
     ),
     every=30,
     printed=_printed("""

@@ -7,8 +7,10 @@ from matplotlib.axes import Axes
 
 from fullrank.common.types import JSON
 from fullrank_reproduction import pictures
+from fullrank_reproduction.darl1n.published import LEARNERS
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
+    coded_rewards,
     crossplay,
     epc_runs,
     neighbour_distance,
@@ -24,6 +26,7 @@ from fullrank_reproduction.darl1n.training.published import (
     EPISODES,
     SCRATCH,
     SETTLED,
+    TASKS,
     WINDOW,
 )
 from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, teams
@@ -37,17 +40,33 @@ from fullrank_reproduction.darl1n.training.scaling import (
 
 
 def draw(results: Results, budget: Darl1nBudget, directory: Path) -> None:
-    """Draw all pictures."""
-    draw_learning(results, budget, directory / "learning.png")
-    draw_scaling(budget.timed_teams, results[scaling.CELL], directory / "scaling.png")
-    draw_wireless(results, budget, directory / "wireless.png")
-    draw_distances(neighbour_distance.curves(results, budget), directory / "distances.png")
+    """Draw the pictures of the results that are there."""
+    if trained(results, budget):
+        draw_learning(results, budget, directory / "learning.png")
+    if scaling.CELL in results:
+        draw_scaling(budget.timed_teams, results[scaling.CELL], directory / "scaling.png")
+    if wireless.computed(results, budget):
+        draw_wireless(results, budget, directory / "wireless.png")
+    if swept := neighbour_distance.curves(results, budget):
+        draw_distances(swept, directory / "distances.png")
 
 
 def text(results: Results, budget: Darl1nBudget) -> str:
     """The part as Markdown, with headings from the second level on."""
-    sections = (_learning, _iteration_times, _crossplay, _wireless, _distances)
-    return "".join(section(results, budget) for section in sections)
+    sections = {
+        _learning: bool(trained(results, budget)),
+        _iteration_times: scaling.CELL in results,
+        _crossplay: crossplay.CELL in results,
+        _wireless: wireless.computed(results, budget),
+        _distances: bool(neighbour_distance.curves(results, budget)),
+        _rewards: bool(coded_rewards.returns(results, budget)),
+    }
+    return "".join(section(results, budget) for section, there in sections.items() if there)
+
+
+def trained(results: Results, budget: Darl1nBudget) -> list[TeamSpec]:
+    """Teams of the tables that have curves."""
+    return [team for team in teams(budget) if curves(results, budget, team)]
 
 
 def _learning(results: Results, budget: Darl1nBudget) -> str:
@@ -56,8 +75,9 @@ def _learning(results: Results, budget: Darl1nBudget) -> str:
 
 {budget.said[0].upper()}{budget.said[1:]}; {EPISODES} episodes without exploration at every
 evaluation, returns of the good side. Seconds are those of a processor that computes all units in
-turn; the paper's DARL1N has a machine for each learner, its MADDPG and MFAC have one. In
-brackets: iterations.
+turn; the paper's DARL1N has a machine for each learner, its MADDPG and MFAC have one. Claims about
+the paper's machines divide DARL1N's seconds by M. MADDPG and MFAC train for as many iterations as
+the authors' did, if these are not more. In brackets: iterations.
 
 *Converged* is the paper's criterion: over {WINDOW} iterations the variance of the returns, means
 over the seeds, is at most {SETTLED:.0%} of their mean's size. It compares a variance with a mean,
@@ -67,9 +87,10 @@ mean of {SMOOTHED} evaluations must reach it. *At the end*: mean of the last {WI
 
 *epc* begins a team with networks of the team before it in the table, *epc-scratch* with nothing; of
 the first team they are one. A team has as many runs as there are seeds, which share parents from
-the second team on. They are as long as the others', but with minibatches of {batch}, as the
+the second team on. They are as long as DARL1N's, but with minibatches of {batch}, as the
 authors' in Ising, since an update costs up to twenty times one of MADDPG. Seconds are those of the
 team's own stage, as the paper's must be, in which 9 spins take 101 s and 16 take 26 s.
+{_grown(budget)}
 
 In the contests only the good side learns, against adversaries of a MADDPG run in which both sides
 learnt before, others for each seed, and the same for all methods. The authors' own are published
@@ -81,6 +102,17 @@ are chosen by returns against adversaries that differ.
 {tables.of_learning(results, budget)}
 
 """
+
+
+def _grown(budget: Darl1nBudget) -> str:
+    if budget.grown is None:
+        return ""
+    stages = "; ".join(
+        f"{task.name} {', '.join(str(size.iterations) for size in budget.grown_sizes(task))}"
+        for task in TASKS
+        if budget.grown_sizes(task)
+    )
+    return f"Here EPC's stages have these iterations: {stages}. A stage of one shows its start.\n"
 
 
 def _iteration_times(results: Results, budget: Darl1nBudget) -> str:
@@ -135,6 +167,18 @@ DARL1N in Grassland, M = 6, grass pays 10 and an adversary's touch costs 100.
 """
 
 
+def _rewards(results: Results, budget: Darl1nBudget) -> str:
+    return f"""
+## Table VI: rewards
+
+Food Collection, M = {coded_rewards.TEAM.agents}, on {LEARNERS} learners that draw samples of their
+own, committed at rank M; {budget.coded} iterations, batch {coded_rewards.BATCH}, arrivals in random
+order. The published rewards are those at eta = 0 / 0.2 / 0.5 after as many iterations as converge.
+
+{coded_rewards.of_rewards(results, budget)}
+"""
+
+
 COLOURS = {
     "maddpg": "#0072b2",
     "mfac": "#e69f00",
@@ -147,12 +191,15 @@ COLOURS = {
 
 def draw_learning(results: Results, budget: Darl1nBudget, path: Path) -> None:
     """Returns against processor seconds: a row for each task, a column for each size."""
-    every = teams(budget)
-    columns = budget.sizes if budget.sizes > 1 else 2
+    every = trained(results, budget)
+    columns = 2 if len(every) <= len(TASKS) else 4
     lines = -(-len(every) // columns)
     figure = pictures.blank(width=max(11.0, 4.2 * columns), height=3.1 * lines + 0.6)
-    for axes, team in zip(figure.subplots(lines, columns).flat, every, strict=True):
+    cells = figure.subplots(lines, columns, squeeze=False)
+    for axes, team in zip(cells.flat, every, strict=False):
         _draw_team(axes, results, budget, team)
+    for axes in cells.flat[len(every) :]:
+        axes.set_axis_off()
     drawn = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
     figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(drawn))
     figure.savefig(path, dpi=pictures.DPI)

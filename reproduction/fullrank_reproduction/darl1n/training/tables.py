@@ -6,8 +6,8 @@ from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import epc_runs
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.convergence import LearningCurve, fixed_return
-from fullrank_reproduction.darl1n.training.published import METHODS, TASKS, Darl1nTask
-from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, teams
+from fullrank_reproduction.darl1n.training.published import EPC, METHODS, TASKS, Darl1nTask
+from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, seeds, teams
 
 _HEADS = (
     "M",
@@ -24,10 +24,11 @@ _HEADS = (
 
 def of_learning(results: Results, budget: Darl1nBudget) -> str:
     """A table for each task."""
-    every = teams(budget)
+    every = [team for team in teams(budget) if curves(results, budget, team)]
     parts = [
         _of_task(results, budget, task, [team for team in every if team.task is task])
         for task in TASKS
+        if any(team.task is task for team in every)
     ]
     return "\n".join(parts)
 
@@ -55,12 +56,23 @@ def _of_task(
                 *measured[2:],
             )
             lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, *_before(results, columns)])
+    return "\n".join([*lines, *_before(results, columns), *_fewer(results, budget, columns)])
+
+
+def _fewer(results: Results, budget: Darl1nBudget, columns: Sequence[TeamSpec]) -> list[str]:
+    """Teams with fewer seeds than they are to have; empty if there are none."""
+    there = {team.size.agents: len(seeds(results, budget, team)) for team in columns}
+    few = [f"{found} with M = {agents}" for agents, found in there.items() if found < budget.seeds]
+    return [f"\nOf {budget.seeds} seeds there are {', '.join(few)}."] if few else []
 
 
 def _before(results: Results, columns: Sequence[TeamSpec]) -> list[str]:
     """Seconds of the stages before the teams of EPC; empty if there are none."""
-    spent = {team.size.agents: epc_runs.before_s(results, team.task, team.size) for team in columns}
+    spent = {
+        team.size.agents: epc_runs.before_s(results, team.task, team.size)
+        for team in columns
+        if epc_runs.names(team.task, team.size)[EPC] in results
+    }
     said = [f"{seconds:.0f} s before M = {agents}" for agents, seconds in spent.items() if seconds]
     return [f"\nEPC's earlier stages took, all runs together: {', '.join(said)}."] if said else []
 

@@ -5,6 +5,7 @@ authors' adversaries are weights for M = 6, published separately from their code
 larger teams. Here they are trained anew, with a different seed for each seed of the learners.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +19,13 @@ from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate_and_close
 from fullrank_reproduction.cells import Cell, Clock
+from fullrank_reproduction.darl1n.published import LEARNERS, Scheme
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import digest_of, policies_of, seat
 from fullrank_reproduction.darl1n.training.published import (
     ADVERSARIES,
+    BASELINES,
     DARL1N,
     EPISODES,
     Darl1nTask,
@@ -49,11 +52,14 @@ class Trial:
     """True if both sides learn; otherwise the good side learns against trained adversaries."""
     changes: Mapping[str, float] = field(default_factory=dict)
     """Changed parameters of the environment."""
+    scheme: Scheme | None = None
+    """Assigns agents to learners that draw samples of their own; else one process computes all."""
 
     @property
     def name(self) -> str:
         """Name of the trial's cell."""
         changes = [f"{key}{value:g}" for key, value in self.changes.items()]
+        changes += [] if self.scheme is None else [self.scheme.name]
         kind = "sides" if self.both else "train"
         parts = (kind, self.task.name, str(self.size.agents), self.method, *changes)
         return "-".join([*parts, f"seed{self.seed}"])
@@ -61,8 +67,10 @@ class Trial:
     @property
     def iterations(self) -> int:
         """Number of iterations."""
-        wanted = self.size.adversary_iterations if self.both else self.size.iterations
-        return min(wanted, self.budget.iterations)
+        size = self.size
+        wanted = (self.method in BASELINES and size.baseline_iterations) or size.iterations
+        wanted = size.adversary_iterations if self.both else wanted
+        return min(wanted, self.budget.most(self.task, size))
 
     @property
     def every(self) -> int:
@@ -71,8 +79,12 @@ class Trial:
 
     @property
     def weight(self) -> float:
-        """Approximate duration of the run, seconds, in order of magnitude."""
-        return self.iterations * self.size.agents * self.budget.batch / 50_000
+        """Approximate duration of the run, seconds, within a factor of three."""
+        pace = 100_000 if self.method == DARL1N else 300_000
+        alone = self.iterations * self.size.agents * self.budget.batch / pace
+        return (
+            alone if self.scheme is None else alone * max(1.0, self.scheme.make_code().load.mean())
+        )
 
     @property
     def adversaries(self) -> "Trial | None":
@@ -87,6 +99,10 @@ class Trial:
             seed=self.seed,
             both=True,
         )
+
+    def ready(self, results: Results) -> bool:
+        """True if the adversaries are trained, or there are none."""
+        return self.adversaries is None or self.adversaries.name in results
 
     def met(self, results: Results) -> dict[int, str]:
         """Policies of the trained adversaries, by index; ``results`` must hold their trial."""
@@ -134,6 +150,8 @@ class Trial:
         }
         if self.method == DARL1N:
             options["algorithm.evaluate_every"] = self.iterations  # evaluations are played here
+        if self.scheme is not None:
+            options |= _coded(self.scheme)
         return load(options=options).check().config
 
     def cell(self, results: Results, clock: Clock) -> Cell:
@@ -159,9 +177,22 @@ def adversaries_in(result: JSON) -> dict[int, str]:
     return dict(enumerate(policies[: len(policies) // 2]))
 
 
+def _coded(scheme: Scheme) -> dict[str, Any]:
+    """Learners that answer in random order, and commits at rank M, as in the paper."""
+    return {
+        "learners": LEARNERS,
+        "code.name": scheme.code,
+        **{f"code.{key}": value for key, value in scheme.params.items()},
+        "algorithm.data": "independent",
+        "algorithm.max_variance": math.inf,
+        "stragglers.name": "exponential",
+        "stragglers.mean_s": 1.0,
+    }
+
+
 def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], clock: Clock) -> JSON:
     """Train, and evaluate at the start and at intervals; evaluations do not count as seconds."""
-    run = LocalRun(config, coded=False, frozen=adversaries)
+    run = LocalRun(config, coded=trial.scheme is not None, frozen=adversaries)
     algorithm = run.training.algorithm
     seat(algorithm, adversaries)
     curve: JSON = {"iterations": [], "seconds": [], "returns": []}

@@ -167,6 +167,11 @@ def _by_draw(
     return np.array([results[_name(method, deadline, draw)][what] for draw in draws])
 
 
+def computed(results: Results, budget: Darl1nBudget) -> bool:
+    """True if all cells are there."""
+    return all(cell.name in results for cell in cells(budget, lambda: 0.0))
+
+
 def curve(results: Results, budget: Darl1nBudget, method: str, deadline: int) -> WirelessReturns:
     """Returns of SAC or DARL1N during training."""
     episodes, returns = (
