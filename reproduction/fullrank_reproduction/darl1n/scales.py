@@ -92,7 +92,7 @@ STANDARD = Darl1nScale(
         draws=5,
         episodes=2_000,
         grown={"ising": (200, 1, 1, 1), "food_collection": (1_000, 1_000)},
-        coded=100,
+        coded=300,
         full_range=True,
     ),
     trials=2_000,

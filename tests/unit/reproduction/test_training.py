@@ -12,24 +12,16 @@ import pytest
 
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
-from fullrank.config.tree import as_tables
 from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of
 from fullrank_reproduction.baselines.epc.population import train
 from fullrank_reproduction.cells import Cell, CellOrigin, run
 from fullrank_reproduction.claim_results import Held
-from fullrank_reproduction.darl1n.published import MDS, TIMED
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
-    claims,
-    coded_rewards,
     crossplay,
-    epc_claims,
     epc_runs,
-    full_range,
     neighbour_distance,
-    rankings,
-    tables,
     wireless,
 )
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
@@ -41,7 +33,7 @@ from fullrank_reproduction.darl1n.training.convergence import (
 from fullrank_reproduction.darl1n.training.crossplay import PLAYED
 from fullrank_reproduction.darl1n.training.policies import policies_of, seat
 from fullrank_reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
-from fullrank_reproduction.darl1n.training.runs import adversaries, learners, seeds, teams
+from fullrank_reproduction.darl1n.training.runs import adversaries, learners, teams
 from fullrank_reproduction.darl1n.training.trials import Trial, adversaries_in
 
 TINY = Darl1nBudget(
@@ -316,199 +308,3 @@ def test_curves_of_seeds_are_averaged() -> None:
     runs = [{"iterations": [0, 1], "seconds": [0.0, s], "returns": [0.0, s]} for s in (1.0, 3.0)]
     mean = mean_curve(runs)
     assert (mean.seconds[-1], mean.returns[-1], mean.iteration_s) == (2.0, 2.0, 2.0)
-
-
-SLOW = [0.0, 10.0, 20.0, 30.0, 60.0, 100.0]
-WORSE = [0.0, 90.0, 90.0, 90.0, 90.0, 90.0]
-LEARNT = {"epc": [101.0] * 6}
-PACES = {"darl1n": 1.0, "maddpg": 2.0, "mfac": 3.0, "epc": 0.5, "epc-scratch": 4.0}
-
-
-def found_with(**returns: list[float]) -> dict[str, JSON]:
-    """Runs of all teams; EPC is fast in Ising and slow in Food Collection."""
-    learnt = LEARNT | returns
-    found: dict[str, JSON] = {}
-    for each in (trial for task in TASKS for trial in learners(WHOLE, task)):
-        found[each.name] = points(learnt.get(each.method), pace=PACES[each.method])
-    for team in teams(WHOLE):
-        for method, name in epc_runs.names(team.task, team.size).items():
-            pace = PACES[method] if team.task is ISING else 5.0
-            first = team.size == team.task.sizes[0]
-            runs = [points(learnt.get(method), pace=pace)] * 3
-            found.setdefault(name, {"runs": runs, "before": 0.0 if first else 70.0})
-    return found
-
-
-def points(returns: list[float] | None, *, pace: float) -> JSON:
-    learnt = returns or [0.0, 100.0, 100.0, 100.0, 100.0, 100.0]
-    iterations = range(0, 30 * len(learnt), 30)
-    seconds = [pace * iteration for iteration in iterations]
-    return {"iterations": list(iterations), "seconds": seconds, "returns": learnt}
-
-
-LATER = [0.0, 50.0, 70.0, 80.0, 90.0, 100.0]
-NEAR = [0.0, 95.0, 95.0, 95.0, 95.0, 95.0]
-
-
-@pytest.mark.parametrize(
-    ("claim", "good", "bad"),
-    [
-        (0, {}, {"mfac": WORSE}),
-        (1, {}, {"darl1n": LATER}),
-        (2, {}, {"darl1n": SLOW}),
-        (3, {}, {"darl1n": SLOW}),
-        (4, {"maddpg": WORSE, "mfac": WORSE}, {"maddpg": WORSE}),
-        (5, {"maddpg": NEAR}, {"maddpg": [0.0] * 6}),
-        (6, {}, {"darl1n": SLOW}),
-    ],
-)
-def test_claims_on_learning_are_judged_by_the_curves(
-    claim: int, good: dict[str, list[float]], bad: dict[str, list[float]]
-) -> None:
-    assert claims.judge_learning(found_with(**good), WHOLE)[claim].held is Held.HELD
-    assert claims.judge_learning(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
-
-
-def test_claims_whose_runs_are_missing_are_undecided() -> None:
-    judged = claims.judge_learning({}, WHOLE)
-    judged += rankings.judge_rankings({}, WHOLE)[:-1] + rankings.judge_paces({}, WHOLE)
-    judged += epc_claims.judge_growth({}, WHOLE) + full_range.judge_full_range({}, MORE)
-    judged += coded_rewards.judge_rewards({}, MORE)
-    assert {each.held for each in judged} == {Held.UNDECIDED}
-    assert tables.of_learning({}, WHOLE) == coded_rewards.of_rewards({}, MORE) == ""
-
-
-def test_a_seed_counts_when_all_methods_have_it() -> None:
-    found = found_with()
-    del found["train-ising-9-mfac-seed1"]
-    team = teams(WHOLE)[0]
-    assert seeds(found, WHOLE, team) == [0, 2]
-    assert claims.judge_learning(found, WHOLE)[0].held is Held.UNDECIDED
-    assert "Of 3 seeds there are 2 with M = 9." in tables.of_learning(found, WHOLE)
-
-
-def test_short_runs_of_one_seed_judge_nothing() -> None:
-    smoke = dataclasses.replace(WHOLE, sizes=1, iterations=150, seeds=1)
-    verdicts = claims.judge_learning(found_with(), smoke)
-    verdicts += rankings.judge_rankings(found_with(), smoke)
-    verdicts += epc_claims.judge_growth(found_with(), smoke)
-    assert {each.held for each in verdicts} == {Held.NOT_TESTABLE}
-    assert "one seed" in verdicts[0].reason
-
-
-def contest_with(leads: Sequence[float]) -> Results:
-    """Curves of the smallest team of Grassland; DARL1N leads by as much at each seed."""
-    return {
-        each.name: points([0.0, *[-100.0 + leads[each.seed]] * 5], pace=1.0)
-        if each.method == "darl1n"
-        else points([0.0, *[-100.0] * 5], pace=1.0)
-        for each in learners(dataclasses.replace(WHOLE, sizes=1), GRASSLAND)
-    }
-
-
-@pytest.mark.parametrize(
-    ("leads", "held"),
-    [
-        ((1.0, 2.0, 0.0), Held.HELD),
-        ((-20.0, -21.0, -20.0), Held.NOT_HELD),
-        ((-20.0, 20.0, 0.0), Held.UNDECIDED),
-    ],
-)
-def test_a_side_is_as_good_if_the_interval_of_its_lead_says_so(
-    leads: Sequence[float], held: Held
-) -> None:
-    assert rankings.judge_rankings(contest_with(leads), WHOLE)[0].held is held
-
-
-def test_an_iteration_counts_as_a_learner_s_part_and_as_a_whole() -> None:
-    apart, whole = rankings.judge_paces(found_with(), WHOLE)[:2]
-    slow = {
-        name: {**run, "seconds": [20.0 * second for second in run["seconds"]]}
-        for name, run in found_with().items()
-        if "darl1n" in name
-    }
-    slower = rankings.judge_paces(found_with() | slow, WHOLE)
-    assert (apart.held, whole.held) == (Held.HELD, Held.HELD)  # 1 s an iteration against 2 s
-    assert (slower[0].held, slower[1].held) == (Held.NOT_HELD, Held.NOT_HELD)
-
-
-def test_grown_teams_are_judged_by_the_starts_that_epc_keeps() -> None:
-    def starting(*shares: float) -> list[Held]:
-        found = {
-            epc_runs.names(ISING, size)["epc"]: {
-                "runs": [points([share * 52.0 * size.agents] * 2, pace=1.0) for share in shares]
-            }
-            for size in ISING.sizes
-        }
-        return [each.held for each in epc_claims.judge_growth(found, WHOLE)]
-
-    assert starting(1.0, 0.4, 1.0) == [Held.HELD, Held.HELD]
-    assert starting(1.0, 0.4, 0.9) == [Held.NOT_HELD, Held.UNDECIDED]
-
-
-MORE = dataclasses.replace(WHOLE, coded=100, full_range=True)
-
-
-def fuller_range(ends: Sequence[float], *, pace: float) -> Results:
-    near = {each.name: points(None, pace=1.0) for each in learners(MORE, FOOD)}
-    return near | {
-        each.name: points([0.0, *[ends[each.seed]] * 5], pace=pace)
-        for each in full_range.trials(MORE)
-    }
-
-
-def test_the_full_range_is_compared_seed_by_seed() -> None:
-    lower = full_range.judge_full_range(fuller_range([50.0, 60.0, 55.0], pace=2.0), MORE)
-    higher = full_range.judge_full_range(fuller_range([150.0, 160.0, 155.0], pace=0.5), MORE)
-    mixed = full_range.judge_full_range(fuller_range([50.0, 160.0, 95.0], pace=1.0), MORE)
-    assert [each.held for each in lower] == [Held.HELD] * 2
-    assert [each.held for each in higher] == [Held.NOT_HELD] * 2
-    assert mixed[0].held is Held.UNDECIDED
-
-
-def coded_with(shares: Mapping[str, Sequence[float]]) -> Results:
-    """Runs that begin at -200 and gain these shares of 100."""
-    return {
-        each.name: points(
-            [-200.0, *[-200.0 + 100.0 * shares[scheme.name][each.seed]] * 5], pace=1.0
-        )
-        for scheme in TIMED
-        for each in coded_rewards.trials(MORE, scheme)
-    }
-
-
-def test_codes_learn_or_do_not_by_their_share_of_the_uncoded_gain() -> None:
-    none, little, whole, any_ = (0.0,) * 3, (0.1, 0.12, 0.1), (1.0, 0.95, 1.0), (0.0, 1.0, 0.5)
-    names = [scheme.name for scheme in TIMED]
-    as_published = dict(zip(names, ((1.0,) * 3, none, little, whole, whole), strict=True))
-    reverse = dict(zip(names, ((1.0,) * 3, whole, whole, none, little), strict=True))
-    doubtful = dict(zip(names, ((1.0,) * 3, any_, any_, any_, any_), strict=True))
-    for shares, held in (
-        (as_published, Held.HELD),
-        (reverse, Held.NOT_HELD),
-        (doubtful, Held.UNDECIDED),
-    ):
-        judged = coded_rewards.judge_rewards(coded_with(shares), MORE)
-        assert [each.held for each in judged] == [held] * 4
-    page = coded_rewards.of_rewards(coded_with(as_published), MORE)
-    assert "| mds | -231 / -253 / -212 | -200.0 | -200 / -200 / -200 | 0% |" in page
-
-
-def test_runs_with_codes_commit_at_rank_m_and_others_have_none() -> None:
-    plain, coded = learners(MORE, FOOD)[0].config(), coded_rewards.trials(MORE, MDS)[0].config()
-    assert (plain.learners, coded.learners) == (3, 24)
-    assert as_tables(coded)["algorithm"]["data"] == "independent"
-    assert math.isinf(as_tables(coded)["algorithm"]["max_variance"])
-
-
-def test_the_paper_s_numbers_stand_beside_ours() -> None:
-    page = tables.of_learning(found_with(), WHOLE)
-    assert "| 24 | darl1n | 1830 |" in page
-    assert "| 64 | epc-scratch | 2995 | 360.0 (90) | 360.0 (90) | 2503 | 100.0 |" in page
-    assert "| 9 | epc-scratch | 101 | 45.0 (90) |" in page  # EPC's own
-    assert "| 6 | epc | 4883 | 450.0 (90) |" in page
-    assert page.count("all runs together: 70 s before M = ") == 4
-    assert "70 s before M = 16, 70 s before M = 25, 70 s before M = 64." in page
-    assert [task.table for task in TASKS] == ["I", "II", "III", "IV"]
-    assert FOOD.printed["darl1n"][2].reward == 13.0
-    assert ISING.sizes[3].iterations == 250

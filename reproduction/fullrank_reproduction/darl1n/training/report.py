@@ -29,7 +29,7 @@ from fullrank_reproduction.darl1n.training.published import (
     TASKS,
     WINDOW,
 )
-from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, teams
+from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, trained
 from fullrank_reproduction.darl1n.training.scaling import (
     APART,
     TIMED,
@@ -64,13 +64,8 @@ def text(results: Results, budget: Darl1nBudget) -> str:
     return "".join(section(results, budget) for section, there in sections.items() if there)
 
 
-def trained(results: Results, budget: Darl1nBudget) -> list[TeamSpec]:
-    """Teams of the tables that have curves."""
-    return [team for team in teams(budget) if curves(results, budget, team)]
-
-
 def _learning(results: Results, budget: Darl1nBudget) -> str:
-    batch = epc_runs.BATCH
+    batch, grown = epc_runs.BATCH, _grown(budget)
     return f"""## Tables I to IV: learning curves and time to converge
 
 {budget.said[0].upper()}{budget.said[1:]}; {EPISODES} episodes without exploration at every
@@ -89,8 +84,7 @@ mean of {SMOOTHED} evaluations must reach it. *At the end*: mean of the last {WI
 the first team they are one. A team has as many runs as there are seeds, which share parents from
 the second team on. They are as long as DARL1N's, but with minibatches of {batch}, as the
 authors' in Ising, since an update costs up to twenty times one of MADDPG. Seconds are those of the
-team's own stage, as the paper's must be, in which 9 spins take 101 s and 16 take 26 s.
-{_grown(budget)}
+team's own stage, as the paper's must be, in which 9 spins take 101 s and 16 take 26 s.{grown}
 
 In the contests only the good side learns, against adversaries of a MADDPG run in which both sides
 learnt before, others for each seed, and the same for all methods. The authors' own are published
@@ -112,7 +106,7 @@ def _grown(budget: Darl1nBudget) -> str:
         for task in TASKS
         if budget.grown_sizes(task)
     )
-    return f"Here EPC's stages have these iterations: {stages}. A stage of one shows its start.\n"
+    return f"\nHere EPC's stages have these iterations: {stages}. A stage of one shows its start."
 
 
 def _iteration_times(results: Results, budget: Darl1nBudget) -> str:

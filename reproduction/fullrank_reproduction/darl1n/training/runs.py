@@ -69,6 +69,11 @@ def seeds(results: Results, budget: Darl1nBudget, team: TeamSpec) -> list[int]:
     return [seed for seed in range(budget.seeds) if all(runs[seed].name in results for runs in own)]
 
 
+def trained(results: Results, budget: Darl1nBudget) -> list[TeamSpec]:
+    """Teams of all tables that have a seed."""
+    return [team for team in teams(budget) if seeds(results, budget, team)]
+
+
 def curves(results: Results, budget: Darl1nBudget, team: TeamSpec) -> dict[str, LearningCurve]:
     """Curves by method: means over the ``seeds`` or, for EPC, over the runs of a stage."""
     whole = seeds(results, budget, team)

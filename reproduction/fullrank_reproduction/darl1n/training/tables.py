@@ -7,7 +7,7 @@ from fullrank_reproduction.darl1n.training import epc_runs
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.convergence import LearningCurve, fixed_return
 from fullrank_reproduction.darl1n.training.published import EPC, METHODS, TASKS, Darl1nTask
-from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, seeds, teams
+from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, seeds, trained
 
 _HEADS = (
     "M",
@@ -24,7 +24,7 @@ _HEADS = (
 
 def of_learning(results: Results, budget: Darl1nBudget) -> str:
     """A table for each task."""
-    every = [team for team in teams(budget) if curves(results, budget, team)]
+    every = trained(results, budget)
     parts = [
         _of_task(results, budget, task, [team for team in every if team.task is task])
         for task in TASKS
