@@ -1,5 +1,6 @@
 """The reproduction of [DARL1N]: cells, then pictures, results of the claims and the page."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -68,9 +69,9 @@ def plan(scale: Darl1nScale, parts: Collection[Darl1nPart], directory: Path) -> 
             if not (directory / "cells" / f"{name}.json").exists()
         }
         if left:
-            minutes = sum(left.values()) / 60.0
+            minutes = math.ceil(sum(left.values()) / 60.0)
             lines.append(
-                f"{part}: {len(left)} of {len(spent)} cells to compute, about {minutes:.0f} min"
+                f"{part}: {len(left)} of {len(spent)} cells to compute, some {minutes} min"
             )
     return lines
 

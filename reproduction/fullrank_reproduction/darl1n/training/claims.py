@@ -143,7 +143,7 @@ def _in_full(results: Results, budget: Darl1nBudget, asked: LearningClaim) -> Cl
     learnt = {team: curves(results, budget, team) for team in whole}
     learnt = {team: found for team, found in learnt.items() if found.keys() >= set(asked.others)}
     if not learnt:
-        return undecided(claim, f"{len(asked.teams)} teams are to be trained", whose=whose)
+        return undecided(claim, f"none of {len(asked.teams)} teams has all runs", whose=whose)
     speaking = [
         f"{team}: {text}" for team, found in learnt.items() for text in asked.against(found, team)
     ]

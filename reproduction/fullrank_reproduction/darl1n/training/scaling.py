@@ -58,6 +58,7 @@ def cell(teams: Sequence[int], rounds: int, clock: Clock) -> Cell:
         name=CELL,
         settings={"runs": runs},
         compute=partial(measured, teams, rounds, clock),
+        weight=(rounds + 1) * sum(teams) / 30,
     )
 
 
