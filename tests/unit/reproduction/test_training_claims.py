@@ -57,7 +57,7 @@ def points(returns: list[float] | None, *, pace: float) -> JSON:
     return {"iterations": list(iterations), "seconds": seconds, "returns": learnt}
 
 
-LATER = [0.0, 50.0, 70.0, 80.0, 90.0, 100.0]
+LATE = [*[0.0, 100.0] * 24, *[100.0] * 6]
 NEAR = [0.0, 95.0, 95.0, 95.0, 95.0, 95.0]
 
 
@@ -65,12 +65,12 @@ NEAR = [0.0, 95.0, 95.0, 95.0, 95.0, 95.0]
     ("claim", "good", "bad"),
     [
         (0, {}, {"mfac": WORSE}),
-        (1, {}, {"darl1n": LATER}),
-        (2, {}, {"darl1n": SLOW}),
-        (3, {}, {"darl1n": SLOW}),
+        (1, {}, {"darl1n": LATE}),
+        (2, {}, {"darl1n": LATE}),
+        (3, {}, {"darl1n": LATE}),
         (4, {"maddpg": WORSE, "mfac": WORSE}, {"maddpg": WORSE}),
         (5, {"maddpg": NEAR}, {"maddpg": [0.0] * 6}),
-        (6, {}, {"darl1n": SLOW}),
+        (6, {}, {"darl1n": LATE}),
     ],
 )
 def test_claims_on_learning_are_judged_by_the_curves(
@@ -78,6 +78,11 @@ def test_claims_on_learning_are_judged_by_the_curves(
 ) -> None:
     assert claims.judge_learning(found_with(**good), WHOLE)[claim].held is Held.HELD
     assert claims.judge_learning(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
+
+
+def test_a_run_that_ends_before_it_and_the_others_converge_tells_nothing() -> None:
+    judged = claims.judge_learning(found_with(darl1n=SLOW), WHOLE)
+    assert [judged[claim].held for claim in (1, 2, 3, 6)] == [Held.UNDECIDED] * 4
 
 
 def test_claims_whose_runs_are_missing_are_undecided() -> None:

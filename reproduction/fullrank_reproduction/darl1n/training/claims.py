@@ -1,6 +1,6 @@
 """The claims of [DARL1N, Sec. VI-A] on training, tested on the runs of this reproduction."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -42,6 +42,8 @@ SMALL, APART = 6, 10.0
 MethodCurves: TypeAlias = Mapping[str, LearningCurve]
 """Curves by method."""
 
+Sooner: TypeAlias = list[str] | None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningClaim:
@@ -52,8 +54,8 @@ class LearningClaim:
     teams: Sequence[TeamSpec]
     others: Sequence[str] = BASELINES
     """Methods that DARL1N is compared with."""
-    against: Callable[[MethodCurves, TeamSpec], list[str]]
-    """Evidence against the claim in a team's curves."""
+    against: Callable[[MethodCurves, TeamSpec], list[str] | None]
+    """Evidence against the claim in a team's curves; None if they tell nothing."""
 
 
 def judged(results: Results, budget: Darl1nBudget) -> dict[str, list[ClaimResult]]:
@@ -100,18 +102,18 @@ def judge_learning(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
             claim="DARL1N, with a machine for each learner, converges before MADDPG and MFAC, by "
             "the paper's criterion.",
             teams=every,
-            against=lambda learnt, team: _sooner(_settled(learnt, team), BASELINES),
+            against=lambda learnt, team: _settled(learnt, team, BASELINES),
         ),
         LearningClaim(
             claim="It reaches the fixed return before them.",
             teams=every,
-            against=lambda learnt, team: _sooner(_reached(learnt, team), BASELINES),
+            against=lambda learnt, team: _reached(learnt, team),
         ),
         LearningClaim(
             claim="It does on one processor, too.",
             whose=Whose.OURS,
             teams=every,
-            against=lambda learnt, team: _sooner(_reached(learnt), BASELINES),
+            against=lambda learnt, team: _reached(learnt, None),
         ),
         LearningClaim(
             claim="Food Collection: MADDPG and MFAC end below DARL1N with 12 agents and more.",
@@ -128,7 +130,7 @@ def judge_learning(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
             claim="DARL1N converges before EPC, too, but in Ising.",
             teams=[team for team in every if team.task is not ISING],
             others=[EPC],
-            against=lambda learnt, team: _sooner(_settled(learnt, team), [EPC]),
+            against=lambda learnt, team: _settled(learnt, team, [EPC]),
         ),
     ]
     return [_in_full(results, budget, claim) for claim in claims]
@@ -144,13 +146,16 @@ def _in_full(results: Results, budget: Darl1nBudget, asked: LearningClaim) -> Cl
     learnt = {team: found for team, found in learnt.items() if found.keys() >= set(asked.others)}
     if not learnt:
         return undecided(claim, f"none of {len(asked.teams)} teams has all runs", whose=whose)
-    speaking = [
-        f"{team}: {text}" for team, found in learnt.items() for text in asked.against(found, team)
-    ]
+    told = {team: asked.against(found, team) for team, found in learnt.items()}
+    if all(texts is None for texts in told.values()):
+        reason = "DARL1N's runs end before it, and before the others"
+        return undecided(claim, reason, measured(budget.seeds), whose=whose)
+    speaking = [f"{team}: {text}" for team, texts in told.items() for text in texts or []]
     grounds = "; ".join(
         f"{team}, {found[DARL1N].iterations[-1]:.0f} of the paper's {team.size.iterations} "
         "iterations"
         for team, found in learnt.items()
+        if told[team] is not None
     )
     return judge(claim, speaking, grounds=grounds, strength=measured(budget.seeds), whose=whose)
 
@@ -171,35 +176,40 @@ def _apart(learnt: MethodCurves) -> list[str]:
     ]
 
 
-def _settled(learnt: MethodCurves, team: TeamSpec | None = None) -> dict[str, float]:
-    return _seconds(learnt, {method: curve.settled() for method, curve in learnt.items()}, team)
+def _settled(learnt: MethodCurves, team: TeamSpec | None, others: Sequence[str]) -> Sooner:
+    return _sooner(learnt, LearningCurve.settled, team, others)
 
 
-def _reached(learnt: MethodCurves, team: TeamSpec | None = None) -> dict[str, float]:
+def _reached(learnt: MethodCurves, team: TeamSpec | None) -> Sooner:
     fixed = fixed_return(list(learnt.values()))
-    return _seconds(
-        learnt, {method: curve.reached(fixed) for method, curve in learnt.items()}, team
-    )
+    return _sooner(learnt, lambda curve: curve.reached(fixed), team, BASELINES)
 
 
-def _seconds(
-    learnt: MethodCurves, found: Mapping[str, int | None], team: TeamSpec | None
-) -> dict[str, float]:
-    """Seconds of one processor; with a team, those of one of DARL1N's learners, all alike."""
-    machines = {DARL1N: team.size.agents} if team else {}
-    return {
-        method: curve.second(found[method]) / machines.get(method, 1)
-        for method, curve in learnt.items()
-    }
+def _sooner(
+    learnt: MethodCurves,
+    reached: Callable[[LearningCurve], int | None],
+    team: TeamSpec | None,
+    others: Sequence[str],
+) -> Sooner:
+    """Methods that are there before DARL1N; None if its run ends before it and they are.
 
-
-def _sooner(times: Mapping[str, float], others: Iterable[str]) -> list[str]:
-    """Methods that reach the level before DARL1N; all methods if it never does."""
-    return [
-        f"{other} after {times[other]:.1f} s, DARL1N after {times[DARL1N]:.1f}"
-        for other in others
-        if times[other] <= times[DARL1N]
+    Args:
+        learnt: Curves by method.
+        reached: The index of an evaluation, or None.
+        team: With a team, DARL1N's seconds are those of one of its learners, all alike.
+        others: The methods that it is compared with.
+    """
+    machines = team.size.agents if team else 1
+    own, curve = reached(learnt[DARL1N]), learnt[DARL1N]
+    until = (curve.seconds[-1] if own is None else curve.second(own)) / machines
+    times = {other: learnt[other].second(reached(learnt[other])) for other in others}
+    said = "not within" if own is None else "after"
+    before = [
+        f"{other} after {second:.1f} s, DARL1N {said} {until:.1f} s"
+        for other, second in times.items()
+        if second <= until
     ]
+    return None if own is None and not before else before
 
 
 def _as_high(learnt: MethodCurves) -> list[str]:
