@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
 
@@ -121,6 +122,7 @@ def sealed(content: bytes) -> bytes:
     return content + CRC.pack(google_crc32c.value(content))
 
 
+@lru_cache(maxsize=8)
 def _opened(content: bytes) -> bytes | None:
     """Content passed to ``sealed``, or None if it is damaged."""
     inner = content[: -CRC.size]

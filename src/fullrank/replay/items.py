@@ -47,6 +47,8 @@ class Gathered(NamedTuple):
 
 def consecutive(first: IntArray, lengths: IntArray) -> IntArray:
     """Return first_i, ..., first_i + lengths_i - 1 for each i in turn."""
+    if (lengths == 1).all():
+        return first
     before = np.cumsum(lengths) - lengths
     positions: IntArray = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
     return positions

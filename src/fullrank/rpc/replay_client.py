@@ -216,20 +216,19 @@ class ReplayClient:
         if not sample.size or items == ():
             return Gathered(np.empty((0, row_size), np.float32), 0, items)
         async with self._sampling:
+            if self._mapped is not None:
+                gathered = await _gather(self._mapped, sample_of(sample), items, row_size)
+                if gathered is not None:
+                    return gathered
             return await self._calls.insist(
                 lambda: self._samples.using(self._fetch(sample, row_size, items))
             )
 
     async def _fetch(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
-        """Gather a minibatch from the mapped file; ask the service if that is not possible."""
-        mapped = self._mapped
-        if mapped is not None:
-            gathered = await _gather(mapped, sample_of(sample), items, row_size)
-            if gathered is not None:
-                return gathered
+        """Ask the service for a minibatch that cannot be gathered from the mapped file."""
         request = pb.GetSamplesRequest(sample=sample, items=items)
         batch = await self._samples.receive(request, row_size, await self._samples.ask(request))
-        if mapped is not None:  # the service may have opened the file anew
+        if self._mapped is not None:  # the service may have opened the file anew
             with suppress(NotFound):
                 await self.map_table()
         return batch
