@@ -1,7 +1,6 @@
 """Assignments in progress, and their cancellation."""
 
 import asyncio
-import threading
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,16 +59,16 @@ class ActiveAssignment:
     """Time at which all sections had arrived, in seconds of the event loop's clock."""
     started_at: float = 0.0
     """Time at which the minibatch had arrived, too, in seconds of the event loop's clock."""
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    _stopped: bool = False
 
     def check_cancelled(self) -> None:
         """Raise ``Cancelled`` if the assignment is abandoned; called by the computing thread."""
-        if self._stopped.is_set():
+        if self._stopped:
             raise Cancelled(f"iteration {self.message.ids.iteration} is abandoned")
 
     def stop(self) -> None:
         """Have the computing thread stop at its next cancellation point."""
-        self._stopped.set()
+        self._stopped = True
 
     async def abandon(self) -> None:
         """Stop the work; return once neither the thread nor the stream works on it.
@@ -77,6 +76,8 @@ class ActiveAssignment:
         The work ends quietly when it is cancelled. It is shielded, because a cancellation of the
         caller would otherwise be passed on to it and be lost.
         """
+        if self.task is not None and self.task.done():
+            return
         self.stop()
         self.abandoned.set()
         if self.task is not None:

@@ -83,7 +83,7 @@ def target_sizes(target: Matrix, unit_sizes: Sequence[int]) -> tuple[int, ...]:
     >>> target_sizes(sums_of_groups(2, 2), [3, 1, 4, 5])
     (3, 5)
     """
-    return tuple(max(unit_sizes[unit] for unit in np.flatnonzero(row).tolist()) for row in target)
+    return tuple(np.where(target, unit_sizes, 0).max(axis=1).tolist())
 
 
 def is_each_unit(target: Matrix) -> bool:

@@ -176,6 +176,7 @@ class NetworkRounds:
 
     async def _hold(self, sample: Sample) -> None:
         """Tell replay of a sample for which it may not be asked."""
+        await asyncio.sleep(0)  # the assignments are written first
         row_size = self._training.problem.row_size
         try:
             await self._replay.hold(sample_message(sample), row_size=row_size)
