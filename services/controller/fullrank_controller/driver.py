@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from fullrank.common.failpoints import reach
@@ -10,6 +11,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
+from fullrank.rpc.tasks import QuickCalls
 from fullrank.runs.record import IterationRecord
 from fullrank.training.loop import CollectAhead, IterationLoop
 from fullrank.training.rollouts import Collected
@@ -102,6 +104,7 @@ class Driver:
         self._resume_head = 0
         self._began_at = self._updated_at = 0.0
         self._committing: asyncio.Task[IterationRecord] | None = None
+        self._steps = QuickCalls()
         self._storing = PendingWrite()
         """Makes the newest applied iteration durable, then publishes it."""
 
@@ -191,8 +194,8 @@ class Driver:
         It waits where both would touch the disk: for the iteration before, and for a checkpoint.
         """
         progress = self._run.progress
-        updates, apply = decided.round.decision.updates, self._training.trainer.apply
-        statistics = await asyncio.to_thread(apply, updates)
+        apply = partial(self._training.trainer.apply, decided.round.decision.updates)
+        statistics = await self._steps.call(apply)
         progress.applied += 1
         reach("update.applied")
         now = asyncio.get_running_loop().time()

@@ -16,10 +16,12 @@ from fullrank_learner.shared_memory import SharedMemory
 async def compute(
     context: LearnerContext,
     work: ActiveAssignment,
-    pool: ThreadPoolExecutor,
+    pool: ThreadPoolExecutor | None,
     memory: SharedMemory | None,
 ) -> AsyncGenerator[Progress, None]:
     """Run the worker on its thread, and yield its results until all rows are complete.
+
+    Without a pool it runs on the event loop, to its end.
 
     Raises:
         Cancelled: The assignment is abandoned.
@@ -31,7 +33,10 @@ async def compute(
     work.started_at = loop.time()
 
     def post(item: Progress | Exception) -> None:
-        loop.call_soon_threadsafe(posted.put_nowait, item)
+        if pool is None:
+            posted.put_nowait(item)
+        else:
+            loop.call_soon_threadsafe(posted.put_nowait, item)
 
     def run_worker() -> None:
         try:
@@ -40,7 +45,11 @@ async def compute(
             post(error)
 
     missing = len(work.message.rows)
-    running = pool.submit(run_worker)
+    running = None
+    if pool is None:
+        run_worker()
+    else:
+        running = pool.submit(run_worker)
     try:
         while missing:
             item = await posted.get()
@@ -49,7 +58,7 @@ async def compute(
             missing -= len(item.rows)
             yield item
     finally:
-        if missing:  # parameters may change once the thread has ended
+        if missing and running is not None:  # parameters may change once the thread has ended
             work.stop()
             await asyncio.wait({asyncio.wrap_future(running)})
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
+from math import inf
 
 from fullrank.common.errors import Cancelled, FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
@@ -12,6 +13,7 @@ from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chun
 from fullrank.rpc.controller_client import WorkCall
 from fullrank.rpc.errors import translated
 from fullrank.rpc.messages import sent_event
+from fullrank.rpc.tasks import QUICK_S
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow
@@ -49,6 +51,8 @@ class Contributor:
         self._call, self._peer, self._learner = call, peer, learner
         self._context, self._pool, self._memory = context, pool, memory
         self._event_log = event_log
+        self._computed_s = inf
+        """Computing time of the last assignment, seconds."""
 
     async def contribute(self, work: ActiveAssignment) -> None:
         """Compute and send; send no vector once abandoned.
@@ -90,7 +94,8 @@ class Contributor:
         clock, unit_s = asyncio.get_running_loop().time, self._context.config.compute.emulate_unit_s
         delay_s = self._context.delay_s(work.message.ids.iteration, self._learner)
         units = 0
-        async with aclosing(compute(self._context, work, self._pool, self._memory)) as computing:
+        pool = None if self._computed_s < QUICK_S else self._pool
+        async with aclosing(compute(self._context, work, pool, self._memory)) as computing:
             async for reports, rows in computing:
                 units += len(reports)
                 if rows:
@@ -101,6 +106,8 @@ class Contributor:
                     await self._send(work, rows, reports)
                 else:  # report computed units even if no coded vector is ever sent
                     await self._write(pb.LearnerMessage(units=reports))
+        if not self._context.has_ranks:  # they may keep this process waiting
+            self._computed_s = work.rows[-1].compute_s
         if delay_s:
             await work.pause(delay_s)
             await self._send(work, work.rows)

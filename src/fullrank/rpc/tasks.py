@@ -1,7 +1,16 @@
-"""Run coroutines until the first one finishes."""
+"""Coroutines that run until the first one finishes; calls that a thread may take."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import TypeVar
+
+CallResult = TypeVar("CallResult")
+
+QUICK_S = 1e-3
+"""Duration below which work is repeated on the event loop, seconds. A change of threads and back
+takes a tenth of it on idle cores, and as long on cores that learners use
+(``benchmarks/round_overhead.py``)."""
 
 
 async def first(*awaitables: Awaitable[None]) -> None:
@@ -19,3 +28,26 @@ async def first(*awaitables: Awaitable[None]) -> None:
     for task in tasks:  # a set of tasks has no stable order
         if task in done:
             task.result()
+
+
+class QuickCalls:
+    """Calls of one kind: each on a thread, or on the event loop if the one before was quick."""
+
+    def __init__(self) -> None:
+        self._last_s = inf
+
+    async def call(self, function: Callable[[], CallResult]) -> CallResult:
+        """Return the function's result."""
+        clock = asyncio.get_running_loop().time
+        if self._last_s < QUICK_S:
+            return self._measured(function, clock)
+        return await asyncio.to_thread(self._measured, function, clock)
+
+    def _measured(
+        self, function: Callable[[], CallResult], clock: Callable[[], float]
+    ) -> CallResult:
+        began_at = clock()
+        try:
+            return function()
+        finally:
+            self._last_s = clock() - began_at

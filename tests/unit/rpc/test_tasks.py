@@ -1,10 +1,13 @@
-"""Run coroutines until the first one finishes."""
+"""Run coroutines until the first one finishes, and calls on a thread or on the event loop."""
 
 import asyncio
+import threading
+from math import inf
 
 import pytest
 
-from fullrank.rpc.tasks import first
+from fullrank.rpc import tasks
+from fullrank.rpc.tasks import QuickCalls, first
 
 
 class Endless:
@@ -64,3 +67,27 @@ async def test_of_failures_at_once_that_of_the_one_given_first_is_raised() -> No
         future.set_exception(ValueError(f"number {number}"))
     with pytest.raises(ValueError, match="number 0"):
         await first(*failed)
+
+
+async def on_event_loop(calls: QuickCalls) -> bool:
+    """Return whether a call is made on the thread of the event loop."""
+    return await calls.call(threading.current_thread) is threading.current_thread()
+
+
+@pytest.mark.parametrize(("quick_s", "moves"), [(inf, True), (0.0, False)])
+async def test_calls_leave_their_thread_once_one_was_quick(
+    quick_s: float, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "QUICK_S", quick_s)
+    calls = QuickCalls()
+    assert [await on_event_loop(calls) for _ in range(3)] == [False, moves, moves]
+
+
+async def test_the_error_of_a_call_is_raised_wherever_it_was_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "QUICK_S", inf)
+    calls = QuickCalls()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await calls.call(lambda: 1 // 0)

@@ -1,6 +1,8 @@
 """Contributions of a learner to a stream that is open, or that the controller has ended."""
 
 import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,12 +11,16 @@ import grpc
 import numpy as np
 import pytest
 
+from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.common.errors import OutOfRange
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.replay.items import Gathered
 from fullrank.rpc.controller_client import WorkCall
 from fullrank.runs.event_log import EventLog
+from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
+from fullrank_learner import contributor as contributing
 from fullrank_learner.active_assignment import ActiveAssignment
 from fullrank_learner.contributor import Contributor
 from fullrank_learner.run_context import LearnerContext
@@ -48,6 +54,72 @@ class Overwritten:
         raise SectionsDamaged
 
 
+EMPTY = Gathered(np.empty((0, 1), np.float32), 0)
+
+
+class Noted:
+    """Gradients that note the threads on which they are computed."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        self.threads.append(threading.current_thread().name)
+        yield from ((unit, np.ones(1, np.float32)) for unit in units)
+
+    def fingerprint(self) -> str:
+        return "noted"
+
+
+async def threads_of_two(*, has_ranks: bool = False) -> list[str]:
+    """Threads on which a learner computes two assignments of a row."""
+    gradients, call = Noted(), Call()
+    problem = Problem(
+        units=(Unit(agent=0),),
+        unit_sizes=(1,),
+        sections=(),
+        reads=((),),
+        row_size=1,
+        data=DataMode(),
+    )
+    context: Any = SimpleNamespace(
+        config=SimpleNamespace(compute=SimpleNamespace(emulate_unit_s=0.0)),
+        delay_s=lambda *_: 0.0,
+        worker=Worker(problem, gradients, seed=0),
+        has_ranks=has_ranks,
+    )
+
+    async def fetch() -> Gathered:
+        return EMPTY
+
+    with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+        contributor = Contributor(
+            cast(WorkCall, call),
+            peer="controller",
+            learner=0,
+            context=context,
+            pool=pool,
+            memory=None,
+            event_log=EventLog(),
+        )
+        for iteration in range(2):
+            row = pb.Row(row=0, units=[0], coefficients=[1.0])
+            message = pb.Assignment(ids=Ids(iteration=iteration), rows=[row])
+            await contributor.contribute(
+                ActiveAssignment(message, asyncio.create_task(fetch()), [])
+            )
+    assert [message.coded.ids.iteration for message in call.written] == [0, 1]
+    return gradients.threads
+
+
 ENDED = [asyncio.InvalidStateError("RPC already finished"), grpc.aio.InternalError("no such call")]
 
 
@@ -79,9 +151,6 @@ async def contribute(call: Call, *, batch: Gathered | Exception) -> None:
         await contributor.contribute(work)
 
 
-EMPTY = Gathered(np.empty((0, 1), np.float32), 0)
-
-
 async def test_a_learner_asks_for_sections_that_were_overwritten() -> None:
     call = Call()
     await contribute(call, batch=EMPTY)
@@ -108,3 +177,18 @@ async def test_a_learner_whose_work_failed_closes_its_side_of_the_stream() -> No
     call = Call()
     await contribute(call, batch=OutOfRange("evicted"))
     assert call.written == [pb.LearnerMessage()]
+
+
+async def test_a_learner_computes_on_the_event_loop_after_an_assignment_that_was_quick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contributing, "QUICK_S", np.inf)
+    assert await threads_of_two() == ["pool_0", "MainThread"]
+
+
+@pytest.mark.parametrize(("quick_s", "has_ranks"), [(0.0, False), (np.inf, True)])
+async def test_a_learner_that_is_slow_or_waits_for_ranks_keeps_the_event_loop_free(
+    quick_s: float, has_ranks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contributing, "QUICK_S", quick_s)
+    assert await threads_of_two(has_ranks=has_ranks) == ["pool_0", "pool_0"]
