@@ -124,7 +124,10 @@ def sealed(content: bytes) -> bytes:
 
 @lru_cache(maxsize=8)
 def _opened(content: bytes) -> bytes | None:
-    """Content passed to ``sealed``, or None if it is damaged."""
+    """Content passed to ``sealed``, or None if it is damaged.
+
+    Cursors are read several times for each time that they change.
+    """
     inner = content[: -CRC.size]
     return inner if sealed(inner) == content else None
 
