@@ -204,8 +204,11 @@ def _reached(task: str, curve: list[Point]) -> str:
 
 def _draw(curves: Curves, path: Path) -> None:
     tasks = list(dict.fromkeys(task for task, _ in curves))
-    figure = Figure(figsize=(4.5 * len(tasks), 3.5), layout="constrained")
-    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+    columns = min(len(tasks), 3)
+    rows = -(-len(tasks) // columns)
+    figure = Figure(figsize=(4.5 * columns, 3.5 * rows), layout="constrained")
+    for place, task in enumerate(tasks, 1):
+        axes = figure.add_subplot(rows, columns, place)
         for (name, seed), curve in curves.items():
             if name == task:
                 steps = [point.steps / 1000 for point in curve]
