@@ -18,6 +18,9 @@ from fullrank.common.types import JSON
 Clock = Callable[[], float]
 """Processor seconds of this process."""
 
+CELLS = "cells"
+"""Directory of the results below that of the page."""
+
 
 class CellOrigin(StrEnum):
     """Origin of a cell's result."""
@@ -58,14 +61,13 @@ def run(
         done: Called with each cell when its result is available.
         others: Directories of other scales, whose results of equal cells are reused too.
     """
-    kept = directory / "cells"
-    kept.mkdir(parents=True, exist_ok=True)
+    (directory / CELLS).mkdir(parents=True, exist_ok=True)
     results = {}
     for cell in cells:
-        path = kept / f"{cell.name}.json"
+        path = path_of(cell.name, directory)
         content, origin = _read(path, cell.settings)
         if content is None:
-            elsewhere = (_read(other / "cells" / path.name, cell.settings) for other in others)
+            elsewhere = (_read(path_of(cell.name, other), cell.settings) for other in others)
             content = next((found for found, _ in elsewhere if found is not None), None)
             if content is None:
                 content = cell.compute()
@@ -79,10 +81,13 @@ def run(
 
 def kept(cells: Sequence[Cell], directory: Path) -> dict[str, JSON]:
     """Stored results of cells by name; nothing is computed."""
-    found = {
-        cell.name: _read(directory / "cells" / f"{cell.name}.json", cell.settings) for cell in cells
-    }
+    found = {cell.name: _read(path_of(cell.name, directory), cell.settings) for cell in cells}
     return {name: content for name, (content, _) in found.items() if content is not None}
+
+
+def path_of(name: str, directory: Path) -> Path:
+    """File of a cell's result."""
+    return directory / CELLS / f"{name}.json"
 
 
 def _read(path: Path, settings: JSON) -> tuple[JSON | None, CellOrigin]:

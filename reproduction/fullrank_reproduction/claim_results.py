@@ -112,6 +112,13 @@ def undecided(
     )
 
 
+def by_sign(low: float, high: float, *, best: Held = Held.HELD) -> Held:
+    """``best`` if an interval lies above 0, not held below it, and undecided around it."""
+    if low > 0:
+        return best
+    return Held.NOT_HELD if high < 0 else Held.UNDECIDED
+
+
 def by_interval(
     claim: str, interval: Interval, limit: float, said: str, *, strength: Strength, sign: int = 1
 ) -> ClaimResult:
@@ -126,7 +133,7 @@ def by_interval(
         sign: -1 if the claim is that the quantity lies below the limit.
     """
     low, high = sorted((sign * (interval.low - limit), sign * (interval.high - limit)))
-    held = strength.best if low > 0 else Held.NOT_HELD if high < 0 else Held.UNDECIDED
+    held = by_sign(low, high, best=strength.best)
     return ClaimResult(claim=claim, held=held, reason=said, strength=strength)
 
 

@@ -12,6 +12,7 @@ from fullrank_reproduction.claim_results import (
     ClaimResult,
     Held,
     Strength,
+    by_sign,
     judge,
     untested,
 )
@@ -128,12 +129,6 @@ def _interval(gains: Array) -> Interval:
     return student(gains, share=0.9)
 
 
-def _sign(interval: Interval) -> Held:
-    if interval.low > 0:
-        return Held.HELD
-    return Held.NOT_HELD if interval.high < 0 else Held.UNDECIDED
-
-
 def _said(first: str, second: str, found: Interval) -> str:
     return (
         f"{SYSTEMS[first].label} - {SYSTEMS[second].label} {found.mean:+.3f} "
@@ -157,7 +152,7 @@ def _ratio(
         f"{least:g} times the second {found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}], "
         f"90 % interval; {weak}{SAYS_LITTLE}"
     )
-    return _sign(found), said
+    return by_sign(found.low, found.high), said
 
 
 def _c1(courses: Courses, budget: CmarlBudget) -> ClaimResult:
@@ -244,7 +239,8 @@ def _faster(
 
     def decide(pairs: Sequence[tuple[str, int]]) -> tuple[Held, str]:
         found = paired(courses, pairs, first, second)
-        return _sign(found), f"mean return, {_said(first, second, found)}, 90 % interval, {DECIDES}"
+        said = f"mean return, {_said(first, second, found)}, 90 % interval, {DECIDES}"
+        return by_sign(found.low, found.high), said
 
     return _judged(claim, courses, budget, (first, second), decide)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fullrank.common.types import JSON
 from fullrank_reproduction import claim_results
-from fullrank_reproduction.cells import Cell, CellOrigin, Clock, kept, run
+from fullrank_reproduction.cells import Cell, CellOrigin, Clock, kept, path_of, run
 from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.darl1n import (
     lemma_1,
@@ -64,9 +64,7 @@ def plan(scale: Darl1nScale, parts: Collection[Darl1nPart], directory: Path) -> 
     for part in parts:
         spent = weights(scale, part)
         left = {
-            name: weight
-            for name, weight in spent.items()
-            if not (directory / "cells" / f"{name}.json").exists()
+            name: weight for name, weight in spent.items() if not path_of(name, directory).exists()
         }
         if left:
             minutes = math.ceil(sum(left.values()) / 60.0)
