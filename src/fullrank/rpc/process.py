@@ -4,18 +4,18 @@ import asyncio
 import atexit
 import ctypes
 import gc
+import operator
 import os
 import select
 import signal
 import stat
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event, Thread
 from typing import NoReturn, TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -149,6 +149,22 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def hear(numbers: Iterable[signal.Signals]) -> tuple[int, int]:
+    """Have the numbers of these signals written to a pipe as they arrive; return both its ends.
+
+    The system's handler itself writes them, so that none waits for the main thread, which may be
+    about to wait for something else. Python's handler has no effect, and is a function of C: one
+    written in Python is interrupted by the next signal before its first line, so that a flood of
+    signals would end in a ``RecursionError``.
+    """
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, operator.is_)
+    return heard, told
+
+
 def stop_event(launch: Launch) -> asyncio.Event:
     """An event set by ``STOPPING`` or, if asked for, by the end of a pipe that another holds.
 
@@ -160,17 +176,19 @@ def stop_event(launch: Launch) -> asyncio.Event:
     pipes = [sys.stdin.fileno()] if launch.stop_with_stdin else []
     pipes += [] if launch.supervisor is None else [launch.supervisor]
 
-    def on_signal(number: int = signal.SIGTERM, *_: object) -> None:
+    heard, told = hear(heeded())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+    def heed() -> None:
+        (number,) = os.read(heard, 1)
         ignore_signals()
         _leave_terminal(number)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(event.set)
 
-    for number in _heeded():
-        signal.signal(number, on_signal)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    Thread(target=heed, daemon=True).start()
     for pipe in pipes:
-        threading.Thread(target=_end_with, args=(pipe, on_signal), daemon=True).start()
+        Thread(target=_end_with, args=(pipe, told), daemon=True).start()
     return event
 
 
@@ -182,7 +200,7 @@ def interrupting() -> Iterator[None]:
         _leave_terminal(number)
         raise KeyboardInterrupt
 
-    numbers = [number for number in _heeded() if number != signal.SIGINT]
+    numbers = [number for number in heeded() if number != signal.SIGINT]
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
@@ -191,7 +209,7 @@ def interrupting() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _heeded() -> list[signal.Signals]:
+def heeded() -> list[signal.Signals]:
     """The signals that stop this process; ``nohup`` has SIGHUP ignored."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in STOPPING if number != signal.SIGHUP or not ignored]
@@ -207,9 +225,10 @@ def _leave_terminal(number: int) -> None:
         os.close(nowhere)
 
 
-def _end_with(pipe: int, stop: Callable[[], None]) -> None:
+def _end_with(pipe: int, told: int) -> None:
     """Tell this process to stop when a pipe ends, and end it if it has not stopped in time."""
     select.select([pipe], [], [])
-    stop()
-    threading.Event().wait(GRACE_S)
+    with suppress(BlockingIOError):  # it is full of signals
+        os.write(told, bytes([signal.SIGTERM]))
+    Event().wait(GRACE_S)
     os._exit(ORPHANED)

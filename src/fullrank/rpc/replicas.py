@@ -2,16 +2,25 @@
 
 import asyncio
 import os
+import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Event
 
 from fullrank.common.errors import FullrankError, Stuck
-from fullrank.rpc.process import STOPPING, Launch, ignore_signals, print_error, signals_held
+from fullrank.rpc.process import (
+    STOPPING,
+    Launch,
+    hear,
+    heeded,
+    ignore_signals,
+    print_error,
+    signals_held,
+)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Pauses before a replica that was killed is started again: the first, and the longest."""
@@ -59,41 +68,57 @@ def run_replicas(launch: Launch, replica: Callable[[Launch, int], int], restarts
         restarts: Log and clock for starting replicas again.
     """
     pipe, held = os.pipe()
-    supervised, stopping = replace(launch, supervisor=pipe), Event()
+    supervised = replace(launch, supervisor=pipe)
     children: dict[int, tuple[int, float]] = {}  # number and birth by process
+    due: dict[int, float] = {}  # time to start a replica again, by number
     pauses = [Pauses() for _ in range(launch.replicas)]
 
     def begin(number: int) -> None:
-        child = _fork(partial(replica, supervised, number), close=held)
+        with signals_held():
+            child = _fork(partial(replica, supervised, number), close=held)
         children[child] = number, restarts.clock()
 
-    def stop(*_: object) -> None:
-        stopping.set()
-        _pass_on(list(children))
-
-    with signals_held():  # a signal between the first fork and the handlers would leave orphans
-        for number in range(launch.replicas):
+    heard, _ = hear((*heeded(), signal.SIGCHLD))
+    for number in range(launch.replicas):
+        begin(number)
+    code, stopping = 0, False
+    while children or due:
+        if _next(heard, before=min(due.values(), default=None), clock=restarts.clock) in STOPPING:
+            stopping = True
+            due.clear()
+            _pass_on(children)
+        for child, ended in _reaped():
+            number, born_at = children.pop(child)
+            dies = ended < 0 or ended == Stuck.exit_code
+            if dies and not stopping:
+                pause_s = pauses[number].after(restarts.clock() - born_at)
+                line = "replica_died replica=%d code=%d again_in_s=%.1f"
+                restarts.say(line, number, ended, pause_s)
+                due[number] = restarts.clock() + pause_s
+            else:
+                code = code or ended
+        for number in [each for each, at in due.items() if at <= restarts.clock()]:
+            del due[number]
             begin(number)
-        for signalled in STOPPING:
-            signal.signal(signalled, stop)
-    code = 0
-    while children:
-        child, status = os.waitpid(-1, 0)
-        number, born_at = children.pop(child)
-        ended = os.waitstatus_to_exitcode(status)
-        dies = ended < 0 or ended == Stuck.exit_code
-        if dies and not stopping.is_set():
-            pause_s = pauses[number].after(restarts.clock() - born_at)
-            line = "replica_died replica=%d code=%d again_in_s=%.1f"
-            restarts.say(line, number, ended, pause_s)
-            stopping.wait(pause_s)
-            with signals_held():
-                if not stopping.is_set():
-                    begin(number)
-        else:
-            code = code or ended
     ignore_signals()
     return code
+
+
+def _next(heard: int, *, before: float | None, clock: Callable[[], float]) -> int | None:
+    """Return the next signal, or None if there is none before this time of the clock."""
+    timeout = None if before is None else max(0.0, before - clock())
+    ready, _, _ = select.select([heard], [], [], timeout)
+    return os.read(heard, 1)[0] if ready else None
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Yield children that have ended with their exit codes; that of a signal is negative."""
+    with suppress(ChildProcessError):  # there is no child
+        while True:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if not child:
+                return
+            yield child, os.waitstatus_to_exitcode(status)
 
 
 def _fork(replica: Callable[[], int], *, close: int) -> int:
@@ -103,6 +128,7 @@ def _fork(replica: Callable[[], int], *, close: int) -> int:
     code = 1
     try:
         os.close(close)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         code = replica()
     except Exception:
         traceback.print_exc()
@@ -115,10 +141,8 @@ def _fork(replica: Callable[[], int], *, close: int) -> int:
 def _pass_on(children: Iterable[int]) -> None:
     ignore_signals()
     for child in children:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(child, signal.SIGTERM)
-        except ProcessLookupError:
-            continue
 
 
 def run_replica(serving: Coroutine[object, object, None]) -> int:

@@ -1,8 +1,10 @@
 """Replicas that a signal kills are started again, and others are not."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -72,3 +74,40 @@ def test_pauses_double_up_to_a_bound_and_begin_anew_after_a_long_life() -> None:
     assert all(after == min(LONGEST_PAUSE_S, 2 * before) for before, after in pairwise(drawn))
     assert drawn[-1] == LONGEST_PAUSE_S
     assert pauses.after(LASTING_S) == FIRST_PAUSE_S
+
+
+FLOODED = """
+import logging, os, sys, time
+from fullrank.config import load
+from fullrank.rpc import replicas
+from fullrank.rpc.process import Launch, stop_event
+
+async def serve(launch):
+    stop = stop_event(launch)
+    os.write(1, b"%d\\n" % os.getpid())  # in one piece
+    await stop.wait()
+
+def replica(launch, number):
+    return replicas.run_replica(serve(launch))
+
+launch = Launch(resolved=load(environ={}), replicas=2)
+restarts = replicas.Restarts(say=logging.warning, clock=time.monotonic)
+sys.exit(replicas.run_replicas(launch, replica, restarts))
+"""
+
+
+@pytest.mark.parametrize("flooded", ["supervisor", "replica"])
+def test_signals_that_come_faster_than_they_are_handled_end_a_process_well(flooded: str) -> None:
+    """A handler in Python would be interrupted before its first line, until recursion fails."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FLOODED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        replicas = [int(supervisor.stdout.readline()) for _ in range(2)]
+        process = supervisor.pid if flooded == "supervisor" else replicas[0]
+        with suppress(ProcessLookupError):  # the replica has ended
+            while supervisor.poll() is None:
+                os.kill(process, signal.SIGTERM)
+        supervisor.terminate()
+        assert supervisor.stderr is not None
+        assert (supervisor.wait(WAIT_S), supervisor.stderr.read()) == (0, "")
