@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fullrank.common.durable import replace_text
 from fullrank.common.types import JSON
+from fullrank_reproduction.workers import computed
 
 Clock = Callable[[], float]
 """Processor seconds of this process."""
@@ -44,6 +45,8 @@ class Cell:
     compute: Callable[[], JSON]
     weight: float = 1.0
     """Relative duration, used to estimate the remaining time."""
+    beside: bool = False
+    """True if other cells may be computed at the same time: nothing in it measures wall time."""
 
 
 def run(
@@ -52,31 +55,48 @@ def run(
     *,
     done: Callable[[Cell, CellOrigin], None] = lambda cell, origin: None,
     others: Sequence[Path] = (),
+    workers: int = 1,
 ) -> dict[str, JSON]:
     """Results by cell name; stored results are reused.
 
     Args:
-        cells: The cells, in order of computation.
+        cells: The cells, in order of computation; those that may be computed beside others follow
+            at the end if there are several workers.
         directory: Directory of the results.
         done: Called with each cell when its result is available.
         others: Directories of other scales, whose results of equal cells are reused too.
+        workers: Processes for cells that may be computed beside others; one computes them here.
     """
     (directory / CELLS).mkdir(parents=True, exist_ok=True)
-    results = {}
-    for cell in cells:
-        path = path_of(cell.name, directory)
-        content, origin = _read(path, cell.settings)
-        if content is None:
-            elsewhere = (_read(path_of(cell.name, other), cell.settings) for other in others)
-            content = next((found for found, _ in elsewhere if found is not None), None)
-            if content is None:
-                content = cell.compute()
-            else:
-                origin = CellOrigin.KEPT
-            _write(path, cell.settings, content)
+    results: dict[str, JSON] = {}
+    later: dict[str, tuple[Cell, CellOrigin]] = {}
+
+    def take(cell: Cell, content: JSON, origin: CellOrigin) -> None:
         results[cell.name] = content
         done(cell, origin)
-    return results
+
+    def store(cell: Cell, content: JSON, origin: CellOrigin) -> None:
+        _write(path_of(cell.name, directory), cell.settings, content)
+        take(cell, content, origin)
+
+    for cell in cells:
+        content, origin = _read(path_of(cell.name, directory), cell.settings)
+        if content is not None:
+            take(cell, content, origin)
+            continue
+        elsewhere = (_read(path_of(cell.name, other), cell.settings) for other in others)
+        content = next((found for found, _ in elsewhere if found is not None), None)
+        if content is not None:
+            store(cell, content, CellOrigin.KEPT)
+        elif cell.beside and workers > 1:
+            later[cell.name] = cell, origin
+        else:
+            store(cell, cell.compute(), origin)
+    jobs = {name: cell.compute for name, (cell, _) in later.items()}
+    for name, content in computed(jobs, workers=workers) if jobs else ():
+        cell, origin = later[name]
+        store(cell, content, origin)
+    return {cell.name: results[cell.name] for cell in cells}
 
 
 def kept(cells: Sequence[Cell], directory: Path) -> dict[str, JSON]:

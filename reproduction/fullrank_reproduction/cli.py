@@ -18,6 +18,7 @@ from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ConfigError
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
+from fullrank.rpc.process import usable_cores
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, IterationRecord, follow, read_records
@@ -127,6 +128,7 @@ def coded_maddpg_(
             done=done,
             parts=parts,
             others=_others("coded-maddpg", scale),
+            workers=usable_cores(),
         )
     _tell(page)
 
@@ -158,7 +160,7 @@ def darl1n_(
     """[DARL1N]: what is learnt how soon; which codes survive what, and how noisy they decode.
 
     Parts: codes (Lemma 1, Table V, Fig. 7), ising, food, grassland, battle (Tables I to IV), fig2
-    to fig6, table6 (rewards with codes). Two commands with other parts may share a directory.
+    to fig6, table6 (rewards with codes). Training runs use all cores.
     """
     directory = _directory("darl1n", scale, output)
     chosen, parts = darl1n_scales.SCALES[scale], _parts(only, Darl1nPart)
@@ -167,7 +169,14 @@ def darl1n_(
     for line in darl1n.plan(chosen, parts, directory):
         Terminal().print(line, soft_wrap=True, highlight=False)
     with _shown(scale, darl1n.work(chosen, parts)) as done:
-        page = darl1n.reproduce(chosen, directory, clock=time.process_time, done=done, parts=parts)
+        page = darl1n.reproduce(
+            chosen,
+            directory,
+            clock=time.process_time,
+            done=done,
+            parts=parts,
+            workers=usable_cores(),
+        )
     _tell(page)
 
 

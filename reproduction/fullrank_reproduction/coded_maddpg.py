@@ -96,6 +96,7 @@ def reproduce(
     done: Callable[[Cell, CellOrigin], None],
     parts: Collection[ReportPart] = tuple(ReportPart),
     others: Sequence[Path] = (),
+    workers: int = 1,
 ) -> Path:
     """Compute missing cells, then write pictures and the page; returns its path.
 
@@ -107,8 +108,10 @@ def reproduce(
         done: Called with each cell when its result is available.
         parts: The parts to compute and show.
         others: Directories of other scales, whose results of equal cells are reused too.
+        workers: Processes for training in one process each.
     """
-    results = run(cells(scale, parts, train, clock), directory, done=done, others=others)
+    wanted = cells(scale, parts, train, clock)
+    results = run(wanted, directory, done=done, others=others, workers=workers)
     if ReportPart.FIG4 in parts:
         results |= run(predictions(results), directory, done=done, others=others)
     tables = _tables(scale, parts, results)

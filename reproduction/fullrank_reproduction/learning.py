@@ -100,6 +100,7 @@ def _cell(
         settings={"run": as_tables(config), "coded": coded, "digests": digests},
         compute=partial(_curve, config, coded=coded, digests=digests),
         weight=iterations * budget.batch / 1e6,
+        beside=True,
     )
 
 

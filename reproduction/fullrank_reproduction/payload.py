@@ -51,6 +51,7 @@ def cells(budget: Wang21Budget) -> list[Cell]:
                     settings={"run": as_tables(config), "payload": "parameters"},
                     compute=partial(_trained, config),
                     weight=budget.payload * budget.batch / 1e6,
+                    beside=True,
                 ),
             ]
     return found

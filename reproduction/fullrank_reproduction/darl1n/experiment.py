@@ -81,6 +81,7 @@ def reproduce(
     clock: Clock,
     done: Callable[[Cell, CellOrigin], None],
     parts: Collection[Darl1nPart] = tuple(Darl1nPart),
+    workers: int = 1,
 ) -> Path:
     """Compute missing cells of some parts, then write pictures and the page of what there is.
 
@@ -90,13 +91,16 @@ def reproduce(
         clock: Processor clock.
         done: Called with each cell when its result is available.
         parts: What is computed; results of others count if they are there.
+        workers: Processes for training.
     """
     results: dict[str, JSON] = {}
 
     def gather(part: Darl1nPart, found: Sequence[Cell]) -> None:
         new = [cell for cell in found if cell.name not in results]
-        own = run(new, directory, done=done) if part in parts else kept(new, directory)
-        results.update(own)
+        if part in parts:
+            results.update(run(new, directory, done=done, workers=workers))
+        else:
+            results.update(kept(new, directory))
 
     gather(Darl1nPart.CODES, cells(scale))
     for part in Darl1nPart:

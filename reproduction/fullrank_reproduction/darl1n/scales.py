@@ -102,7 +102,7 @@ STANDARD = Darl1nScale(
     draws=5,
     rounds=20,
 )
-"""The authors' batch and seeds; takes about two hours of a processor, in parts."""
+"""The authors' batch and seeds; takes about an hour on two cores."""
 
 PAPER = Darl1nScale(
     name="paper",

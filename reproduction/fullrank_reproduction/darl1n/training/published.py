@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
@@ -77,12 +76,12 @@ class Darl1nTask:
 
 def _printed(text: str) -> Mapping[str, tuple[Printed, ...]]:
     """Parse lines of the form ``method seconds/... reward/...``."""
-    rows = {}
+    rows: dict[str, tuple[Printed, ...]] = {}
     for line in text.strip().splitlines():
         method, *columns = line.split()
         seconds, rewards = ([float(number) for number in column.split("/")] for column in columns)
         rows[method] = tuple(map(Printed, seconds, rewards))
-    return MappingProxyType(rows)
+    return rows
 
 
 ISING = Darl1nTask(

@@ -168,6 +168,7 @@ class Trial:
             },
             compute=partial(_train, self, config, policies, clock),
             weight=self.weight,
+            beside=True,
         )
 
 
