@@ -67,16 +67,22 @@ def judge_published(
 def judge_learning(runs: Mapping[str, JSON], panel: PublishedPanel, *, seeds: int) -> ClaimResult:
     """Claim (v): coded and centralised runs learn alike; here they are compared bit by bit."""
     claim = f"(v) Coded training learns what centralised training learns: {panel.name}."
-    compared, iterations, differing = 0, 0, []
+    compared, iterations, differing, elsewhere = 0, 0, [], []
     for seed in range(seeds):
-        reference = runs[f"{panel.name}-{CENTRALISED}-seed{seed}"]["digests"]
+        reference = runs[f"{panel.name}-{CENTRALISED}-seed{seed}"]
         for code in EXACT:
             run = runs.get(f"{panel.name}-{code}-seed{seed}")
             if run is None:
                 continue
-            compared, iterations = compared + 1, iterations + len(run["digests"])
-            if run["digests"] != reference[: len(run["digests"])]:
+            if run["digests"] == reference["digests"][: len(run["digests"])]:
+                compared, iterations = compared + 1, iterations + len(run["digests"])
+            elif run.get("computed_on") == reference.get("computed_on"):
                 differing.append(f"{code} (seed {seed})")
+            else:
+                elsewhere.append(f"{code} (seed {seed})")
+    if elsewhere and not differing:
+        reason = f"computed on another processor than the centralised run: {elsewhere}"
+        return claim_results.undecided(claim, reason, claim_results.EXACT)
     grounds = f"{compared} coded runs with stragglers: all {iterations} update digests are equal"
     against = [f"bits differ: {differing}"] if differing else []
     return judge(claim, against, grounds=grounds, strength=claim_results.EXACT)

@@ -133,6 +133,7 @@ def configured(
 def _curve(config: RunConfig, *, coded: bool, digests: int) -> JSON:
     """Returns by iteration (null where no episode ended), and the digests of the first updates.
 
+    ``computed_on`` is the numeric identity of this process: others may have other digests.
     The policies of a centralised run also play ``EPISODES`` episodes at its end: greedily, with
     soft actions, and exploring.
     """
@@ -145,6 +146,7 @@ def _curve(config: RunConfig, *, coded: bool, digests: int) -> JSON:
     return {
         "returns": [None if value is None else round(value, 4) for value in returns],
         "digests": [iteration.update_digest for iteration in iterations[:digests]],
+        "computed_on": run.training.algorithm.gradients.fingerprint(),
         "late": sum(len(iteration.late) for iteration in iterations),
         "parameters": run.parameter_digest(),
         "played": {} if coded else _played(config, run.training.algorithm),

@@ -334,6 +334,17 @@ def test_one_other_digest_is_enough_against_the_claim_on_learning() -> None:
     assert fig3.judge_learning(runs, panel, seeds=1).held is Held.NOT_HELD
 
 
+def test_digests_of_another_processor_decide_nothing_unless_they_are_equal() -> None:
+    panel = wang21.PANELS[0]
+    centralised: JSON = {"digests": ["a", "b"], "computed_on": "one"}
+    for digests, held in ((["a", "c"], Held.UNDECIDED), (["a", "b"], Held.HELD)):
+        runs = {
+            f"{panel.name}-centralised-seed0": centralised,
+            f"{panel.name}-cyclic-seed0": {"digests": digests, "computed_on": "another"},
+        }
+        assert fig3.judge_learning(runs, panel, seeds=1).held is held
+
+
 def test_the_table_of_probabilities_is_exact() -> None:
     lines = [line.split(" | ") for line in page.probabilities().splitlines()]
     [two] = [line for line in lines if line[0] == "| 2"]
