@@ -162,7 +162,7 @@ def test_grown_teams_are_judged_by_the_starts_that_epc_keeps() -> None:
     assert starting(1.0, 0.4, 0.9) == [Held.NOT_HELD, Held.UNDECIDED]
 
 
-MORE = dataclasses.replace(WHOLE, coded=100, full_range=True)
+MORE = dataclasses.replace(WHOLE, coded=100, full_range=100)
 
 
 def fuller_range(ends: Sequence[float], *, pace: float) -> Results:

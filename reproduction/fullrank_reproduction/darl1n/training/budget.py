@@ -34,8 +34,8 @@ class Darl1nBudget:
     """Iterations of EPC's stages by task, other tasks without EPC; None: as the other methods."""
     coded: int = 0
     """Iterations of the runs with codes, Table VI."""
-    full_range: bool = False
-    """Whether DARL1N also trains with all agents as neighbours, Fig. 3."""
+    full_range: int = 0
+    """Iterations of DARL1N with all agents as neighbours, Fig. 3."""
 
     @property
     def said(self) -> str:

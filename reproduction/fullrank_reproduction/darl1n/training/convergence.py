@@ -43,6 +43,15 @@ class LearningCurve:
         """Seconds of an iteration, the warm-up included."""
         return float(self.seconds[-1] / self.iterations[-1])
 
+    def until(self, iteration: int) -> "LearningCurve":
+        """The curve up to an iteration."""
+        begin = self.iterations <= iteration
+        return LearningCurve(
+            iterations=self.iterations[begin],
+            seconds=self.seconds[begin],
+            returns=self.returns[begin],
+        )
+
     def settled(self) -> int | None:
         """Index of the first evaluation that ends 90 iterations meeting the criterion."""
         for index in np.flatnonzero(self.iterations >= WINDOW).tolist():

@@ -1,5 +1,7 @@
 """DARL1N (Full Range) of [DARL1N, Figs. 2(b) and 3]: all agents are neighbours."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fullrank.runs.statistics import student
@@ -23,15 +25,15 @@ TEAM = runs.TeamSpec(FOOD, next(size for size in FOOD.sizes if size.agents == AG
 
 def trials(budget: Darl1nBudget) -> list[Trial]:
     """One run for each seed."""
-    changes = {"distance": UNLIMITED}
+    own, changes = replace(budget, iterations=budget.full_range), {"distance": UNLIMITED}
     return [
-        Trial(task=FOOD, size=TEAM.size, method=DARL1N, budget=budget, seed=seed, changes=changes)
+        Trial(task=FOOD, size=TEAM.size, method=DARL1N, budget=own, seed=seed, changes=changes)
         for seed in range(budget.seeds if budget.full_range else 0)
     ]
 
 
 def judge_full_range(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
-    """Judge Fig. 3 by runs with and without a neighbour distance from the same seeds."""
+    """Judge Fig. 3 by as many iterations with and without a neighbour distance, seed by seed."""
     claims = (
         "Food Collection, M = 12: with all agents as neighbours (Full Range) DARL1N ends lower.",
         "Its iterations take longer (Fig. 2(b)).",
@@ -39,7 +41,10 @@ def judge_full_range(results: Results, budget: Darl1nBudget) -> list[ClaimResult
     if not budget.full_range:
         return [untested(claim, budget.short) for claim in claims]
     pairs = [
-        (mean_curve([results[near.name]]), mean_curve([results[full.name]]))
+        (
+            mean_curve([results[near.name]]).until(full.iterations),
+            mean_curve([results[full.name]]),
+        )
         for near, full in zip(runs.trials(budget, TEAM, DARL1N), trials(budget), strict=True)
         if near.name in results and full.name in results
     ]

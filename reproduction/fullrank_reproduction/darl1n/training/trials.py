@@ -81,7 +81,9 @@ class Trial:
     def weight(self) -> float:
         """Approximate duration of the run, seconds, within a factor of three."""
         pace = 100_000 if self.method == DARL1N else 300_000
-        alone = self.iterations * self.size.agents * self.budget.batch / pace
+        seen = self.size.agents / 2 if self.changes.get("distance") == UNLIMITED else 1.0
+        batch = max(self.budget.batch, 1_000)  # smaller ones leave the time of collection
+        alone = seen * self.iterations * self.size.agents * batch / pace
         return (
             alone if self.scheme is None else alone * max(1.0, self.scheme.make_code().load.mean())
         )
