@@ -46,7 +46,8 @@ class Cell:
     weight: float = 1.0
     """Relative duration, used to estimate the remaining time."""
     beside: bool = False
-    """True if other cells may be computed at the same time: nothing in it measures wall time."""
+    """True if other cells may be computed at the same time, because it waits more than it computes
+    or measures no wall time."""
 
 
 def run(
