@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-Result = TypeVar("Result")
+Computed = TypeVar("Computed")
 
 
 def computed(
-    jobs: Mapping[str, Callable[[], Result]], *, workers: int
-) -> Iterator[tuple[str, Result]]:
+    jobs: Mapping[str, Callable[[], Computed]], *, workers: int
+) -> Iterator[tuple[str, Computed]]:
     """Yield names and results of jobs as they end.
 
     If one fails or the iterator is closed, jobs that have not begun are given up.
