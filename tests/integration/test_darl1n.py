@@ -47,8 +47,21 @@ async def test_samples_made_by_learners_leave_no_doubt_about_the_bits(
     assert all(record.exact for record in cluster.records())
 
 
-async def test_a_resumed_run_goes_on_with_the_same_samples_and_evaluations(tmp_path: Path) -> None:
-    whole = resolved(*ISING, "code.name=ldgm", "learners=9", "checkpoint.every=2")
+@pytest.mark.parametrize(
+    "world",
+    [
+        ISING,
+        pytest.param(
+            (*FOOD, "environment.distance=adaptive", "algorithm.evaluate_every=3"),
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["ising", "adaptive distance"],
+)
+async def test_a_resumed_run_goes_on_with_the_same_samples_and_evaluations(
+    tmp_path: Path, world: tuple[str, ...]
+) -> None:
+    whole = resolved(*world, "code.name=ldgm", "learners=9", "checkpoint.every=2")
     config = whole.config
     half = replace(whole, config=replace(config, iterations=3))
     for part in (half, whole):

@@ -141,7 +141,8 @@ def _complete(
             text = json.dumps(value, default=str)
             typed[key] = TypeAdapter(hints[key]).validate_json(text, strict=True)
         except ValidationError as error:
-            expected = error.errors()[0]["msg"].replace("Input should be", "must be")
+            choices = " or ".join(dict.fromkeys(each["msg"] for each in error.errors()))
+            expected = choices.replace("or Input should be", "or").replace("Input should", "must")
             where = origin.get(f"{table}.{key}", "its table")
             raise ConfigError(f"{table}.{key} = {value!r} in {where}: {expected}") from error
     instance = registry.build(name, **typed)

@@ -1,6 +1,7 @@
 """``Resolved.check``: parameters of plug-ins against the registered classes."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -23,6 +24,7 @@ class Sized:
     rate: float = 0.5
     widths: tuple[int, ...] = (64, 64)
     label: str | None = None
+    reach: float | Literal["all"] | None = None
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -65,6 +67,7 @@ class TestCheck:
             ("code.siz=2", "thing 'sized' has no parameter 'siz'; did you mean 'size'?"),
             ("code.size=2.5", "code.size = 2.5 in --set: must be a valid integer"),
             ("code.widths=3", "code.widths = 3 in --set: must be a valid array"),
+            ("code.reach=far", "code.reach = 'far' in --set: must be a valid number or 'all'"),
             ("code.size=-1", "sized: size must not be negative, got -1"),
             ("code.name=size", "unknown thing 'size'; did you mean 'sized'?"),
             ("stragglers.name=fixedk", "unknown delay model 'fixedk'; did you mean 'fixed_k'?"),

@@ -1,5 +1,6 @@
 """The arenas beyond the recordings: sizes, options, walls, and the rules of their rewards."""
 
+import itertools
 import tracemalloc
 from typing import Any
 
@@ -61,6 +62,32 @@ def test_an_impossible_contest_names_its_rule(name: str) -> None:
         make_environment(name, agents=3, copies=1, adversaries=3)
     with pytest.raises(ConfigError, match=r"adversary_distance: within a distance of -1\.0"):
         make_environment(name, copies=1, adversary_distance=-1.0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_adaptive_distance_is_the_largest_from_which_agents_at_rest_touch_within_a_step(
+    name: str,
+) -> None:
+    pairs = np.array(list(itertools.combinations(range(4), 2)))
+    copies = np.arange(len(pairs))
+    arena = make_environment(name, agents=4, copies=len(pairs), distance="adaptive")
+    assert isinstance(arena, Arena)
+    size = arena.layout.traits.size[0, pairs].sum(axis=1)
+    action = np.zeros((len(pairs), 4, 5), dtype=np.float32)
+    action[copies, pairs[:, 0], 1] = action[copies, pairs[:, 1], 2] = 1.0  # towards each other
+
+    def touch(apart: float) -> AnyArray:
+        arena.reset(range(len(pairs)), range(len(pairs)))
+        arena.crowd.position[:, copies, pairs[:, 0]] = 0.0
+        arena.crowd.position[:, copies, pairs[:, 1]] = [[apart], [0.0]]
+        arena.step(action.reshape(len(pairs), -1))
+        x = arena.crowd.position[0]
+        touching: AnyArray = x[copies, pairs[:, 1]] - x[copies, pairs[:, 0]] < size
+        return touching
+
+    distance = arena.layout.traits.sight.min()
+    assert touch(distance - 1e-6).any()
+    assert not touch(distance + 1e-6).any()
 
 
 @given(

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -13,7 +14,7 @@ from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_
 from fullrank.environments.arena.effects import Effects
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.particle.teams import group, opponents
-from fullrank.environments.particle.world import Body
+from fullrank.environments.particle.world import TIME_STEP, Body
 from fullrank.environments.proximity import Pairs
 from fullrank.environments.time_limit import require_horizon
 
@@ -71,9 +72,10 @@ class ArenaConfig(ABC):
 
     horizon: int = 25
     """Steps of an episode."""
-    distance: float | None = None
+    distance: float | Literal["adaptive"] | None = None
     """d, distance up to which agents are neighbours, themselves included; by default
-    0.15 + 0.05 log2(M / 3)."""
+    0.15 + 0.05 log2(M / 3). ``adaptive``: the largest distance from which two agents at rest
+    can touch within a step."""
     half_width: float | None = None
     """R, half the side of the walled square; by default 1 + 0.5 log2(M / 3)."""
     food: int = 0
@@ -105,7 +107,8 @@ class ArenaConfig(ABC):
 
     def __post_init__(self) -> None:
         require_horizon(self.horizon)
-        _require_self("distance", self.distance)
+        if self.distance != "adaptive":
+            _require_self("distance", self.distance)
         if self.half_width is not None and not 0 < self.half_width < math.inf:
             raise ConfigError(
                 f"environment.half_width: a world of half width {self.half_width} holds no "
@@ -144,6 +147,7 @@ class ArenaConfig(ABC):
         bodies = self.bodies(agents)
         doublings = math.log2(max(len(bodies), 3) / 3)
         distance = round(0.15 + 0.05 * doublings, 2) if self.distance is None else self.distance
+        distance = _adapted(bodies) if distance == "adaptive" else distance
         half_width = round(1 + 0.5 * doublings, 2) if self.half_width is None else self.half_width
         food = self.pieces(len(bodies))
         return ArenaLayout(
@@ -210,6 +214,15 @@ class ContestConfig(ArenaConfig):
         """K and M - K; M is 6 by default."""
         good, adversaries = opponents(self.task, agents=agents or 6, adversaries=self.adversaries)
         return adversaries, good
+
+
+def _adapted(bodies: Sequence[Body]) -> float:
+    """The largest distance from which two agents at rest can touch within a step.
+
+    From rest, a step of full thrust moves a body by its acceleration times the squared time step.
+    """
+    reach = sorted(body.size + body.acceleration * TIME_STEP**2 for body in bodies)
+    return round(sum(reach[-2:]), 3)
 
 
 def _require_self(key: str, distance: float | None) -> None:
