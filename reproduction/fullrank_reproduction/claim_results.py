@@ -120,7 +120,14 @@ def by_sign(low: float, high: float, *, best: Held = Held.HELD) -> Held:
 
 
 def by_interval(
-    claim: str, interval: Interval, limit: float, said: str, *, strength: Strength, sign: int = 1
+    claim: str,
+    interval: Interval,
+    limit: float,
+    said: str,
+    *,
+    strength: Strength,
+    sign: int = 1,
+    whose: Whose = Whose.PAPER,
 ) -> ClaimResult:
     """Held if the interval lies above the limit, not held below it, and undecided around it.
 
@@ -131,10 +138,11 @@ def by_interval(
         said: The quantity as text.
         strength: Strength of the test.
         sign: -1 if the claim is that the quantity lies below the limit.
+        whose: Origin of the claim.
     """
     low, high = sorted((sign * (interval.low - limit), sign * (interval.high - limit)))
     held = by_sign(low, high, best=strength.best)
-    return ClaimResult(claim=claim, held=held, reason=said, strength=strength)
+    return ClaimResult(claim=claim, held=held, reason=said, strength=strength, whose=whose)
 
 
 def as_list(judged: Mapping[str, Sequence[ClaimResult]]) -> str:

@@ -19,6 +19,7 @@ from fullrank_reproduction.cells import Cell, CellOrigin, run
 from fullrank_reproduction.claim_results import Held
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
+    adaptive_distance,
     crossplay,
     epc_runs,
     neighbour_distance,
@@ -176,6 +177,52 @@ def test_the_distance_is_all_that_a_sweep_changes() -> None:
     few, many = (neighbour_distance.trials(TINY, d)[0] for d in neighbour_distance.DISTANCES[:2])
     assert {key for key in few.world() if few.world()[key] != many.world()[key]} == {"distance"}
     assert few.adversaries == many.adversaries
+
+
+def adaptive(*lost: float) -> Results:
+    """Curves that gain 100, with the best fixed distance 200, which the adaptive one misses."""
+    found: dict[str, JSON] = {}
+    for world in adaptive_distance.WORLDS:
+        gained = dict.fromkeys(world.fixed, np.full(3, 100.0))
+        gained |= {0.4: np.full(3, 200.0), adaptive_distance.ADAPTIVE: 200.0 - np.array(lost)}
+        for distance, gains in gained.items():
+            for each in world.trials(WHOLE, distance):
+                found[each.name] = {
+                    "iterations": [0, 30, 60, 90],
+                    "seconds": [0.0, 1.0, 2.0, 3.0],
+                    "returns": [-50.0, 0.0, 0.0, gains[each.seed] - 50.0],
+                }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lost", "held"),
+    [
+        ((1.0, 2.0, 3.0), Held.HELD),
+        ((-9.0, -8.0, -7.0), Held.HELD),
+        ((8.0, 10.0, 12.0), Held.UNDECIDED),
+        ((20.0, 21.0, 22.0), Held.NOT_HELD),
+    ],
+)
+def test_the_adaptive_distance_is_judged_by_its_share_of_the_best_fixed_gain(
+    lost: tuple[float, ...], held: Held
+) -> None:
+    results = adaptive(*lost)
+    for world in adaptive_distance.WORLDS:
+        found = adaptive_distance.compared(results, WHOLE, world)
+        assert found is not None
+        assert found.best == 0.4
+        assert found.share(adaptive_distance.ADAPTIVE).mean == pytest.approx(1 - lost[1] / 200)
+    verdicts = adaptive_distance.judge_adaptive(results, WHOLE)
+    assert [each.held for each in verdicts] == [held] * len(adaptive_distance.WORLDS)
+
+
+def test_the_adaptive_distance_is_judged_in_the_worlds_all_of_whose_runs_are_there() -> None:
+    found = adaptive(1.0, 2.0, 3.0)
+    lacking = dict(list(found.items())[:-1])  # of the last world
+    verdicts = adaptive_distance.judge_adaptive(lacking, WHOLE)
+    assert [each.held for each in verdicts] == [Held.HELD, Held.HELD, Held.UNDECIDED]
+    assert adaptive_distance.judge_adaptive(found, TINY) == []
 
 
 def draws_with(leads: Sequence[float]) -> Results:

@@ -24,7 +24,7 @@ from fullrank_reproduction.darl1n.training.trials import Trial
 
 DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Neighbour distances d; the world is 3 wide."""
-_REWARDS = {"grass_reward": 10.0, "contact_cost": 100.0}
+REWARDS = {"grass_reward": 10.0, "contact_cost": 100.0}
 
 
 def trials(budget: Darl1nBudget, distance: float) -> list[Trial]:
@@ -36,7 +36,7 @@ def trials(budget: Darl1nBudget, distance: float) -> list[Trial]:
             method=DARL1N,
             budget=budget,
             seed=seed,
-            changes={"distance": distance, **_REWARDS},
+            changes={"distance": distance, **REWARDS},
         )
         for seed in range(budget.seeds)
     ]

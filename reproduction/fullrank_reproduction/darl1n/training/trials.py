@@ -50,7 +50,7 @@ class Trial:
     seed: int = 0
     both: bool = False
     """True if both sides learn; otherwise the good side learns against trained adversaries."""
-    changes: Mapping[str, float] = field(default_factory=dict)
+    changes: Mapping[str, float | str] = field(default_factory=dict)
     """Changed parameters of the environment."""
     scheme: Scheme | None = None
     """Assigns agents to learners that draw samples of their own; else one process computes all."""
@@ -58,7 +58,10 @@ class Trial:
     @property
     def name(self) -> str:
         """Name of the trial's cell."""
-        changes = [f"{key}{value:g}" for key, value in self.changes.items()]
+        changes = [
+            key + (value if isinstance(value, str) else f"{value:g}")
+            for key, value in self.changes.items()
+        ]
         changes += [] if self.scheme is None else [self.scheme.name]
         kind = "sides" if self.both else "train"
         parts = (kind, self.task.name, str(self.size.agents), self.method, *changes)
