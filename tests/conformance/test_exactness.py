@@ -110,7 +110,7 @@ def test_any_code_with_stragglers_commits_the_bits_of_the_centralised_run(
         assert run.parameter_digest() == parameters
 
 
-def test_the_adaptive_distance_commits_the_bits_of_the_number_that_it_stands_for() -> None:
+def test_the_contact_distance_commits_the_bits_of_the_number_that_it_stands_for() -> None:
     world = {"algorithm.name": "darl1n", "environment.name": "food_collection"}
     apart = {"learners": 5, "code.name": "cyclic", "stragglers.name": "exponential"}
     options = SMALL | world | {"environment.agents": 3}
@@ -118,9 +118,9 @@ def test_the_adaptive_distance_commits_the_bits_of_the_number_that_it_stands_for
         load(options=options | {"environment.distance": distance}).check().config
         for distance in (0.2, 0.15)
     )
-    adaptive = load(options=options | apart | {"environment.distance": "adaptive"}).check().config
-    assert adaptive.environment.params["distance"] == "adaptive"
-    runs = LocalRun(fixed, coded=False), LocalRun(adaptive), LocalRun(other, coded=False)
+    contact = load(options=options | apart | {"environment.distance": "contact"}).check().config
+    assert contact.environment.params["distance"] == "contact"
+    runs = LocalRun(fixed, coded=False), LocalRun(contact), LocalRun(other, coded=False)
     centralised, coded, another = ([each.update_digest for each in run] for run in runs)
     assert coded == centralised
     assert set(coded).isdisjoint(another)

@@ -52,11 +52,11 @@ async def test_samples_made_by_learners_leave_no_doubt_about_the_bits(
     [
         ISING,
         pytest.param(
-            (*FOOD, "environment.distance=adaptive", "algorithm.evaluate_every=3"),
+            (*FOOD, "environment.distance=contact", "algorithm.evaluate_every=3"),
             marks=pytest.mark.thorough,
         ),
     ],
-    ids=["ising", "adaptive distance"],
+    ids=["ising", "contact distance"],
 )
 async def test_a_resumed_run_goes_on_with_the_same_samples_and_evaluations(
     tmp_path: Path, world: tuple[str, ...]

@@ -29,8 +29,8 @@ class Darl1nPart(StrEnum):
     """Wireless."""
     FIG6 = "fig6"
     """The neighbour distance."""
-    ADAPTIVE = "adaptive"
-    """The adaptive neighbour distance, ours after Sec. VII."""
+    CONTACT = "contact"
+    """The contact distance, ours after Sec. VII."""
     TABLE6 = "table6"
     """Rewards with codes, Table VI."""
 

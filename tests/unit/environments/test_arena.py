@@ -65,12 +65,12 @@ def test_an_impossible_contest_names_its_rule(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_adaptive_distance_is_the_largest_from_which_agents_at_rest_touch_within_a_step(
+def test_the_contact_distance_is_the_largest_from_which_agents_at_rest_touch_within_a_step(
     name: str,
 ) -> None:
     pairs = np.array(list(itertools.combinations(range(4), 2)))
     copies = np.arange(len(pairs))
-    arena = make_environment(name, agents=4, copies=len(pairs), distance="adaptive")
+    arena = make_environment(name, agents=4, copies=len(pairs), distance="contact")
     assert isinstance(arena, Arena)
     size = arena.layout.traits.size[0, pairs].sum(axis=1)
     action = np.zeros((len(pairs), 4, 5), dtype=np.float32)

@@ -19,7 +19,7 @@ from fullrank_reproduction.cells import Cell, CellOrigin, run
 from fullrank_reproduction.claim_results import Held
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
-    adaptive_distance,
+    contact_distance,
     crossplay,
     epc_runs,
     neighbour_distance,
@@ -179,12 +179,12 @@ def test_the_distance_is_all_that_a_sweep_changes() -> None:
     assert few.adversaries == many.adversaries
 
 
-def adaptive(*lost: float) -> Results:
-    """Curves that gain 100, with the best fixed distance 200, which the adaptive one misses."""
+def contact(*lost: float) -> Results:
+    """Curves that gain 100, with the best fixed distance 200, which the contact distance misses."""
     found: dict[str, JSON] = {}
-    for world in adaptive_distance.WORLDS:
+    for world in contact_distance.WORLDS:
         gained = dict.fromkeys(world.fixed, np.full(3, 100.0))
-        gained |= {0.4: np.full(3, 200.0), adaptive_distance.ADAPTIVE: 200.0 - np.array(lost)}
+        gained |= {0.4: np.full(3, 200.0), contact_distance.CONTACT: 200.0 - np.array(lost)}
         for distance, gains in gained.items():
             for each in world.trials(WHOLE, distance):
                 found[each.name] = {
@@ -204,25 +204,25 @@ def adaptive(*lost: float) -> Results:
         ((20.0, 21.0, 22.0), Held.NOT_HELD),
     ],
 )
-def test_the_adaptive_distance_is_judged_by_its_share_of_the_best_fixed_gain(
+def test_the_contact_distance_is_judged_by_its_share_of_the_best_fixed_gain(
     lost: tuple[float, ...], held: Held
 ) -> None:
-    results = adaptive(*lost)
-    for world in adaptive_distance.WORLDS:
-        found = adaptive_distance.compared(results, WHOLE, world)
+    results = contact(*lost)
+    for world in contact_distance.WORLDS:
+        found = contact_distance.compared(results, WHOLE, world)
         assert found is not None
         assert found.best == 0.4
-        assert found.share(adaptive_distance.ADAPTIVE).mean == pytest.approx(1 - lost[1] / 200)
-    verdicts = adaptive_distance.judge_adaptive(results, WHOLE)
-    assert [each.held for each in verdicts] == [held] * len(adaptive_distance.WORLDS)
+        assert found.share(contact_distance.CONTACT).mean == pytest.approx(1 - lost[1] / 200)
+    verdicts = contact_distance.judge_contact(results, WHOLE)
+    assert [each.held for each in verdicts] == [held] * len(contact_distance.WORLDS)
 
 
-def test_the_adaptive_distance_is_judged_in_the_worlds_all_of_whose_runs_are_there() -> None:
-    found = adaptive(1.0, 2.0, 3.0)
+def test_the_contact_distance_is_judged_in_the_worlds_all_of_whose_runs_are_there() -> None:
+    found = contact(1.0, 2.0, 3.0)
     lacking = dict(list(found.items())[:-1])  # of the last world
-    verdicts = adaptive_distance.judge_adaptive(lacking, WHOLE)
+    verdicts = contact_distance.judge_contact(lacking, WHOLE)
     assert [each.held for each in verdicts] == [Held.HELD, Held.HELD, Held.UNDECIDED]
-    assert adaptive_distance.judge_adaptive(found, TINY) == []
+    assert contact_distance.judge_contact(found, TINY) == []
 
 
 def draws_with(leads: Sequence[float]) -> Results:

@@ -14,8 +14,8 @@ from fullrank_reproduction.claim_results import (
 )
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
-    adaptive_distance,
     coded_rewards,
+    contact_distance,
     crossplay,
     full_range,
     neighbour_distance,
@@ -85,7 +85,7 @@ def judged(results: Results, budget: Darl1nBudget) -> dict[str, list[ClaimResult
         found["Fig. 5"] = wireless.judge_wireless(results, budget)
     if neighbour_distance.curves(results, budget):
         found["Fig. 6"] = neighbour_distance.judge_distances(results, budget)
-    found["Sec. VII"] = adaptive_distance.judge_adaptive(results, budget)
+    found["Sec. VII"] = contact_distance.judge_contact(results, budget)
     found["Table VI, rewards"] = coded_rewards.judge_rewards(results, budget)
     return found
 

@@ -10,8 +10,8 @@ from fullrank_reproduction import pictures
 from fullrank_reproduction.darl1n.published import LEARNERS
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
-    adaptive_distance,
     coded_rewards,
+    contact_distance,
     crossplay,
     epc_runs,
     neighbour_distance,
@@ -60,7 +60,7 @@ def text(results: Results, budget: Darl1nBudget) -> str:
         _crossplay: crossplay.CELL in results,
         _wireless: wireless.computed(results, budget),
         _distances: bool(neighbour_distance.curves(results, budget)),
-        _adaptive: adaptive_distance.any_compared(results, budget),
+        _contact: contact_distance.any_compared(results, budget),
         _rewards: bool(coded_rewards.returns(results, budget)),
     }
     return "".join(section(results, budget) for section, there in sections.items() if there)
@@ -163,16 +163,16 @@ DARL1N in Grassland, M = 6, grass pays 10 and an adversary's touch costs 100.
 """
 
 
-def _adaptive(results: Results, budget: Darl1nBudget) -> str:
+def _contact(results: Results, budget: Darl1nBudget) -> str:
     return f"""
-## Sec. VII: the adaptive neighbour distance
+## Sec. VII: the contact distance
 
-DARL1N with `environment.distance = "adaptive"` and with fixed distances, `default` the authors' for
+DARL1N with `environment.distance = "contact"` and with fixed distances, `default` the authors' for
 the team; {budget.said}. *At the end*: mean of the evaluations in the last
 third of the iterations. *Share*: the return gained in training, of that which the best fixed
 distance gains, with Student's 95 % interval of the paired differences.
 
-{adaptive_distance.of_distances(results, budget)}
+{contact_distance.of_distances(results, budget)}
 """
 
 

@@ -8,8 +8,8 @@ from fullrank_reproduction.darl1n.published import TIMED
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.scales import Darl1nPart
 from fullrank_reproduction.darl1n.training import (
-    adaptive_distance,
     coded_rewards,
+    contact_distance,
     crossplay,
     epc_contests,
     epc_runs,
@@ -101,8 +101,8 @@ def _later(budget: Darl1nBudget, part: Darl1nPart) -> Sequence[Trial]:
         case Darl1nPart.FIG6:
             distances = neighbour_distance.DISTANCES
             return [run for d in distances for run in neighbour_distance.trials(budget, d)]
-        case Darl1nPart.ADAPTIVE:
-            return adaptive_distance.every(budget)
+        case Darl1nPart.CONTACT:
+            return contact_distance.every(budget)
         case Darl1nPart.TABLE6:
             return [run for scheme in TIMED for run in coded_rewards.trials(budget, scheme)]
     return []

@@ -72,9 +72,9 @@ class ArenaConfig(ABC):
 
     horizon: int = 25
     """Steps of an episode."""
-    distance: float | Literal["adaptive"] | None = None
+    distance: float | Literal["contact"] | None = None
     """d, distance up to which agents are neighbours, themselves included; by default
-    0.15 + 0.05 log2(M / 3). ``adaptive``: the largest distance from which two agents at rest
+    0.15 + 0.05 log2(M / 3). ``contact``: the largest distance from which two agents at rest
     can touch within a step."""
     half_width: float | None = None
     """R, half the side of the walled square; by default 1 + 0.5 log2(M / 3)."""
@@ -107,7 +107,7 @@ class ArenaConfig(ABC):
 
     def __post_init__(self) -> None:
         require_horizon(self.horizon)
-        if self.distance != "adaptive":
+        if self.distance != "contact":
             _require_self("distance", self.distance)
         if self.half_width is not None and not 0 < self.half_width < math.inf:
             raise ConfigError(
@@ -147,7 +147,7 @@ class ArenaConfig(ABC):
         bodies = self.bodies(agents)
         doublings = math.log2(max(len(bodies), 3) / 3)
         distance = round(0.15 + 0.05 * doublings, 2) if self.distance is None else self.distance
-        distance = _adapted(bodies) if distance == "adaptive" else distance
+        distance = _contact_distance(bodies) if distance == "contact" else distance
         half_width = round(1 + 0.5 * doublings, 2) if self.half_width is None else self.half_width
         food = self.pieces(len(bodies))
         return ArenaLayout(
@@ -216,7 +216,7 @@ class ContestConfig(ArenaConfig):
         return adversaries, good
 
 
-def _adapted(bodies: Sequence[Body]) -> float:
+def _contact_distance(bodies: Sequence[Body]) -> float:
     """The largest distance from which two agents at rest can touch within a step.
 
     From rest, a step of full thrust moves a body by its acceleration times the squared time step.

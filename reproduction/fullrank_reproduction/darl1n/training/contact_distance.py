@@ -1,4 +1,4 @@
-"""The adaptive neighbour distance, ours after [DARL1N, Sec. VII], beside fixed ones.
+"""The contact distance, ours after [DARL1N, Sec. VII], beside fixed ones.
 
 In each world the smallest team trains with each distance from the same seeds. The best fixed
 distance is the one with the highest mean end, which counts in its favour.
@@ -27,11 +27,11 @@ from fullrank_reproduction.darl1n.training.trials import Trial
 
 Distance: TypeAlias = float | str
 
-ADAPTIVE, DEFAULT = "adaptive", "default"
+CONTACT, DEFAULT = "contact", "default"
 AROUND = (0.1, DEFAULT, 0.4)
 """The authors' distance of a team, one below and one above it."""
 WITHIN = 0.05
-"""Share of the best fixed distance's gain that the adaptive one may lose."""
+"""Share of the best fixed distance's gain that the contact distance may lose."""
 LAST = 1 / 3
 """Share of the iterations whose evaluations make the end of a run."""
 
@@ -93,20 +93,20 @@ def every(budget: Darl1nBudget) -> list[Trial]:
     return [
         trial
         for world in WORLDS
-        for distance in (ADAPTIVE, *world.fixed)
+        for distance in (CONTACT, *world.fixed)
         for trial in world.trials(budget, distance)
     ]
 
 
 def compared(results: Results, budget: Darl1nBudget, world: SweptWorld) -> SweptRuns | None:
     """The runs of a world; None unless all are there."""
-    runs = {distance: world.trials(budget, distance) for distance in (ADAPTIVE, *world.fixed)}
+    runs = {distance: world.trials(budget, distance) for distance in (CONTACT, *world.fixed)}
     if not budget.judges or any(run.name not in results for own in runs.values() for run in own):
         return None
     curves = {
         distance: [mean_curve([results[run.name]]) for run in own] for distance, own in runs.items()
     }
-    found = SweptRuns(curves, ADAPTIVE)
+    found = SweptRuns(curves, CONTACT)
     return found._replace(best=max(world.fixed, key=lambda each: found.ends(each).mean()))
 
 
@@ -115,21 +115,21 @@ def any_compared(results: Results, budget: Darl1nBudget) -> bool:
     return any(compared(results, budget, world) is not None for world in WORLDS)
 
 
-def judge_adaptive(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
-    """Judge whether the adaptive distance loses little against the best fixed one."""
+def judge_contact(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
+    """Judge whether the contact distance loses little against the best fixed one."""
     worlds = WORLDS if budget.judges else ()
     return [_judged(world, compared(results, budget, world), budget.seeds) for world in worlds]
 
 
 def _judged(world: SweptWorld, found: SweptRuns | None, seeds: int) -> ClaimResult:
     least = f"{1 - WITHIN:.0%}"
-    claim = f"{world.name}: the adaptive distance gains at least {least} of the best fixed one's."
+    claim = f"{world.name}: the contact distance gains at least {least} of the best fixed one's."
     if found is None:
         return undecided(claim, "not all distances have all seeds", whose=Whose.OURS)
-    share = found.share(ADAPTIVE)
+    share = found.share(CONTACT)
     said = (
         f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}], ending at "
-        f"{found.ends(ADAPTIVE).mean():.1f} where d = {found.best} ends at "
+        f"{found.ends(CONTACT).mean():.1f} where d = {found.best} ends at "
         f"{found.ends(found.best).mean():.1f}"
     )
     strength = measured(seeds, interval=True)
