@@ -7,7 +7,8 @@ saturate at once and never recover.
 
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ from fullrank.environments.base import make_environment
 from fullrank.training.evaluation import Act
 
 FORCES = 2
+
+Settings: TypeAlias = tuple[ExperimentConfig, MaddpgConfig, MlpConfig]
 
 
 def joint_action(forces: torch.Tensor) -> FloatArray:
@@ -154,15 +157,16 @@ class Look(Callback):  # type: ignore[misc]
     """Show the greedy policy to an observer after every training phase.
 
     Args:
-        look: Takes the transitions collected so far and the policy.
+        look: Takes the environment steps and updates so far, and the policy.
     """
 
-    def __init__(self, look: Callable[[int, Act], None]) -> None:
+    def __init__(self, look: Callable[[int, int, Act], None]) -> None:
         super().__init__()
-        self._look = look
+        self._look, self._updates = look, 0
 
     def on_train_end(self, training_td: TensorDictBase, group: str) -> None:
         """Call the observer."""
+        self._updates += len(training_td)
         policy = self.experiment.group_policies[group]
         agents = len(self.experiment.group_map[group])
 
@@ -173,20 +177,25 @@ class Look(Callback):  # type: ignore[misc]
                 played = policy(Navigation.observed(seen))
             return joint_action(played[group, "action"])
 
-        self._look(self.experiment.total_frames, act)
+        self._look(self.experiment.total_frames, self._updates, act)
 
 
-def train(look: Callable[[int, Act], None], *, agents: int, seed: int, alike: bool) -> None:
-    """Train until ``look`` raises.
+def shipped() -> Settings:
+    """BenchMARL's own settings."""
+    return (
+        ExperimentConfig.get_from_yaml(),
+        MaddpgConfig.get_from_yaml(),
+        MlpConfig.get_from_yaml(),
+    )
+
+
+def settings(*, alike: bool) -> Settings:
+    """Settings of a training.
 
     Args:
-        look: Takes the transitions collected so far and the greedy policy.
-        agents: M.
-        seed: Seed of the experiment.
         alike: True for Fullrank's networks, batch, rates and collection; else as shipped.
     """
-    config = ExperimentConfig.get_from_yaml()
-    algorithm, model = MaddpgConfig.get_from_yaml(), MlpConfig.get_from_yaml()
+    config, algorithm, model = shipped()
     config.loggers, config.create_json, config.evaluation = [], False, False
     config.max_n_frames, config.exploration_anneal_frames = 100_000_000, 1_000_000
     if alike:
@@ -197,6 +206,34 @@ def train(look: Callable[[int, Act], None], *, agents: int, seed: int, alike: bo
         config.exploration_anneal_frames = 400_000
         config.share_policy_params = algorithm.share_param_critic = False
         model.num_cells, model.activation_class = [128, 128], torch.nn.ReLU
+    return config, algorithm, model
+
+
+def changes(*, alike: bool) -> list[str]:
+    """Settings of a training that differ from BenchMARL's own, each with both values."""
+    pairs = zip(shipped(), settings(alike=alike), strict=True)
+    return [
+        f"`{name}` {_shown(value)} for {_shown(before)}"
+        for old, new in pairs
+        for (name, before), value in zip(asdict(old).items(), asdict(new).values(), strict=True)
+        if before != value
+    ]
+
+
+def _shown(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else f"{value}"
+
+
+def train(look: Callable[[int, int, Act], None], *, agents: int, seed: int, alike: bool) -> None:
+    """Train until ``look`` raises.
+
+    Args:
+        look: Takes the environment steps and updates so far, and the greedy policy.
+        agents: M.
+        seed: Seed of the experiment.
+        alike: True for Fullrank's networks, batch, rates and collection; else as shipped.
+    """
+    config, algorithm, model = settings(alike=alike)
     with tempfile.TemporaryDirectory() as folder:
         config.save_folder = folder
         Experiment(

@@ -1,47 +1,88 @@
 """Claim: cooperative navigation is learnt in a third of the CPU time that MADDPG takes elsewhere.
 
 Each player trains M = 3 agents on Fullrank's own environment, all copies stepped as arrays, in a
-process of its own with one thread. Its greedy policy plays the same 200 episodes every few seconds;
-a return counts when the mean reaches it, and the time of these evaluations does not count. Returns
-are sums over agents and 25 steps; random play has -685.
+process of its own with one thread, for the same CPU time. Its greedy policy plays the same 200
+episodes every few seconds, and the time of these evaluations does not count. Returns are sums over
+agents and 25 steps; a return is reached when the mean first passes it.
 
 * ``fullrank``: ``LocalRun`` with the defaults, what ``fullrank train --local`` computes
 * ``benchmarl``: BenchMARL's MADDPG (TorchRL's losses, collector and buffer) as shipped
-* ``benchmarl-alike``: the same with Fullrank's networks, batch, rates and collection, and a
-  learning rate of 0.001
+* ``benchmarl-alike``: the same with settings like Fullrank's, and a learning rate of 0.001
 
-A player whose package is missing is left out. ``benchmarl`` needs hydra-core.
+A player whose package is missing is left out. ``benchmarl`` needs hydra-core. A run's points are
+kept in ``--logs``; a run that is complete there is not trained again. Prints a Markdown table;
+exits with 1 if the claim fails.
 
-    OMP_NUM_THREADS=1 python benchmarks/learns_peers.py --seeds 0 --cap 600
+    OMP_NUM_THREADS=1 python benchmarks/learns_peers.py --seeds 0 1 2 --plot docs/learns_peers.png
 """
 
 import argparse
 import importlib.util
+import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
+from matplotlib.figure import Figure
 
+from fullrank.common.types import Interval
 from fullrank.environments.base import make_environment
+from fullrank.runs.statistics import bootstrap
 from fullrank.training.evaluation import Act, Greedy, evaluate
+from fullrank.training.references import GOOD, RANDOM, STILL, references
 
 TASK, AGENTS, EPISODES, EVALUATION_SEED = "cooperative_navigation", 3, 200, 1000
 TARGETS = (-475.0, -425.0)
 LEAST_RATIO = 3.0
+REFERENCES = {
+    RANDOM: "random play",
+    STILL: "standing still",
+    GOOD: "heuristic that sees everything",
+}
 
 
 class Finished(Exception):
-    """Every return is reached, or the time is over."""
+    """The time is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Greedy play after some training."""
+
+    cpu_s: float
+    """CPU seconds of training, without those of evaluations."""
+    wall_s: float
+    """Seconds of training, without those of evaluations."""
+    steps: int
+    """Environment steps collected, those before the first update included."""
+    updates: int
+    mean: float
+    low: float
+    """Lower end of the 95 % interval of the mean return."""
+    high: float
+
+
+AXES: Sequence[tuple[str, str, Callable[[Point], float]]] = (
+    ("environment steps", "log", lambda point: point.steps),
+    ("updates", "linear", lambda point: point.updates),
+    ("CPU seconds, evaluations aside", "linear", lambda point: point.cpu_s),
+)
+"""Label, scale and value of what a return costs."""
+
+Curve: TypeAlias = Sequence[Point]
+Runs: TypeAlias = Mapping[str, Mapping[int, Curve]]
+"""Curves of each player, by seed."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """CPU and wall time of training, without that of evaluations.
+    """CPU and wall time of training, and the curve so far.
 
     Args:
         cap_s: CPU seconds of training after which to stop.
@@ -50,45 +91,68 @@ class Clock:
 
     cap_s: float
     every_s: float
-    reached: dict[float, tuple[float, float, int]] = field(default_factory=dict)
-    """CPU seconds, wall seconds and environment steps of each return."""
-    last: tuple[float, float, int] = (0.0, 0.0, 0)
-    """Mean return at the last evaluation, its CPU seconds and steps."""
+    curve: list[Point] = field(default_factory=list)
     _aside: tuple[float, float] = (0.0, 0.0)
     _due_s: float = 0.0
     _began: tuple[float, float] = (0.0, 0.0)
 
     def start(self) -> None:
         """Begin to count; imports come before."""
-        self._began = (time.process_time(), time.perf_counter())
+        self._began = _times()
         self._due_s = self.every_s
 
-    def look(self, steps: int, act: Act) -> None:
+    def look(self, steps: int, updates: int, act: Act) -> None:
         """Evaluate ``act`` if it is due.
 
         Args:
-            steps: Transitions of all agents together that were collected.
+            steps: Environment steps collected.
+            updates: Updates of all agents.
             act: Greedy policy.
 
         Raises:
-            Finished: There is nothing left to wait for.
+            Finished: The time is over.
         """
-        now = (time.process_time(), time.perf_counter())
+        now = _times()
         cpu_s, wall_s = (n - b - a for n, b, a in zip(now, self._began, self._aside, strict=True))
         if cpu_s < min(self._due_s, self.cap_s):
             return
-        environment = make_environment(TASK, agents=AGENTS, copies=50)
-        mean = float(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns.mean())
-        for target in TARGETS:
-            if mean >= target:
-                self.reached.setdefault(target, (cpu_s, wall_s, steps))
-        self.last = (mean, cpu_s, steps)
+        mean, low, high = played(act)
+        point = Point(
+            cpu_s=round(cpu_s, 1),
+            wall_s=round(wall_s, 1),
+            steps=steps,
+            updates=updates,
+            mean=mean,
+            low=low,
+            high=high,
+        )
+        self.curve.append(point)
         print(f"{cpu_s:.0f} s, {steps} steps: {mean:.1f}", file=sys.stderr, flush=True)
-        after = (time.process_time(), time.perf_counter())
+        after = _times()
         self._aside = (self._aside[0] + after[0] - now[0], self._aside[1] + after[1] - now[1])
         self._due_s = cpu_s + self.every_s
-        if len(self.reached) == len(TARGETS) or cpu_s >= self.cap_s:
+        if cpu_s >= self.cap_s:
             raise Finished
+
+
+def _times() -> tuple[float, float]:
+    return time.process_time(), time.perf_counter()
+
+
+def played(act: Act) -> Interval:
+    """Mean return of the episodes that everyone plays."""
+    environment = make_environment(TASK, agents=AGENTS, copies=50)
+    return bootstrap(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns)
+
+
+def known() -> dict[str, float]:
+    """Mean returns of the policies that need no training."""
+    environment = make_environment(TASK, agents=AGENTS, copies=50)
+    acts = references(environment, seed=EVALUATION_SEED)
+    return {
+        name: float(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns.mean())
+        for name, act in acts.items()
+    }
 
 
 def fullrank(clock: Clock, seed: int) -> None:
@@ -100,9 +164,9 @@ def fullrank(clock: Clock, seed: int) -> None:
     clock.start()
     run = LocalRun(config, coded=False)
     act = Greedy(run.training.algorithm.actor)
-    per_iteration = config.environment.copies * config.collect.steps
-    for number, _ in enumerate(run):
-        clock.look(config.collect.warmup + number * per_iteration, act)
+    per_update = config.environment.copies * config.collect.steps
+    for updates, _ in enumerate(run, 1):
+        clock.look(run.training.collector.warmup + updates * per_update, updates, act)
 
 
 def benchmarl(clock: Clock, seed: int, *, alike: bool = False) -> None:
@@ -113,64 +177,155 @@ def benchmarl(clock: Clock, seed: int, *, alike: bool = False) -> None:
     train(clock.look, agents=AGENTS, seed=seed, alike=alike)
 
 
-PLAYERS: dict[str, tuple[str, Callable[[Clock, int], None]]] = {
-    "fullrank": ("fullrank", fullrank),
-    "benchmarl": ("benchmarl", benchmarl),
-    "benchmarl-alike": ("benchmarl", lambda clock, seed: benchmarl(clock, seed, alike=True)),
+class Player(NamedTuple):
+    """One side of the comparison."""
+
+    label: str
+    package: str
+    train: Callable[[Clock, int], None]
+
+
+PLAYERS = {
+    "fullrank": Player("Fullrank, defaults", "fullrank", fullrank),
+    "benchmarl-alike": Player(
+        "BenchMARL, settings like Fullrank's",
+        "benchmarl",
+        lambda clock, seed: benchmarl(clock, seed, alike=True),
+    ),
+    "benchmarl": Player("BenchMARL as shipped", "benchmarl", benchmarl),
 }
-"""Package and training of each player."""
 
 
-def play(name: str, seed: int, cap_s: float, every_s: float) -> Clock:
-    """Train one player to all returns, or to the cap."""
+def play(name: str, seed: int, cap_s: float, every_s: float) -> Curve:
+    """Train one player to the cap."""
     import torch
 
     torch.set_num_threads(1)
     clock = Clock(cap_s, every_s)
     with suppress(Finished):
-        PLAYERS[name][1](clock, seed)
-    return clock
+        PLAYERS[name].train(clock, seed)
+    return clock.curve
+
+
+def curve_of(name: str, seed: int, chosen: argparse.Namespace) -> Curve:
+    """A player's curve, read from its log where that is complete."""
+    path: Path = chosen.logs / f"{name}-{seed}.jsonl"
+    if path.exists():
+        curve = [Point(**json.loads(line)) for line in path.read_text().splitlines()]
+        if curve and curve[-1].cpu_s >= chosen.cap:
+            return curve
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        curve = list(pool.apply(play, (name, seed, chosen.cap, chosen.every)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(asdict(point))}\n" for point in curve))
+    return curve
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="CPU seconds to a return beside peers.")
     parser.add_argument("--players", nargs="+", default=list(PLAYERS), choices=list(PLAYERS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--cap", type=float, default=600.0, help="CPU seconds of a training")
+    parser.add_argument("--cap", type=float, default=135.0, help="CPU seconds of a training")
     parser.add_argument("--every", type=float, default=3.0, help="CPU seconds per evaluation")
+    parser.add_argument("--logs", type=Path, default=Path("runs/learns_peers"))
+    parser.add_argument("--plot", type=Path, help="PNG to write")
     chosen = parser.parse_args()
-    times: dict[str, dict[float, list[float]]] = {}
-    print("| player | seed | return | CPU, s | wall, s | environment steps |")
-    print("|---|---|---|---|---|---|")
-    for name in chosen.players:
-        if importlib.util.find_spec(PLAYERS[name][0]) is None:
-            continue
-        times[name] = {target: [] for target in TARGETS}
-        for seed in chosen.seeds:
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                clock = pool.apply(play, (name, seed, chosen.cap, chosen.every))
-            for target in TARGETS:
-                cpu_s, wall_s, steps = clock.reached.get(target, (np.inf, np.inf, 0))
-                times[name][target].append(cpu_s)
-                cells = f"{cpu_s:.0f} | {wall_s:.0f} | {steps:,}"
-                if target not in clock.reached:
-                    mean, cpu_s, steps = clock.last
-                    cells = f"not within {cpu_s:.0f} | | {steps:,}: {mean:.0f}"
-                print(f"| {name} | {seed} | {target:.0f} | {cells} |", flush=True)
-    return int(not judge(times, chosen.cap))
+    runs = {
+        name: {seed: curve_of(name, seed, chosen) for seed in chosen.seeds}
+        for name in chosen.players
+        if importlib.util.find_spec(PLAYERS[name].package)
+    }
+    levels = known()
+    print("| player | seed | return | CPU, s | wall, s | updates | environment steps |")
+    print("|---|---|---|---|---|---|---|")
+    for name, curves in runs.items():
+        for seed, curve in curves.items():
+            for row in rows(curve):
+                print(f"| {name} | {seed} | {row} |")
+    words = ", ".join(f"{REFERENCES[name]} {level:.0f}" for name, level in levels.items())
+    print(f"\nReturns without training: {words}\n")
+    for name in runs:
+        print(f"* {name}, instead of the library's own settings: {changes(name)}")
+    holds = judge(runs, chosen.cap)
+    if chosen.plot:
+        draw(runs, levels, chosen.plot)
+    return int(not holds)
 
 
-def judge(times: dict[str, dict[float, list[float]]], cap_s: float) -> bool:
+def rows(curve: Curve) -> list[str]:
+    """Where a curve reaches each return, and its end."""
+    reached = [(f"{target:.0f}", first(curve, target)) for target in TARGETS]
+    end = curve[-1]
+    reached.append((f"end: {end.mean:.0f} ({end.low:.0f} to {end.high:.0f})", end))
+    return [
+        f"{goal} | {at.cpu_s:.0f} | {at.wall_s:.0f} | {at.updates:,} | {at.steps:,}"
+        if at
+        else f"{goal} | not reached | | | "
+        for goal, at in reached
+    ]
+
+
+def first(curve: Curve, target: float) -> Point | None:
+    """The first point whose mean return is at least ``target``."""
+    return next((point for point in curve if point.mean >= target), None)
+
+
+def changes(name: str) -> str:
+    """Settings of a player that differ from its library's own."""
+    if name == "fullrank":
+        return "none"
+    import benchmarl_maddpg
+
+    return ", ".join(benchmarl_maddpg.changes(alike=name == "benchmarl-alike"))
+
+
+def judge(runs: Runs, cap_s: float) -> bool:
     """Print the ratios of each peer to Fullrank; a peer that did not arrive counts as the cap."""
     holds = True
-    for name in times.keys() - {"fullrank"}:
-        for target in TARGETS if "fullrank" in times else ():
-            ours = median(times["fullrank"][target])
-            theirs = median(min(value, cap_s) for value in times[name][target])
-            bound = "at least " if any(np.isinf(times[name][target])) else ""
-            print(f"\n{name} to {target:.0f}: {bound}{theirs / ours:.1f} times Fullrank's time")
-            holds &= theirs >= LEAST_RATIO * ours
+    for name in [name for name in runs if name != "fullrank" and "fullrank" in runs]:
+        for target in TARGETS:
+            ours, theirs = (
+                [first(curve, target) for curve in runs[player].values()]
+                for player in ("fullrank", name)
+            )
+            ratio = _seconds(theirs, cap_s) / _seconds(ours, cap_s)
+            bound = "" if all(theirs) else "at least "
+            print(f"\n{name} to {target:.0f}: {bound}{ratio:.1f} times Fullrank's time")
+            holds &= all(ours) and ratio >= LEAST_RATIO
     return holds
+
+
+def _seconds(reached: Sequence[Point | None], cap_s: float) -> float:
+    return median(point.cpu_s if point else cap_s for point in reached)
+
+
+def draw(runs: Runs, levels: Mapping[str, float], path: Path) -> None:
+    """Returns against steps, updates and CPU seconds; a thin line a seed."""
+    figure = Figure(figsize=(13, 4.5), layout="constrained")
+    panels = figure.subplots(1, len(AXES), sharey=True)
+    for axes, (label, scale, cost) in zip(panels, AXES, strict=True):
+        for colour, (name, curves) in enumerate(runs.items()):
+            for curve in curves.values():
+                costs = [cost(point) for point in curve]
+                axes.plot(costs, [p.mean for p in curve], color=f"C{colour}", linewidth=1)
+            axes.plot([], [], color=f"C{colour}", label=PLAYERS[name].label)
+        for level in levels.values():
+            axes.axhline(level, color="grey", linestyle=":")
+        axes.set(xlabel=label, xscale=scale)
+    for name, level in levels.items():
+        panels[-1].annotate(
+            REFERENCES[name],
+            (1, level),
+            (-4, 2 if name == STILL else -2),
+            xycoords=panels[-1].get_yaxis_transform(),
+            textcoords="offset points",
+            ha="right",
+            va="bottom" if name == STILL else "top",
+            fontsize="small",
+        )
+    panels[0].set(ylabel=f"return, {EPISODES} greedy episodes", ylim=(-1000, -310))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    figure.savefig(path, dpi=100)
 
 
 if __name__ == "__main__":
