@@ -23,8 +23,8 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import redirect_stdout, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, TypeAlias
@@ -82,16 +82,17 @@ Runs: TypeAlias = Mapping[str, Mapping[int, Curve]]
 
 @dataclass(slots=True)
 class Clock:
-    """CPU and wall time of training, and the curve so far.
+    """CPU and wall time of training, without that of evaluations.
 
     Args:
         cap_s: CPU seconds of training after which to stop.
         every_s: CPU seconds between evaluations.
+        log: File of the points, a line of JSON each.
     """
 
     cap_s: float
     every_s: float
-    curve: list[Point] = field(default_factory=list)
+    log: Path
     _aside: tuple[float, float] = (0.0, 0.0)
     _due_s: float = 0.0
     _began: tuple[float, float] = (0.0, 0.0)
@@ -126,7 +127,8 @@ class Clock:
             low=low,
             high=high,
         )
-        self.curve.append(point)
+        with self.log.open("a") as log:
+            print(json.dumps(asdict(point)), file=log)
         print(f"{cpu_s:.0f} s, {steps} steps: {mean:.1f}", file=sys.stderr, flush=True)
         after = _times()
         self._aside = (self._aside[0] + after[0] - now[0], self._aside[1] + after[1] - now[1])
@@ -196,29 +198,31 @@ PLAYERS = {
 }
 
 
-def play(name: str, seed: int, cap_s: float, every_s: float) -> Curve:
+def play(name: str, seed: int, clock: Clock) -> None:
     """Train one player to the cap."""
     import torch
 
     torch.set_num_threads(1)
-    clock = Clock(cap_s, every_s)
-    with suppress(Finished):
+    clock.log.parent.mkdir(parents=True, exist_ok=True)
+    clock.log.write_text("")
+    with suppress(Finished), redirect_stdout(sys.stderr):
         PLAYERS[name].train(clock, seed)
-    return clock.curve
 
 
 def curve_of(name: str, seed: int, chosen: argparse.Namespace) -> Curve:
-    """A player's curve, read from its log where that is complete."""
+    """A player's curve, from its log where that is complete."""
     path: Path = chosen.logs / f"{name}-{seed}.jsonl"
-    if path.exists():
-        curve = [Point(**json.loads(line)) for line in path.read_text().splitlines()]
-        if curve and curve[-1].cpu_s >= chosen.cap:
-            return curve
+    curve = read(path) if path.exists() else []
+    if curve and curve[-1].cpu_s >= chosen.cap:
+        return curve
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        curve = list(pool.apply(play, (name, seed, chosen.cap, chosen.every)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{json.dumps(asdict(point))}\n" for point in curve))
-    return curve
+        pool.apply(play, (name, seed, Clock(chosen.cap, chosen.every, path)))
+    return read(path)
+
+
+def read(path: Path) -> Curve:
+    """Points of a log."""
+    return [Point(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def main() -> int:
@@ -246,7 +250,7 @@ def main() -> int:
     print(f"\nReturns without training: {words}\n")
     for name in runs:
         print(f"* {name}, instead of the library's own settings: {changes(name)}")
-    holds = judge(runs, chosen.cap)
+    holds = judge(runs)
     if chosen.plot:
         draw(runs, levels, chosen.plot)
     return int(not holds)
@@ -279,24 +283,21 @@ def changes(name: str) -> str:
     return ", ".join(benchmarl_maddpg.changes(alike=name == "benchmarl-alike"))
 
 
-def judge(runs: Runs, cap_s: float) -> bool:
-    """Print the ratios of each peer to Fullrank; a peer that did not arrive counts as the cap."""
+def judge(runs: Runs) -> bool:
+    """Print the ratios of each peer to Fullrank; a run that did not arrive counts with its end."""
     holds = True
     for name in [name for name in runs if name != "fullrank" and "fullrank" in runs]:
         for target in TARGETS:
-            ours, theirs = (
-                [first(curve, target) for curve in runs[player].values()]
-                for player in ("fullrank", name)
-            )
-            ratio = _seconds(theirs, cap_s) / _seconds(ours, cap_s)
-            bound = "" if all(theirs) else "at least "
-            print(f"\n{name} to {target:.0f}: {bound}{ratio:.1f} times Fullrank's time")
-            holds &= all(ours) and ratio >= LEAST_RATIO
+            reached = [first(curve, target) for curve in runs[name].values()]
+            ours, theirs = (_seconds(runs[player], target) for player in ("fullrank", name))
+            bound = "" if all(reached) else "at least "
+            print(f"\n{name} to {target:.0f}: {bound}{theirs / ours:.1f} times Fullrank's time")
+            holds &= theirs >= LEAST_RATIO * ours
     return holds
 
 
-def _seconds(reached: Sequence[Point | None], cap_s: float) -> float:
-    return median(point.cpu_s if point else cap_s for point in reached)
+def _seconds(curves: Mapping[int, Curve], target: float) -> float:
+    return median((first(curve, target) or curve[-1]).cpu_s for curve in curves.values())
 
 
 def draw(runs: Runs, levels: Mapping[str, float], path: Path) -> None:
