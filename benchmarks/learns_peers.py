@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from fullrank.common.types import Interval
@@ -70,7 +71,7 @@ class Point:
 
 AXES: Sequence[tuple[str, str, Callable[[Point], float]]] = (
     ("environment steps", "log", lambda point: point.steps),
-    ("updates", "linear", lambda point: point.updates),
+    ("updates", "log", lambda point: point.updates),
     ("CPU seconds, evaluations aside", "linear", lambda point: point.cpu_s),
 )
 """Label, scale and value of what a return costs."""
@@ -301,7 +302,7 @@ def _seconds(curves: Mapping[int, Curve], target: float) -> float:
 
 
 def draw(runs: Runs, levels: Mapping[str, float], path: Path) -> None:
-    """Returns against steps, updates and CPU seconds; a thin line a seed."""
+    """Returns, spaced by their logarithms, against each cost; a thin line a seed."""
     figure = Figure(figsize=(13, 4.5), layout="constrained")
     panels = figure.subplots(1, len(AXES), sharey=True)
     for axes, (label, scale, cost) in zip(panels, AXES, strict=True):
@@ -324,7 +325,13 @@ def draw(runs: Runs, levels: Mapping[str, float], path: Path) -> None:
             va="bottom" if name == STILL else "top",
             fontsize="small",
         )
-    panels[0].set(ylabel=f"return, {EPISODES} greedy episodes", ylim=(-1000, -310))
+    spacing = (lambda y: -np.log(np.maximum(-y, 1.0)), lambda z: -np.exp(-z))
+    panels[0].set_yscale("function", functions=spacing)
+    panels[0].set(
+        ylabel=f"return, {EPISODES} greedy episodes",
+        ylim=(-2400, -310),
+        yticks=[-2000, -1500, -1000, -800, -600, -500, -400],
+    )
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     figure.savefig(path, dpi=100)
 
