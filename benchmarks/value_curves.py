@@ -4,7 +4,8 @@ The goal of a battle of SMAC-lite is a win rate of 0.8; other tasks have a retur
 trained in one process without a code, whose bits a coded run would commit, and plays greedily on
 fixed starts at equal intervals, which does not count as CPU time. A run's points are kept in
 ``--logs``; a run that is complete there is not trained again, so that several commands can share
-the seeds. Prints a Markdown table; exits with 1 if a seed never reaches its goal.
+the seeds. Prints a Markdown table, each task's settings that are no defaults, and the returns of the
+references on the same starts; exits with 1 if a seed never reaches its goal.
 
     python benchmarks/value_curves.py --tasks 3m --seeds 1 2 3 --picture docs/value_curves.png
 """
@@ -13,15 +14,19 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import TypeAlias
 
 from matplotlib.figure import Figure
 
-from fullrank.cli.policies import play
+from fullrank.cli.policies import play, play_references
 from fullrank.config import RunConfig, load
+from fullrank.config.layers import Resolved
+from fullrank.config.tree import as_tables
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import bootstrap, wilson
 from fullrank.training.evaluation import Greedy
@@ -42,6 +47,8 @@ class Task:
     """Number of episodes of an evaluation."""
     points: int = 12
     """Number of evaluations, at equal intervals."""
+    known: Mapping[str, float] = field(default_factory=dict)
+    """Published returns, drawn beside the curves."""
 
 
 def _battle(name: str, iterations: int) -> Task:
@@ -94,6 +101,20 @@ TASKS = {
         iterations=2400,
         goal=-620.0,
     ),
+    "navigation8": Task(
+        settings=(
+            "environment.name=cooperative_navigation",
+            "environment.agents=8",
+            "algorithm.name=vdn",
+            *FASTER,
+            "algorithm.discount=0.8",
+        ),
+        iterations=1000,
+        goal=-6260.0,  # the upper end of the 95 % interval of standing still
+        episodes=200,
+        points=5,
+        known={"end of [Wang21]'s curve, exploring": -6750.0},
+    ),
     "foraging": _foraging("Foraging-5x5-2p-1f-v3"),
     "foraging_coop": _foraging("Foraging-5x5-2p-1f-coop-v3", "algorithm.exploration_steps=40_000"),
     "warehouse": Task(
@@ -140,8 +161,10 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|---|")
     for (task, seed), curve in curves.items():
         print(f"| {task} | {seed} | {TASKS[task].goal} | {_reached(task, curve)} |")
+    print()
+    references = {task: _references(task, arguments.set) for task in arguments.tasks}
     if arguments.picture:
-        _draw(curves, arguments.picture)
+        _draw(curves, references, arguments.picture)
     short = [key for key, curve in curves.items() if _first(key[0], curve) is None]
     print(f"\nfalls short: {short}" if short else "\nevery seed reaches its goal")
     return bool(short)
@@ -154,10 +177,15 @@ def _curve(name: str, seed: int, overrides: list[str], logs: Path) -> list[Point
         points = [Point(**json.loads(line)) for line in path.read_text().splitlines()]
         if points and points[-1].updates >= task.iterations:
             return points
+    logs.mkdir(parents=True, exist_ok=True)
+    return _train(_resolved(task, seed, overrides).config, task, path)
+
+
+def _resolved(task: Task, seed: int, overrides: list[str]) -> Resolved:
+    """Return the settings of a run, with their origins."""
     settings = ["code.name=fractional", "algorithm.micro_batches=1", *task.settings, *overrides]
     options = {"seed": seed, "iterations": task.iterations}
-    logs.mkdir(parents=True, exist_ok=True)
-    return _train(load(overrides=settings, options=options).check().config, task, path)
+    return load(overrides=settings, options=options).check()
 
 
 def _train(config: RunConfig, task: Task, path: Path) -> list[Point]:
@@ -190,6 +218,28 @@ def _train(config: RunConfig, task: Task, path: Path) -> list[Point]:
     return points
 
 
+def _references(name: str, overrides: list[str]) -> dict[str, float]:
+    """Print a task's settings that are no defaults, and what its references earn; return the latter.
+
+    Battles, whose goal is a win rate, have no references.
+    """
+    task = TASKS[name]
+    resolved = _resolved(task, 0, overrides)
+    tables = as_tables(resolved.config)
+    chosen = {
+        key: reduce(getitem, key.split("."), tables)
+        for key, origin in resolved.origin.items()
+        if not origin.startswith("default") and key != "seed"
+    }
+    print(f"* `{name}`: {', '.join(f'{key} = {value}' for key, value in chosen.items())}")
+    if task.wins:
+        return {}
+    played = play_references(resolved.config, episodes=task.episodes, seed=EVALUATION_SEED)
+    shown = {policy: bootstrap(evaluation.returns) for policy, evaluation in played.items()}
+    print(f"  References: {'; '.join(f'{policy} {shown[policy]}' for policy in shown)}")
+    return {policy: interval.mean for policy, interval in shown.items()}
+
+
 def _first(task: str, curve: list[Point]) -> Point | None:
     return next((point for point in curve if point.result >= TASKS[task].goal), None)
 
@@ -202,7 +252,7 @@ def _reached(task: str, curve: list[Point]) -> str:
     return f"{'' if first else 'not in '}{at.updates:,} | {spent} | {end}"
 
 
-def _draw(curves: Curves, path: Path) -> None:
+def _draw(curves: Curves, references: Mapping[str, Mapping[str, float]], path: Path) -> None:
     tasks = list(dict.fromkeys(task for task, _ in curves))
     columns = min(len(tasks), 3)
     rows = -(-len(tasks) // columns)
@@ -216,12 +266,16 @@ def _draw(curves: Curves, path: Path) -> None:
                 ends = [p.low for p in curve], [p.high for p in curve]
                 axes.fill_between(steps, *ends, color=line.get_color(), alpha=0.15)
         axes.axhline(TASKS[task].goal, color="grey", linestyle=":")
+        for name, value in {**references[task], **TASKS[task].known}.items():
+            axes.axhline(value, color="grey", linewidth=0.5)
+            across = axes.get_yaxis_transform()
+            axes.text(0.01, value, name, transform=across, va="bottom", size="small")
         wins = TASKS[task].wins
         axes.set(title=f"smac-lite {task}" if wins else task, xlabel="thousand environment steps")
         axes.set_ylabel(
             f"{'win rate' if wins else 'return'}, {TASKS[task].episodes} greedy episodes"
         )
-        axes.legend(loc="lower right")
+        axes.legend(loc="best")
     figure.savefig(path, dpi=110)
 
 
