@@ -4,8 +4,8 @@ The goal of a battle of SMAC-lite is a win rate of 0.8; other tasks have a retur
 trained in one process without a code, whose bits a coded run would commit, and plays greedily on
 fixed starts at equal intervals, which does not count as CPU time. A run's points are kept in
 ``--logs``; a run that is complete there is not trained again, so that several commands can share
-the seeds. Prints a Markdown table, each task's settings that are no defaults, and the returns of the
-references on the same starts; exits with 1 if a seed never reaches its goal.
+the seeds. Prints a Markdown table, each task's settings that are no defaults, and what its
+references earn from the same starts; exits with 1 if a seed never reaches its goal.
 
     python benchmarks/value_curves.py --tasks 3m --seeds 1 2 3 --picture docs/value_curves.png
 """
@@ -219,9 +219,10 @@ def _train(config: RunConfig, task: Task, path: Path) -> list[Point]:
 
 
 def _references(name: str, overrides: list[str]) -> dict[str, float]:
-    """Print a task's settings that are no defaults, and what its references earn; return the latter.
+    """Print a task's settings that are no defaults, and the returns of its references.
 
-    Battles, whose goal is a win rate, have no references.
+    Returns:
+        The mean return of each reference; none for battles, whose goal is a win rate.
     """
     task = TASKS[name]
     resolved = _resolved(task, 0, overrides)
