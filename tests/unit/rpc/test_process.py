@@ -102,7 +102,7 @@ async def test_a_process_whose_parent_has_died_ends_even_if_its_event_loop_is_st
     event = process.stop_event(process.Launch(resolved=load(), supervisor=pipe))
     os.close(held)
     assert ended.wait(WAIT_S)  # this coroutine does not give way to the event loop meanwhile
-    assert told.is_set()
+    assert told.wait(WAIT_S)
     assert given == [process.ORPHANED]
     await event.wait()
     os.close(pipe)
