@@ -109,10 +109,10 @@ TASKS = {
             *FASTER,
             "algorithm.discount=0.8",
         ),
-        iterations=1000,
+        iterations=4000,
         goal=-6260.0,  # the upper end of the 95 % interval of standing still
         episodes=200,
-        points=5,
+        points=20,
         known={"end of [Wang21]'s curve, exploring": -6750.0},
     ),
     "foraging": _foraging("Foraging-5x5-2p-1f-v3"),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fullrank.config import load
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -21,6 +23,12 @@ def test_the_quickstart_ends_with_the_bits_of_the_centralised_run() -> None:
     *iterations, coded, centralised = printed("quickstart.py")
     assert len(iterations) == 20
     assert coded.split() == ["coded", centralised.split()[1]]
+
+
+def test_the_configuration_of_eight_agents_is_valid() -> None:
+    config = load(EXAMPLES / "eight_agents.toml", environ={}).check().config
+    assert config.environment.agents == 8
+    assert config.algorithm.name == "vdn"
 
 
 @pytest.mark.thorough
