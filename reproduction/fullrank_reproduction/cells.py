@@ -48,6 +48,8 @@ class Cell:
     beside: bool = False
     """True if other cells may be computed at the same time, because it waits more than it computes
     or measures no wall time."""
+    after: str | None = None
+    """Name of a cell that must be computed before."""
 
 
 def run(
@@ -62,7 +64,7 @@ def run(
 
     Args:
         cells: The cells, in order of computation; those that may be computed beside others follow
-            at the end if there are several workers.
+            at the end if there are several workers, the longest first.
         directory: Directory of the results.
         done: Called with each cell when its result is available.
         others: Directories of other scales, whose results of equal cells are reused too.
@@ -93,8 +95,10 @@ def run(
             later[cell.name] = cell, origin
         else:
             store(cell, cell.compute(), origin)
-    jobs = {name: cell.compute for name, (cell, _) in later.items()}
-    for name, content in computed(jobs, workers=workers) if jobs else ():
+    longest_first = sorted((cell for cell, _ in later.values()), key=lambda cell: -cell.weight)
+    jobs = {cell.name: cell.compute for cell in longest_first}
+    after = {cell.name: cell.after for cell in longest_first if cell.after is not None}
+    for name, content in computed(jobs, workers=workers, after=after) if jobs else ():
         cell, origin = later[name]
         store(cell, content, origin)
     return {cell.name: results[cell.name] for cell in cells}

@@ -3,7 +3,8 @@
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 from threading import Thread
 from typing import TypeVar
 
@@ -13,22 +14,35 @@ Computed = TypeVar("Computed")
 
 
 def computed(
-    jobs: Mapping[str, Callable[[], Computed]], *, workers: int
+    jobs: Mapping[str, Callable[[], Computed]],
+    *,
+    workers: int,
+    after: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, Computed]]:
     """Yield names and results of jobs as they end.
 
     If one fails or the iterator is closed, jobs that have not begun are given up.
 
     Args:
-        jobs: Jobs by name; they are pickled.
+        jobs: Jobs by name, in the order in which they begin as far as ``after`` allows; they are
+            pickled.
         workers: Processes to start at most, with one thread each.
+        after: The job whose result must have been yielded before another begins, by the name of
+            the other.
     """
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), context, _begin) as pool:
-        pending = {pool.submit(job): name for name, job in jobs.items()}
+    before, workers = after or {}, min(workers, len(jobs))
+    waiting, running = dict(jobs), dict[Future[Computed], str]()
+    with ProcessPoolExecutor(workers, context, _begin) as pool:
         try:
-            for future in as_completed(pending):
-                yield pending[future], future.result()
+            while waiting or running:
+                unfinished = {*waiting, *running.values()}
+                ready = (name for name in waiting if before.get(name) not in unfinished)
+                for name in list(islice(ready, workers - len(running))):
+                    running[pool.submit(waiting.pop(name))] = name
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield running.pop(future), future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -95,18 +95,22 @@ def reproduce(
     """
     results: dict[str, JSON] = {}
 
-    def gather(part: Darl1nPart, found: Sequence[Cell]) -> None:
-        new = [cell for cell in found if cell.name not in results]
-        if part in parts:
-            results.update(run(new, directory, done=done, workers=workers))
-        else:
-            results.update(kept(new, directory))
+    def gather(find: Callable[[Darl1nPart], Sequence[Cell]]) -> None:
+        found = {part: find(part) for part in Darl1nPart}
+        wanted = [cell for part in found if part in parts for cell in found[part]]
+        missing = {cell.name: cell for cell in wanted if cell.name not in results}
+        results.update(run(list(missing.values()), directory, done=done, workers=workers))
+        for part in found:
+            results.update(kept(found[part], directory))
 
-    gather(Darl1nPart.CODES, cells(scale))
-    for part in Darl1nPart:
-        gather(part, stages.first_cells(scale.budget, part, directory, clock))
-    for part in Darl1nPart:
-        gather(part, stages.later_cells(scale.budget, part, results, directory, clock))
+    gather(
+        lambda part: (
+            cells(scale)
+            if part is Darl1nPart.CODES
+            else stages.first_cells(scale.budget, part, directory, clock)
+        )
+    )
+    gather(lambda part: stages.later_cells(scale.budget, part, results, directory, clock))
     return write(scale, directory, results)
 
 

@@ -33,7 +33,7 @@ HOOD = torus(3)
 def cell() -> Cell:
     """Shares of the bound that random policies reach, by sharpness."""
     settings = {"discount": DISCOUNT, "sharpness": list(SHARPNESS), "draws": DRAWS}
-    return Cell(name=CELL, settings=settings, compute=_shares)
+    return Cell(name=CELL, settings=settings, compute=_shares, beside=True)
 
 
 def _shares() -> JSON:

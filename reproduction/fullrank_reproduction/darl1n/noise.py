@@ -50,11 +50,17 @@ def _matrix(scheme: Scheme) -> Matrix:
 
 
 def _cell(name: str, make: Callable[[], Matrix], samples: int) -> Cell:
-    def compute() -> JSON:
-        matrix = make()
-        return {str(size): _noise(matrix, size, samples) for size in SIZES}
+    return Cell(
+        name=f"noise-{name}",
+        settings={"code": name, "samples": samples},
+        compute=partial(_by_size, make, samples),
+        beside=True,
+    )
 
-    return Cell(name=f"noise-{name}", settings={"code": name, "samples": samples}, compute=compute)
+
+def _by_size(make: Callable[[], Matrix], samples: int) -> JSON:
+    matrix = make()
+    return {str(size): _noise(matrix, size, samples) for size in SIZES}
 
 
 def _noise(matrix: Matrix, size: int, samples: int) -> JSON:

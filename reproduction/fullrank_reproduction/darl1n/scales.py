@@ -83,6 +83,8 @@ STANDARD = Darl1nScale(
         more={"ising": 3, "food_collection": 4, "grassland": 2, "adversarial_battle": 2},
         iterations=1_000,
         shorter={
+            ("ising", 16): 300,
+            ("ising", 25): 300,
             ("food_collection", 24): 200,
             ("grassland", 12): 300,
             ("adversarial_battle", 12): 300,

@@ -39,6 +39,7 @@ def cell(scheme: Scheme, *, trials: int, sets: int) -> Cell:
             "received": list(RECEIVED),
         },
         compute=partial(_row, scheme, trials, sets),
+        beside=True,
     )
 
 

@@ -92,6 +92,7 @@ def cell(scheme: Scheme, machines: PaperMachines, *, draws: int, rounds: int) ->
             "quiet": {"limit": MAX_VARIANCE, "delay_s": DELAYS_S[0], "rates": list(RATES)},
         },
         compute=partial(_times, scheme, machines, draws, rounds),
+        beside=True,
     )
 
 

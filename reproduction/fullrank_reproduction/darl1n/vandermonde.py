@@ -25,6 +25,7 @@ def cell(*, sets: int) -> Cell:
         name=f"exact-{VANDERMONDE.name}",
         settings={"received": list(RECEIVED), "sets": sets},
         compute=partial(_averages, sets),
+        beside=True,
     )
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,11 @@ from fullrank_reproduction.cells import Cell, CellOrigin, kept, run
 
 def own_process() -> JSON:
     return {"process": os.getpid()}
+
+
+def there(written: Path, wanted: Path) -> JSON:
+    written.touch()
+    return {"there": wanted.exists()}
 
 
 def failing() -> JSON:
@@ -38,6 +44,22 @@ def test_cells_are_computed_by_as_many_processes_as_workers_and_stored(tmp_path:
     assert told[0] == ("here", CellOrigin.COMPUTED)
     assert sorted(told) == [(name, CellOrigin.COMPUTED) for name in sorted(results)]
     assert run(cells, tmp_path, workers=2) == results
+
+
+def test_a_cell_is_computed_after_the_one_that_it_needs(tmp_path: Path) -> None:
+    cells = [
+        Cell(
+            name=name,
+            settings={},
+            compute=partial(there, tmp_path / name, tmp_path / str(after)),
+            weight=weight,
+            beside=True,
+            after=after,
+        )
+        for name, after, weight in (("c", "b", 3.0), ("b", "a", 2.0), ("a", None, 1.0))
+    ]
+    results = run(cells, tmp_path, workers=2)
+    assert results == {"c": {"there": True}, "b": {"there": True}, "a": {"there": False}}
 
 
 def test_a_cell_that_fails_leaves_the_results_of_others(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def sides(trial: Trial, directory: Path, clock: Clock) -> Cell:
         settings=whole.facts(),
         compute=partial(_sides, whole, epc_runs.place(whole, directory), clock),
         weight=sum(epc_runs.weight(whole, stage) for stage in whole.stages),
+        beside=True,
     )
 
 

@@ -110,7 +110,7 @@ def curriculum(
 
 def stages(method: str, whole: Curriculum, directory: Path, clock: Clock) -> list[Cell]:
     """A cell for each stage."""
-    parts = []
+    parts = list[Cell]()
     for number, stage in enumerate(whole.stages, 1):
         until = replace(whole, stages=whole.stages[:number])
         parts.append(
@@ -119,6 +119,8 @@ def stages(method: str, whole: Curriculum, directory: Path, clock: Clock) -> lis
                 settings=until.facts(),
                 compute=partial(_train, until, place(whole, directory), clock),
                 weight=weight(whole, stage),
+                beside=True,
+                after=parts[-1].name if parts else None,
             )
         )
     return parts

@@ -89,6 +89,7 @@ def _sac(budget: Darl1nBudget, world: Mapping[str, Any], clock: Clock) -> Cell:
         name=_name(SAC, world["deadline"], world["rate_seed"]),
         settings={"world": world, **counts},
         compute=partial(_tabular, budget.episodes, world, clock),
+        beside=True,
     )
 
 
@@ -119,6 +120,7 @@ def _own(budget: Darl1nBudget, world: Mapping[str, Any], clock: Clock) -> Cell:
         settings={"run": as_tables(config), "played": PLAYED},
         compute=partial(_networks, config, world, clock),
         weight=config.iterations * USERS * BATCH / 50_000,
+        beside=True,
     )
 
 
