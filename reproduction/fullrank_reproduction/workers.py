@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from fullrank.rpc.process import keep_freed_pages
+
 Computed = TypeVar("Computed")
 
 
@@ -50,6 +52,7 @@ def computed(
 def _begin() -> None:
     import torch
 
+    keep_freed_pages()
     threadpool_limits(limits=1)
     torch.set_num_threads(1)
     Thread(target=_end_with_parent, daemon=True).start()

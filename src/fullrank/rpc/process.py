@@ -74,8 +74,7 @@ def tune_process(launch: Launch) -> None:
 
     The BLAS libraries of NumPy and of SciPy, which is imported later if at all, use the configured
     number of threads: idle ones spin on the learners' cores.
-    glibc keeps the pages of freed messages: otherwise each large message is mapped and faulted in
-    anew, which costs more than copying it.
+    Freed pages are kept for the next message.
     The garbage collector ignores imported modules: traversing them pauses a controller for 87 ms
     and unshares the pages of forked learners.
     """
@@ -83,6 +82,14 @@ def tune_process(launch: Launch) -> None:
     threads = launch.config.compute.threads
     threadpool_limits(limits=threads, user_api="blas")
     os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
+    keep_freed_pages()
+
+
+def keep_freed_pages() -> None:
+    """Let glibc keep the pages of freed arrays and messages.
+
+    Otherwise each large one is mapped and faulted in anew, which costs more than copying it.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 2**30)

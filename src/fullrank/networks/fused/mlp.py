@@ -116,7 +116,7 @@ class Activations:
 
     def __init__(self, second: Tensor, below: Tensor) -> None:
         self.second, self.below = second, below
-        self.h1, self.h2 = torch.zeros_like(second), torch.zeros_like(second)
+        self.h1, self.h2 = torch.empty_like(second), torch.empty_like(second)
         self._h1_rows, self._h2_rows = self.h1.transpose(1, 2), self.h2.transpose(1, 2)
 
     def upper_gradients(
