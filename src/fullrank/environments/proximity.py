@@ -36,8 +36,10 @@ class Pairs(NamedTuple):
 
     def where(self, kept: BoolArray) -> "Pairs":
         """The pairs of a mask of shape (n,)."""
-        copy, one, other = self.copy[kept], self.one[kept], self.other[kept]
-        return Pairs(copy, one, other, self.relative[:, kept], self.distance[kept])
+        index = np.flatnonzero(kept)
+        if len(index) == len(kept):
+            return self
+        return Pairs(*(field.take(index, axis=-1) for field in self))
 
     def counts(self, copies: int, points: int) -> IntArray:
         """Number of pairs of each first point, shape (copies, points)."""
@@ -76,29 +78,38 @@ def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
     _, copies, points = one.shape
     limit = np.broadcast_to(reach, (copies, points))
     if points * other.shape[2] <= COMPARED:
-        here, squared = _compared(one, other)
-        row, second = np.nonzero(np.sqrt(squared) <= limit.ravel()[here, None])
-        flat = here[row]
-    else:
-        flat, second = _in_cells(one, other, float(limit.max(initial=0.0)))
+        here, relative = _compared(one, other)
+        copy, first = np.divmod(here, points)
+        distance = np.sqrt(_squared(relative))
+        close = np.flatnonzero(distance <= limit.ravel()[here, None])
+        row = close // other.shape[2]
+        second = close - row * other.shape[2]
+        relative, distance = relative.reshape(2, -1).take(close, axis=1), distance.take(close)
+        return Pairs(copy[row], first[row], second, relative, distance)
+    flat, second = _in_cells(one, other, float(limit.max(initial=0.0)))
     copy, first = np.divmod(flat, points)
     relative = other[:, copy, second] - one[:, copy, first]
-    distance = np.sqrt(np.square(relative[0]) + np.square(relative[1]))
+    distance = np.sqrt(_squared(relative))
     near = Pairs(copy, first, second, relative, distance)
     return near.where(distance <= limit[copy, first])
 
 
 def _compared(one: Array, other: Array) -> tuple[IntArray, Array]:
-    """Squared distances of all present points to all others.
+    """Positions of all points relative to each present one.
 
     Returns:
-        Flat indices (copy, first), shape (r,), and squared distances, shape (r, n).
+        Flat indices (copy, first), shape (r,), and relative positions, shape (2, r, n).
     """
     here = np.flatnonzero(np.isfinite(one[0]))
-    copy, first = np.divmod(here, one.shape[2])
-    x, y = (b[copy] - a[copy, first][:, None] for a, b in zip(one, other, strict=True))
-    squared: Array = np.add(np.square(x, out=x), np.square(y, out=y), out=x)
-    return here, squared
+    relative: Array = other.take(here // one.shape[2], axis=1)
+    relative -= one.reshape(2, -1).take(here, axis=1)[..., None]
+    return here, relative
+
+
+def _squared(relative: Array) -> Array:
+    """Squared lengths of vectors, shape (2, ...)."""
+    x, y = np.square(relative)
+    return np.add(x, y, out=x)
 
 
 def _in_cells(one: Array, other: Array, reach: float) -> tuple[IntArray, IntArray]:
@@ -157,8 +168,9 @@ def nearest(one: Array, other: Array, count: int, *, limit: float = np.inf) -> N
     """
     if one.shape[2] * other.shape[2] > COMPARED:
         return _nearest_in_cells(one, other, count, limit)
-    here, squared = _compared(one, other)
-    squared[~(np.sqrt(squared) <= limit)] = np.inf
+    here, relative = _compared(one, other)
+    squared = _squared(relative)
+    np.copyto(squared, np.inf, where=~(np.sqrt(squared) <= limit))
     which = _smallest(squared, count)
     least = np.take_along_axis(squared, which, axis=1)
     missing = ((0, 0), (0, count - which.shape[1]))
@@ -200,7 +212,7 @@ def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nea
 
 def _keep(result: Nearest, near: Pairs, points: int) -> None:
     """Write the nearest of the points with pairs; a copy has ``points`` of them."""
-    squared = np.square(near.relative[0]) + np.square(near.relative[1])
+    squared = _squared(near.relative)
     order = np.lexsort((near.other, squared, near.one, near.copy))
     rank = ranks(near)
     kept = rank < result.which.shape[1]
