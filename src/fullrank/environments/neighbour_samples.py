@@ -118,9 +118,11 @@ def _in_slots(
     world: NeighbourhoodWorld,
 ) -> FloatArray:
     """Actions of the agents in a mask, zeros elsewhere, shape (S, W, A)."""
-    action = np.zeros((*who.shape, world.agents[0].action.size), dtype=np.float32)
-    action[who] = act(agent[who], observation[who])
-    return action
+    acting = np.flatnonzero(who)
+    action = np.zeros((who.size, world.agents[0].action.size), dtype=np.float32)
+    seen = observation.reshape(who.size, -1).take(acting, axis=0)
+    action[acting] = act(agent.take(acting), seen)
+    return action.reshape(*who.shape, -1)
 
 
 def _critic_input(
@@ -135,11 +137,13 @@ def _critic_input(
     Neighbours beyond the places are left out, as in observations.
     """
     sample = np.arange(len(central))
-    rank = np.where(neighbour, 1, 2)
-    rank[sample, central] = 0
-    order = np.argsort(rank, axis=1, kind="stable")[:, :places]
-    taken = action[sample[:, None], order]
-    taken[np.take_along_axis(rank, order, axis=1) == 2] = 0.0
-    missing = ((0, 0), (0, places - order.shape[1]), (0, 0))
-    actions = np.pad(taken, missing).reshape(len(sample), -1)
-    return np.concatenate([observation[sample, central], actions], axis=1)
+    others = neighbour.copy()
+    others[sample, central] = False
+    place = np.cumsum(others, axis=1)
+    others &= place < places
+    row, slot = np.nonzero(others)
+    actions = np.zeros((len(sample), places, action.shape[2]), dtype=np.float32)
+    actions[:, 0] = action[sample, central]
+    actions[row, place[row, slot]] = action[row, slot]
+    own = observation[sample, central]
+    return np.concatenate([own, actions.reshape(len(sample), -1)], axis=1)

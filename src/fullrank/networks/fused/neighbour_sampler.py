@@ -89,7 +89,7 @@ def act_individually(
     """Apply to each row the policy of its agent, all agents in one call.
 
     An agent's rows are cut into pieces of the mean number of rows per agent, the last one padded
-    with zeros, so that the work grows with the rows and not with the agents; each piece is one
+    with any row, so that the work grows with the rows and not with the agents; each piece is one
     matrix of a ``bmm``. There are at least as many pieces as threads, because several threads on
     one matrix would change its bits.
 
@@ -103,22 +103,26 @@ def act_individually(
     Returns:
         Actions, shape (n, actions).
     """
-    order = np.argsort(who, kind="stable")
-    agents, counts = np.unique(who, return_counts=True)
+    order = np.argsort(who.astype(np.min_scalar_type(len(parameters))), kind="stable")
+    counts = np.bincount(who)
+    agents = np.flatnonzero(counts)
+    counts = counts[agents]
     length = min(aligned(-(-len(who) // len(agents))), MOST)
     pieces = -(-counts // length)
     pieces[-1] += max(0, torch.get_num_threads() - pieces.sum())
     skipped = length * pieces - counts
     place = np.arange(len(who)) + np.repeat(np.cumsum(skipped) - skipped, counts)
-    rows = np.zeros((length * int(pieces.sum()), policy.inputs), dtype=np.float32)
-    rows[place] = observation[order]
+    source = np.zeros(length * int(pieces.sum()), dtype=np.int64)
+    source[place] = order
+    rows = observation.take(source, axis=0)
     owners = torch.from_numpy(np.repeat(agents, pieces)).to(parameters.device)
     inputs = torch.from_numpy(rows).to(parameters.device).view(len(owners), length, -1)
     own = torch.index_select(parameters, 0, owners)
     actions = choose(_outputs(policy, own, inputs.transpose(1, 2)))
-    taken = np.empty((len(who), policy.outputs), dtype=np.float32)
-    taken[order] = actions.transpose(1, 2).reshape(len(rows), -1).cpu().numpy()[place]
-    return taken
+    target = np.empty_like(order)
+    target[order] = place
+    taken = actions.transpose(1, 2).reshape(len(rows), -1).cpu().numpy()
+    return taken.take(target, axis=0)
 
 
 def _outputs(policy: Mlp, parameters: Tensor, inputs: Tensor) -> Tensor:
