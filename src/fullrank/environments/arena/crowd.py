@@ -107,10 +107,16 @@ class Crowd:
         total: Array = np.concatenate([x, y]).astype(np.float64, copy=False).reshape(force.shape)
         return total
 
+    def ends(self, near: Pairs) -> tuple[IntArray, IntArray]:
+        """Flat indices (copy, agent) of both agents of each pair, shape (n,) each."""
+        start = near.copy * self.live.shape[1]
+        return start + near.one, start + near.other
+
     def touch_distance(self, near: Pairs) -> Array:
         """Sum of both agents' sizes, shape (n,)."""
         size = self.trait(self.traits.size)
-        total: Array = size[near.copy, near.one] + size[near.copy, near.other]
+        one, other = self.ends(near)
+        total: Array = size.take(one) + size.take(other)
         return total
 
 
@@ -152,7 +158,7 @@ def look_around(crowd: Crowd, who: BoolArray, *, food: int, food_distance: float
         who=who,
         agents=near,
         touching=near.distance < crowd.touch_distance(near),
-        seen=near.distance <= sight[near.copy, near.one],
+        seen=near.distance <= sight.take(crowd.ends(near)[0]),
         food=nearest(looking, crowd.food, food, limit=food_distance),
     )
 
@@ -179,35 +185,39 @@ def see(crowd: Crowd, around: Surroundings, *, food: int, neighbours: int) -> Fl
     Returns:
         Shape (E, m, 5 + 3 food + 5 neighbours).
     """
-    seen = np.zeros((*crowd.live.shape, width(food=food, neighbours=neighbours)), np.float32)
-    copy, agent = np.nonzero(around.who)
-    own = (*crowd.velocity[:, copy, agent], *crowd.position[:, copy, agent])
-    seen[copy, agent, :5] = np.stack([*own, crowd.live[copy, agent]], axis=1)
-    _write_food(seen[..., 5:], crowd, around.food, food)
-    _write_neighbours(seen[..., 5 + 3 * food :], crowd, around, neighbours)
-    return seen
+    seen = np.zeros((crowd.live.size, width(food=food, neighbours=neighbours)), np.float32)
+    agent = np.flatnonzero(around.who)
+    own = *crowd.velocity, *crowd.position, crowd.live
+    for entry, values in enumerate(own):
+        seen[agent, entry] = values.take(agent)
+    _write_food(seen, crowd, around.food, food)
+    _write_neighbours(seen, crowd, around, neighbours)
+    return seen.reshape(*crowd.live.shape, -1)
 
 
-def _write_food(out: FloatArray, crowd: Crowd, nearest: Nearest, food: int) -> None:
+def _write_food(seen: FloatArray, crowd: Crowd, nearest: Nearest, food: int) -> None:
     """Write the relative positions of food, 3 entries a piece, and zeros for missing pieces."""
-    if not crowd.food.shape[2]:  # if only a part of the arena is simulated
+    pieces = crowd.food.shape[2]
+    if not pieces:  # if only a part of the arena is simulated
         return
-    which = nearest.which[:, :food]
+    agent, which = nearest.copy * crowd.live.shape[1] + nearest.one, nearest.which[:, :food]
+    piece = nearest.copy[:, None] * pieces + which
     block = np.zeros((*which.shape, 3), dtype=np.float32)
     for axis in range(2):
-        place = crowd.food[axis][nearest.copy[:, None], which]
-        here = crowd.position[axis][nearest.copy, nearest.one]
-        block[..., axis] = np.where(which == ABSENT, 0.0, place - here[:, None])
-    out[nearest.copy, nearest.one, : 3 * food] = block.reshape(len(which), -1)
+        relative = crowd.food[axis].take(piece) - crowd.position[axis].take(agent)[:, None]
+        block[..., axis] = np.where(which == ABSENT, 0.0, relative)
+    seen[agent, 5 : 5 + 3 * food] = block.reshape(len(which), -1)
 
 
-def _write_neighbours(out: FloatArray, crowd: Crowd, around: Surroundings, places: int) -> None:
-    """Write rel. positions (2 a place), velocities (2 a place), lives (1 a place) into ``out``."""
+def _write_neighbours(seen: FloatArray, crowd: Crowd, around: Surroundings, places: int) -> None:
+    """Write rel. positions (2 a place), velocities (2 a place), lives (1 a place), from the end."""
     near = around.agents.where(around.seen)
     rank = ranks(near)
     near, rank = near.where(rank < places), rank[rank < places]
-    velocity = crowd.velocity[:, near.copy, near.other]
+    one, other = crowd.ends(near)
+    end = (one + 1) * seen.shape[1]
+    entry, flat = end - 5 * places + 2 * rank, seen.reshape(-1)
     for axis in range(2):
-        out[near.copy, near.one, 2 * rank + axis] = near.relative[axis]
-        out[near.copy, near.one, 2 * (places + rank) + axis] = velocity[axis]
-    out[near.copy, near.one, 4 * places + rank] = crowd.live[near.copy, near.other]
+        flat[entry + axis] = near.relative[axis]
+        flat[entry + 2 * places + axis] = crowd.velocity[axis].take(other)
+    flat[end - places + rank] = crowd.live.take(other)
