@@ -141,9 +141,10 @@ def _critic_input(
     others[sample, central] = False
     place = np.cumsum(others, axis=1)
     others &= place < places
-    row, slot = np.nonzero(others)
-    actions = np.zeros((len(sample), places, action.shape[2]), dtype=np.float32)
-    actions[:, 0] = action[sample, central]
-    actions[row, place[row, slot]] = action[row, slot]
+    near, size = np.flatnonzero(others), action.shape[2]
+    actions = np.zeros((len(sample) * places, size), dtype=np.float32)
+    actions[::places] = action[sample, central]
+    row = near // neighbour.shape[1]
+    actions[row * places + place.take(near)] = action.reshape(-1, size).take(near, axis=0)
     own = observation[sample, central]
     return np.concatenate([own, actions.reshape(len(sample), -1)], axis=1)

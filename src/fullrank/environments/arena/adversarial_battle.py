@@ -66,9 +66,9 @@ class AdversarialBattle(ContestConfig):
 def _fights(crowd: Crowd, around: Surroundings, adversary: BoolArray) -> Pairs:
     """Living opponents that touch each other, both ways."""
     near = around.agents.where(around.touching)
-    against = adversary[near.copy, near.one] != adversary[near.copy, near.other]
-    alive = crowd.live[near.copy, near.one] & crowd.live[near.copy, near.other]
-    return near.where(against & alive)
+    one, other = crowd.ends(near)
+    against = adversary.take(one) != adversary.take(other)
+    return near.where(against & crowd.live.take(one) & crowd.live.take(other))
 
 
 def _seen(crowd: Crowd, near: Pairs) -> BoolArray:

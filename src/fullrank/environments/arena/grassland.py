@@ -55,9 +55,10 @@ class Grassland(ContestConfig):
         adversary = np.broadcast_to(crowd.traits.adversary, crowd.live.shape)
         near = around.agents
         counted = around.touching & (around.seen if self.local_rewards else True)
-        dangerous = adversary[near.copy, near.other]
-        against = counted & (adversary[near.copy, near.one] != dangerous)
-        alive = crowd.live[near.copy, near.other] | dangerous
+        one, other = crowd.ends(near)
+        dangerous = adversary.take(other)
+        against = counted & (adversary.take(one) != dangerous)
+        alive = crowd.live.take(other) | dangerous
         touched = near.where(against & alive).counts(copies, agents)
         grazing = crowd.live & ~adversary
         eaten = meals(crowd, around.who & grazing)

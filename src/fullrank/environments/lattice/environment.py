@@ -93,6 +93,8 @@ def seen(values: NDArray[T], hood: IntArray, *, absent: object) -> NDArray[T]:
         Shape (E, M, n, ...).
     """
     filler = np.full_like(values[:, :1], absent)
-    assert ABSENT == -1  # index -1 finds the filler
-    everything = np.concatenate([values, filler], axis=1)
-    return everything[np.arange(len(values))[:, None, None], hood]
+    assert ABSENT == -1  # the filler precedes the first agent
+    everything = np.concatenate([filler, values], axis=1)
+    copies, places, *rest = everything.shape
+    first = np.arange(1, copies * places, places)[:, None, None]
+    return everything.reshape(copies * places, *rest).take(first + hood, axis=0)
