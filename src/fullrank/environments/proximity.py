@@ -172,13 +172,12 @@ def nearest(one: Array, other: Array, count: int, *, limit: float = np.inf) -> N
     squared = _squared(relative)
     np.copyto(squared, np.inf, where=~(np.sqrt(squared) <= limit))
     which = _smallest(squared, count)
-    least = np.take_along_axis(squared, which, axis=1)
-    missing = ((0, 0), (0, count - which.shape[1]))
-    return Nearest(
-        *np.divmod(here, one.shape[2]),
-        np.pad(np.where(np.isinf(least), ABSENT, which), missing, constant_values=ABSENT),
-        np.pad(least, missing, constant_values=np.inf),
-    )
+    least = squared.take(np.arange(len(here))[:, None] * other.shape[2] + which)
+    shape, found = (len(here), count), np.s_[:, : which.shape[1]]
+    copy, first = np.divmod(here, one.shape[2])
+    result = Nearest(copy, first, np.full(shape, ABSENT), np.full(shape, np.inf))
+    result.which[found], result.squared[found] = np.where(np.isinf(least), ABSENT, which), least
+    return result
 
 
 def _smallest(values: Array, count: int) -> IntArray:

@@ -57,7 +57,7 @@ def some(counts: IntArray, number: int, generator: np.random.Generator) -> IntAr
     for place in range(most):
         largest = np.maximum(number - counts + place, 0)
         drawn = (generator.random(len(counts)) * (largest + 1)).astype(np.int64)
-        taken = (chosen == drawn[:, None]).any(axis=1)
+        taken = (chosen[:, :place] == drawn[:, None]).any(axis=1)
         chosen[:, place] = np.where(place < counts, np.where(taken, largest, drawn), ABSENT)
     return chosen
 
