@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
-from fullrank.environments.arena.config import ArenaConfig, ArenaLayout
+from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.environment import Arena, start_velocity, thrust
 from fullrank.environments.neighbourhood import Neighbourhood, Transition, slots
@@ -42,8 +42,11 @@ def scatter(
     share = np.prod((high - low) / (2 * half_width), axis=0)
     counts = generator.binomial(number, share)
     most = int(counts.max(initial=0))
-    place = low[..., None] + (high - low)[..., None] * generator.random((2, len(counts), most))
-    return np.where(np.arange(most) < counts[:, None], place, np.nan)
+    place = generator.random((2, len(counts), most))
+    place *= (high - low)[..., None]
+    place += low[..., None]
+    np.copyto(place, np.nan, where=np.arange(most) >= counts[:, None])
+    return place
 
 
 def some(counts: IntArray, number: int, generator: np.random.Generator) -> IntArray:
@@ -53,13 +56,13 @@ def some(counts: IntArray, number: int, generator: np.random.Generator) -> IntAr
         Shape (S, most), padded with ``ABSENT``.
     """
     most = int(counts.max(initial=0))
-    chosen = np.full((len(counts), most), ABSENT)
-    for place in range(most):
-        largest = np.maximum(number - counts + place, 0)
-        drawn = (generator.random(len(counts)) * (largest + 1)).astype(np.int64)
-        taken = (chosen[:, :place] == drawn[:, None]).any(axis=1)
-        chosen[:, place] = np.where(place < counts, np.where(taken, largest, drawn), ABSENT)
-    return chosen
+    place = np.arange(most)[:, None]
+    largest = np.maximum(number - counts + place, 0)
+    chosen = (generator.random(largest.shape) * (largest + 1)).astype(np.int64)
+    for before in range(1, most):
+        taken = (chosen[:before] == chosen[before]).any(axis=0)
+        np.copyto(chosen[before], largest[before], where=taken)
+    return np.where(place < counts, chosen, ABSENT).T
 
 
 def team(others: IntArray, agent: IntArray) -> tuple[IntArray, IntArray]:
@@ -151,7 +154,8 @@ class ArenaNeighbourhood:
         before, crowd = self._here
         self._here = None
         self._move(crowd, before, action)
-        neighbour = _neighbours(self.layout, crowd, before.agent, before.central)
+        agent = before.agent[np.arange(len(before.central)), before.central]
+        neighbour = self._neighbours(agent, _away(crowd, before.central))
         effects = self._config.effects(crowd, self.layout, neighbour)
         return Transition(
             reward=effects.reward[np.arange(len(before.central)), before.central],
@@ -161,11 +165,10 @@ class ArenaNeighbourhood:
 
     def _begin(self, crowd: Crowd, who: IntArray, agent: IntArray) -> Neighbourhood:
         central = (who == agent[:, None]).argmax(axis=1)
-        away = length(crowd.position - _at(crowd.position, central))
+        away = _away(crowd, central)
         acting: BoolArray = away <= self._acting_distance(agent)[:, None]
         seen = self._config.look(crowd, self.layout, acting)
-        neighbour = _neighbours(self.layout, crowd, who, central)
-        here = Neighbourhood(who, central, neighbour, acting, seen)
+        here = Neighbourhood(who, central, self._neighbours(agent, away), acting, seen)
         self._here = here, crowd
         return here
 
@@ -180,6 +183,16 @@ class ArenaNeighbourhood:
         crowd.move(direction, half_width=self.layout.half_width, pushing=pushing)
         crowd.position = np.where(before.acting, crowd.position, position)
         crowd.velocity = np.where(before.acting, crowd.velocity, velocity)
+
+    def _neighbours(self, agent: IntArray, away: Array) -> BoolArray:
+        """Mask of the one-hop neighbours of the central agents, shape (S, W).
+
+        Args:
+            agent: Shape (S,).
+            away: Distances from them, shape (S, W).
+        """
+        near: BoolArray = away <= self.layout.traits.sight[0, agent][:, None]
+        return near
 
     def _acting_distance(self, agent: IntArray) -> Array:
         """Distance from the central agent up to which others act, shape (S,)."""
@@ -204,17 +217,10 @@ class ArenaNeighbourhood:
         return max(acting, float(self.layout.traits.sight[0, agent].max()) + self._moved)
 
 
-def _neighbours(layout: ArenaLayout, crowd: Crowd, who: IntArray, central: IntArray) -> BoolArray:
-    """Mask of the one-hop neighbours of the central agent, shape (S, W)."""
-    agent = np.take_along_axis(who, central[:, None], axis=1)
-    away = length(crowd.position - _at(crowd.position, central))
-    near: BoolArray = away <= layout.traits.sight[0, agent]
-    return near
-
-
-def _at(position: Array, central: IntArray) -> Array:
-    """Positions of the central agents, shape (2, S, 1)."""
-    return position[:, np.arange(len(central)), central][..., None]
+def _away(crowd: Crowd, central: IntArray) -> Array:
+    """Distances of all agents from the central ones, shape (S, W)."""
+    centre = crowd.position[:, np.arange(len(central)), central]
+    return length(crowd.position - centre[..., None])
 
 
 def _taken(values: Array, index: IntArray) -> Array:
