@@ -96,8 +96,8 @@ class Arena:
 
 def thrust(action: FloatArray) -> Array:
     """Net direction, (2, E, m), of the actions none, +x, -x, +y, -y, shape (E, m, 5)."""
-    direction = np.subtract(action[..., 1::2], action[..., 2::2], dtype=np.float64)
-    return np.moveaxis(direction, -1, 0)
+    axes = ((1, 2), (3, 4))
+    return np.stack([np.subtract(action[..., a], action[..., b], dtype=float) for a, b in axes])
 
 
 def start_velocity(

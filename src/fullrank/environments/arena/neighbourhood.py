@@ -179,7 +179,7 @@ class ArenaNeighbourhood:
             exact = self._config.margin is None
             pushing = np.ones_like(before.acting) if exact else before.acting
         position, velocity = crowd.position, crowd.velocity
-        direction = thrust(np.where(before.acting[..., None], action, np.float32(0)))
+        direction = np.where(before.acting, thrust(action), 0.0)
         crowd.move(direction, half_width=self.layout.half_width, pushing=pushing)
         crowd.position = np.where(before.acting, crowd.position, position)
         crowd.velocity = np.where(before.acting, crowd.velocity, velocity)
