@@ -39,7 +39,8 @@ class Pairs(NamedTuple):
         index = np.flatnonzero(kept)
         if len(index) == len(kept):
             return self
-        return Pairs(*(field.take(index, axis=-1) for field in self))
+        copy, one, other = (part.take(index) for part in (self.copy, self.one, self.other))
+        return Pairs(copy, one, other, self.relative.take(index, axis=1), self.distance.take(index))
 
     def counts(self, copies: int, points: int) -> IntArray:
         """Number of pairs of each first point, shape (copies, points)."""
@@ -109,7 +110,8 @@ def _compared(one: Array, other: Array) -> tuple[IntArray, Array]:
 def _squared(relative: Array) -> Array:
     """Squared lengths of vectors, shape (2, ...)."""
     x, y = np.square(relative)
-    return np.add(x, y, out=x)
+    squared: Array = np.add(x, y, out=x)
+    return squared
 
 
 def _in_cells(one: Array, other: Array, reach: float) -> tuple[IntArray, IntArray]:

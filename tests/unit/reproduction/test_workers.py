@@ -1,18 +1,22 @@
 """Processes compute the cells that allow it, and end with their parent."""
 
 import os
+import platform
+import resource
 import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from tests.waiting import wait_until
 
 from fullrank.common.types import JSON
 from fullrank_reproduction.cells import Cell, CellOrigin, kept, run
+from fullrank_reproduction.workers import computed
 
 
 def own_process() -> JSON:
@@ -71,6 +75,21 @@ def test_a_cell_that_fails_leaves_the_results_of_others(tmp_path: Path) -> None:
         run(cells, tmp_path, workers=2)
     assert set(kept(cells, tmp_path)) <= {"a"}
     assert set(run(cells[:1], tmp_path, workers=2)) == {"a"}
+
+
+def page_faults_of_freed_arrays() -> list[int]:
+    """Page faults of making the same 16 MiB of arrays a first and a second time."""
+    faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+    for _ in range(2):
+        [np.ones(2**17) for _ in range(16)]
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    return np.diff(faults).tolist()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep pages")
+def test_workers_keep_the_pages_of_freed_arrays() -> None:
+    ((_, (_, again)),) = computed({"arrays": page_faults_of_freed_arrays}, workers=1)
+    assert again < 1000  # of 4096 pages
 
 
 WAITING = """
