@@ -86,7 +86,7 @@ def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
         row = close // other.shape[2]
         second = close - row * other.shape[2]
         relative, distance = relative.reshape(2, -1).take(close, axis=1), distance.take(close)
-        return Pairs(copy[row], first[row], second, relative, distance)
+        return Pairs(copy.take(row), first.take(row), second, relative, distance)
     flat, second = _in_cells(one, other, float(limit.max(initial=0.0)))
     copy, first = np.divmod(flat, points)
     relative = other[:, copy, second] - one[:, copy, first]
