@@ -103,7 +103,8 @@ def act_individually(
     Returns:
         Actions, shape (n, actions).
     """
-    order = np.argsort(who.astype(np.min_scalar_type(len(parameters))), kind="stable")
+    narrow = who.astype(np.min_scalar_type(len(parameters)))  # up to 16 bits sort by radix
+    order = np.argsort(narrow, kind="stable")
     counts = np.bincount(who)
     agents = np.flatnonzero(counts)
     counts = counts[agents]
