@@ -26,7 +26,8 @@ PANELS = (TRAIN, CODES, OPERATE, "Reproduce", "Develop")
 
 VERBS = {
     "train": Verb(TRAIN, "fullrank.cli.train:train", "Train a team on local services."),
-    "resume": Verb(TRAIN, "fullrank.cli.train:resume", "Resume a run from its newest checkpoint."),
+    "tune": Verb(TRAIN, "fullrank.cli.tune:tune", "Train several values of a setting, and halve."),
+    "resume": Verb(TRAIN, "fullrank.cli.resume:resume", "Resume a run from its newest checkpoint."),
     "status": Verb(TRAIN, "fullrank.cli.status:status", "Show a run's progress and time budget."),
     "top": Verb(TRAIN, "fullrank.cli.top:top", "Watch a run live in the terminal."),
     "dashboard": Verb(TRAIN, "fullrank.cli.dashboard:dashboard", "Watch runs on a web page."),

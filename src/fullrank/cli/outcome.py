@@ -28,7 +28,7 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
         yield "no episode ended, so there is no return to report"
         return
     policies = trained(path, config)
-    episodes = FEW if is_adapted(config.environment.name) else EPISODES
+    episodes = episodes_of(config)
     evaluations = read_evaluations(path)
     earlier = [
         evaluation for evaluation in evaluations if evaluation.iteration < policies.iteration
@@ -52,3 +52,8 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
         yield f"the evaluation before, at iteration {earlier[-1].iteration}: {earlier[-1].returns}"
     if drawable:
         yield f"watch an episode: fullrank render {path}"
+
+
+def episodes_of(config: RunConfig) -> int:
+    """Number of episodes that each policy plays."""
+    return FEW if is_adapted(config.environment.name) else EPISODES

@@ -18,7 +18,7 @@ from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.rpc.process import GRACE_S
 
-STOP_ORDER = ("controller", "learner", "collector", "straggler", "replay")
+STOP_ORDER = ("local", "controller", "learner", "collector", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""
 
 FULL_BYTES = 2**20

@@ -1,4 +1,4 @@
-"""``fullrank train`` and ``fullrank resume``: a run on local services or here, shown live."""
+"""``fullrank train``: a run on local services or here, shown live."""
 
 import os
 import shutil
@@ -15,21 +15,19 @@ from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
     DelayOption,
-    RunArgument,
     SeedOption,
     SetOption,
     StragglersOption,
     TopologyOption,
-    TrustOption,
     size_options,
 )
 from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import ProgressView, view
-from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
+from fullrank.cli.runs import RUNS, default_run_dir, make_directory
 from fullrank.cli.terminal import Terminal
 from fullrank.codes import codes
 from fullrank.codes.learner_codes import tolerance_asked_of
-from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
+from fullrank.common.errors import RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.config.toml import to_toml
@@ -140,23 +138,32 @@ def train(
         options=options,
         topology=topology,
     )
-    sized = without_redundancy(layers.size())
-    resolved = sized.config
-    _ensure_code(sized)
-    if local:
-        refuse_stragglers(resolved)
-        resolved = on_one_device(sized).config
-    path = _claim(resolved, run_dir)
+    resolved = of_new_run(layers, local=local).config
+    path = claim(resolved, run_dir)
     with lock_launch(path):
         if tls:
             resolved = _certified(resolved, path / "certificates")
         (path / "config.toml").write_text(to_toml(resolved))
         remember(resolved.environment)
         try:
-            _run(path, resolved, local=local)
+            run_to_end(path, resolved, local=local)
         except Exception as error:
             _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
             raise
+
+
+def of_new_run(layers: Resolved, *, local: bool) -> Resolved:
+    """Size and check the configuration of a run that begins.
+
+    Raises:
+        ConfigError: A value is impossible, or the code does not exist for the sizes.
+    """
+    sized = without_redundancy(layers.size())
+    _ensure_code(sized)
+    if not local:
+        return sized
+    refuse_stragglers(sized.config)
+    return on_one_device(sized)
 
 
 def without_redundancy(sized: Resolved) -> Resolved:
@@ -217,21 +224,10 @@ def _ensure_code(sized: Resolved) -> None:
     code_of(sized.config, units=units, target=target)
 
 
-def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:
-    """Continue a run from its newest checkpoint, on local services or in this process."""
-    path = find_run(run)
-    configuration = path / "config.toml"
-    if not configuration.exists():
-        raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
-    config = runnable_config(path, trust)
-    with lock_launch(path):
-        _run(path, config, local=local)
-
-
-def _claim(config: RunConfig, run_dir: Path | None) -> Path:
+def claim(config: RunConfig, run_dir: Path | None, *, root: Path = RUNS) -> Path:
     """Make, or check, the empty directory of the run."""
     if run_dir is None:
-        return default_run_dir(config)
+        return default_run_dir(config, root=root)
     left_over = {"logs"}  # from a run that failed before its first iteration
     if run_dir.exists() and (
         not run_dir.is_dir() or {entry.name for entry in run_dir.iterdir()} - left_over
@@ -263,9 +259,10 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
         path.rmdir()
 
 
-def _run(path: Path, config: RunConfig, *, local: bool) -> None:
+def run_to_end(path: Path, config: RunConfig, *, local: bool) -> None:
+    """Train the run in ``path`` to its end, and report its outcome."""
     console = Terminal()
-    run = run_in_process if local else _run_services
+    run = run_in_process if local else run_on_services
     run(path, config, console)
     from fullrank.cli.outcome import outcome  # imports torch, which the services need first
 
@@ -274,7 +271,13 @@ def _run(path: Path, config: RunConfig, *, local: bool) -> None:
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _run_services(path: Path, config: RunConfig, console: Terminal) -> None:
+def run_on_services(path: Path, config: RunConfig, console: Terminal) -> None:
+    """Train the run in ``path`` to its end on services of this host, and stop them.
+
+    Raises:
+        KeyboardInterrupt: It was told to stop; its committed iterations are checkpointed.
+        FullrankError: A service ended; the error is its own.
+    """
     processes = services(path, learners=config.learners, collectors=config.collectors.count)
     with interrupting(), processes as started, StatusPoller(path, config) as watch:
         shown = view(console, iterations=config.iterations)

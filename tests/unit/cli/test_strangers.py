@@ -1,5 +1,6 @@
 """A run of a stranger is looked at and evaluated without running a stranger's code."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from fullrank.cli.sources import PublishedPolicies
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml
+from fullrank.runs.halving import FILE
 
 from .conftest import finished
 
@@ -63,6 +65,20 @@ def test_a_verb_that_would_make_the_environment_names_it_and_runs_nothing(
     assert f"--trust {THEIRS}" in outcome.error
     assert traces(theirs) == []
     assert sorted(theirs.rglob("*")) == before
+
+
+def test_a_tune_names_what_its_runs_would_make_and_runs_nothing(
+    theirs: Path, fullrank: Any
+) -> None:
+    tune = theirs.parent / "tune"
+    tune.mkdir()
+    theirs.rename(tune / "seed=1")
+    facts = {"setting": "seed", "values": ["1", "2"], "rungs": [1], "iterations": 2}
+    (tune / FILE).write_text(json.dumps(facts))
+    outcome = fullrank("resume", str(tune))
+    assert outcome.code == 2
+    assert f"{tune / 'seed=1'} asks to import and call {THEIRS}(" in outcome.error
+    assert traces(theirs) == []
 
 
 def test_it_is_made_at_the_user_s_word(theirs: Path, fullrank: Any) -> None:

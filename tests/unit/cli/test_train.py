@@ -92,7 +92,7 @@ def test_a_code_is_refused_unless_it_keeps_its_tolerance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[Path] = []
-    monkeypatch.setattr(train, "_run", lambda path, config, local: begun.append(path))
+    monkeypatch.setattr(train, "run_to_end", lambda path, config, local: begun.append(path))
     outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words)
     assert (outcome.code == 0) is begins, outcome
     assert begun == [tmp_path / "run"] * begins
@@ -122,7 +122,7 @@ def test_redundancy_is_for_those_who_ask_for_it_or_inject_stragglers(
 ) -> None:
     begun: list[RunConfig] = []
     monkeypatch.setattr(train, "usable_cores", lambda: 3)
-    monkeypatch.setattr(train, "_run", lambda path, config, local: begun.append(config))
+    monkeypatch.setattr(train, "run_to_end", lambda path, config, local: begun.append(config))
     assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
     assert [config.learners for config in begun] == [learners]
     assert train.redundancy(begun[0]).startswith(said)
@@ -134,7 +134,7 @@ def test_ranks_are_of_one_process_or_of_every_learner(
 ) -> None:
     begun: list[tuple[int, bool]] = []
     monkeypatch.setattr(
-        train, "_run", lambda path, config, local: begun.append((config.ranks.count, local))
+        train, "run_to_end", lambda path, config, local: begun.append((config.ranks.count, local))
     )
     words = ("train", "--run-dir", str(tmp_path / "run"), "--ranks", "2")
     assert fullrank(*words, *(["--local"] if local else [])).code == 0
@@ -158,7 +158,7 @@ def test_a_run_in_one_process_keeps_its_parameters_where_it_computes(
 ) -> None:
     begun: list[str] = []
     monkeypatch.setattr(
-        train, "_run", lambda path, config, local: begun.append(config.controller.device)
+        train, "run_to_end", lambda path, config, local: begun.append(config.controller.device)
     )
     assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
     assert begun == [device]

@@ -1,0 +1,26 @@
+"""``fullrank resume``: an interrupted run, or an interrupted ``fullrank tune``, goes on."""
+
+from fullrank.cli.options import RunArgument, TrustOption
+from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.train import LocalOption, run_to_end
+from fullrank.common.errors import ConfigError
+from fullrank.rpc.lock import lock_launch
+from fullrank.runs.halving import FILE
+
+
+def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:
+    """Continue a run from its newest checkpoint, on local services or in this process.
+
+    The directory of `fullrank tune` continues with the candidates that are left.
+    """
+    path = find_run(run)
+    if (path / FILE).exists():
+        from fullrank.cli.tune_directory import Tune  # imports torch
+
+        Tune.open(path, local=local, trusted=trust).run()
+        return
+    if not (path / "config.toml").exists():
+        raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
+    config = runnable_config(path, trust)
+    with lock_launch(path):
+        run_to_end(path, config, local=local)
