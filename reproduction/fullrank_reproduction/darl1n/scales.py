@@ -30,7 +30,7 @@ class Darl1nPart(StrEnum):
     FIG6 = "fig6"
     """The neighbour distance."""
     CONTACT = "contact"
-    """The contact distance, ours after Sec. VII."""
+    """The contact distance, and halving over fixed ones, ours after Sec. VII."""
     TABLE6 = "table6"
     """Rewards with codes, Table VI."""
 

@@ -22,6 +22,7 @@ from fullrank_reproduction.darl1n.training import (
     contact_distance,
     crossplay,
     epc_runs,
+    halved_distance,
     neighbour_distance,
     wireless,
 )
@@ -209,7 +210,7 @@ def test_the_contact_distance_is_judged_by_its_share_of_the_best_fixed_gain(
 ) -> None:
     results = contact(*lost)
     for world in contact_distance.WORLDS:
-        found = contact_distance.compared(results, WHOLE, world)
+        found = contact_distance.compared(results, WHOLE, world, beside=["contact"])
         assert found is not None
         assert found.best == 0.4
         assert found.share(contact_distance.CONTACT).mean == pytest.approx(1 - lost[1] / 200)
@@ -223,6 +224,59 @@ def test_the_contact_distance_is_judged_in_the_worlds_all_of_whose_runs_are_ther
     verdicts = contact_distance.judge_contact(lacking, WHOLE)
     assert [each.held for each in verdicts] == [Held.HELD, Held.HELD, Held.UNDECIDED]
     assert contact_distance.judge_contact(found, TINY) == []
+
+
+def overtaken(*after: float) -> Results:
+    """Curves of which that of 0.4 is the worst up to a share of each seed's run, then the best."""
+    found: dict[str, JSON] = {}
+    for world in contact_distance.WORLDS:
+        for distance in (contact_distance.CONTACT, *world.fixed):
+            for each in world.trials(WHOLE, distance):
+                when = np.arange(0, each.iterations + 1, 30)
+                late = np.where(when > after[each.seed] * each.iterations, 50.0 + each.seed, -50.0)
+                returns = late if distance == 0.4 else np.minimum(when / 30, 10.0)
+                found[each.name] = {
+                    "iterations": when.tolist(),
+                    "seconds": when.tolist(),
+                    "returns": np.where(when > 0, returns, -50.0).tolist(),
+                }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("after", "alone", "together"),
+    [
+        ((0.1, 0.1, 0.1), Held.HELD, Held.HELD),
+        ((0.1, 0.1, 0.4), Held.UNDECIDED, Held.HELD),
+        ((0.4, 0.4, 0.4), Held.NOT_HELD, Held.NOT_HELD),
+    ],
+)
+def test_halving_ends_with_the_best_distance_if_it_leads_before_the_first_rung(
+    after: tuple[float, ...], alone: Held, together: Held
+) -> None:
+    """Rungs are at thirds of a run, or at quarters."""
+    results = overtaken(*after)
+    for world in contact_distance.WORLDS:
+        found = contact_distance.compared(results, WHOLE, world, beside=["contact"])
+        assert found is not None
+        assert found.best == 0.4
+        (own, mean) = (
+            halved_distance.halved(found, world, WHOLE, by=by, span=halved_distance.JUDGED)
+            for by in halved_distance.WAYS
+        )
+        cost = 2.0 if len(world.fixed) == 3 else 2.75
+        assert own.cost == mean.cost == pytest.approx(cost, abs=0.01)
+        assert [distance == 0.4 for distance in own.distances] == [when == 0.1 for when in after]
+        assert len(set(mean.distances)) == 1
+    verdicts = halved_distance.judge_halving(results, WHOLE)
+    assert [each.held for each in verdicts] == [alone, together] * len(contact_distance.WORLDS)
+    assert halved_distance.of_halving(results, WHOLE).count("\n| ") == 3 * 3
+
+
+def test_halving_is_judged_where_all_runs_are_there() -> None:
+    verdicts = halved_distance.judge_halving({}, WHOLE)
+    assert {each.held for each in verdicts} == {Held.UNDECIDED}
+    assert halved_distance.judge_halving({}, TINY) == []
 
 
 def draws_with(leads: Sequence[float]) -> Results:

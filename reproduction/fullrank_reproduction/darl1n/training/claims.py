@@ -18,6 +18,7 @@ from fullrank_reproduction.darl1n.training import (
     contact_distance,
     crossplay,
     full_range,
+    halved_distance,
     neighbour_distance,
     rankings,
     scaling,
@@ -85,7 +86,10 @@ def judged(results: Results, budget: Darl1nBudget) -> dict[str, list[ClaimResult
         found["Fig. 5"] = wireless.judge_wireless(results, budget)
     if neighbour_distance.curves(results, budget):
         found["Fig. 6"] = neighbour_distance.judge_distances(results, budget)
-    found["Sec. VII"] = contact_distance.judge_contact(results, budget)
+    found["Sec. VII"] = [
+        *contact_distance.judge_contact(results, budget),
+        *halved_distance.judge_halving(results, budget),
+    ]
     found["Table VI, rewards"] = coded_rewards.judge_rewards(results, budget)
     return found
 

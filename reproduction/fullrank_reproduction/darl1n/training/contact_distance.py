@@ -4,7 +4,7 @@ In each world the smallest team trains with each distance from the same seeds. T
 distance is the one with the highest mean end, which counts in its favour.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -82,10 +82,14 @@ class SweptRuns(NamedTuple):
         return np.array([curve.returns[last].mean() for curve in curves])
 
     def share(self, distance: Distance) -> Interval:
-        """Gain as a share of the best fixed distance's, by paired differences of the seeds."""
+        """Gain of a distance as a share of the best fixed one's."""
+        return self.share_of(self.ends(distance))
+
+    def share_of(self, ends: Array) -> Interval:
+        """Gain of runs that end so, shape (seeds,), by paired differences of the seeds."""
         best = self.ends(self.best)
         begin = np.mean([curve.returns[0] for curve in self.curves[self.best]])
-        return student(1 + (self.ends(distance) - best) / float(best.mean() - begin))
+        return student(1 + (ends - best) / float(best.mean() - begin))
 
 
 def every(budget: Darl1nBudget) -> list[Trial]:
@@ -98,15 +102,17 @@ def every(budget: Darl1nBudget) -> list[Trial]:
     ]
 
 
-def compared(results: Results, budget: Darl1nBudget, world: SweptWorld) -> SweptRuns | None:
-    """The runs of a world; None unless all are there."""
-    runs = {distance: world.trials(budget, distance) for distance in (CONTACT, *world.fixed)}
+def compared(
+    results: Results, budget: Darl1nBudget, world: SweptWorld, *, beside: Sequence[Distance] = ()
+) -> SweptRuns | None:
+    """The runs of a world's fixed distances and of those beside; None unless all are there."""
+    runs = {distance: world.trials(budget, distance) for distance in (*beside, *world.fixed)}
     if not budget.judges or any(run.name not in results for own in runs.values() for run in own):
         return None
     curves = {
         distance: [mean_curve([results[run.name]]) for run in own] for distance, own in runs.items()
     }
-    found = SweptRuns(curves, CONTACT)
+    found = SweptRuns(curves, world.fixed[0])
     return found._replace(best=max(world.fixed, key=lambda each: found.ends(each).mean()))
 
 
@@ -118,7 +124,10 @@ def any_compared(results: Results, budget: Darl1nBudget) -> bool:
 def judge_contact(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     """Judge whether the contact distance loses little against the best fixed one."""
     worlds = WORLDS if budget.judges else ()
-    return [_judged(world, compared(results, budget, world), budget.seeds) for world in worlds]
+    return [
+        _judged(world, compared(results, budget, world, beside=[CONTACT]), budget.seeds)
+        for world in worlds
+    ]
 
 
 def _judged(world: SweptWorld, found: SweptRuns | None, seeds: int) -> ClaimResult:
@@ -128,7 +137,7 @@ def _judged(world: SweptWorld, found: SweptRuns | None, seeds: int) -> ClaimResu
         return undecided(claim, "not all distances have all seeds", whose=Whose.OURS)
     share = found.share(CONTACT)
     said = (
-        f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}], ending at "
+        f"{in_percent(share)}, ending at "
         f"{found.ends(CONTACT).mean():.1f} where d = {found.best} ends at "
         f"{found.ends(found.best).mean():.1f}"
     )
@@ -137,10 +146,11 @@ def _judged(world: SweptWorld, found: SweptRuns | None, seeds: int) -> ClaimResu
 
 
 def of_distances(results: Results, budget: Darl1nBudget) -> str:
-    """Markdown table with a row for each distance in each world all of whose runs are there."""
+    """Markdown table with a row for each distance in each world whose fixed ones are there."""
     lines = ["| world | d | s an iteration | at the end | share |", "|---|---|---|---|---|"]
     for world in WORLDS:
-        found = compared(results, budget, world)
+        found = compared(results, budget, world, beside=[CONTACT])
+        found = found or compared(results, budget, world)
         if found is None:
             continue
         for distance, curves in found.curves.items():
@@ -148,6 +158,11 @@ def of_distances(results: Results, budget: Darl1nBudget) -> str:
             pace = np.mean([curve.iteration_s for curve in curves])
             lines.append(
                 f"| {world.name} | {distance} | {pace:.3f} | {found.ends(distance).mean():.1f} "
-                f"| {share.mean:.0%} [{share.low:.0%}, {share.high:.0%}] |"
+                f"| {in_percent(share)} |"
             )
     return "\n".join(lines)
+
+
+def in_percent(share: Interval) -> str:
+    """A share with its interval."""
+    return f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}]"

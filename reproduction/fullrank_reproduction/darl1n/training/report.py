@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from fullrank.common.types import JSON
+from fullrank.runs.halving import AVERAGED
 from fullrank_reproduction import pictures
 from fullrank_reproduction.darl1n.published import LEARNERS
 from fullrank_reproduction.darl1n.results import Results
@@ -14,6 +15,7 @@ from fullrank_reproduction.darl1n.training import (
     contact_distance,
     crossplay,
     epc_runs,
+    halved_distance,
     neighbour_distance,
     scaling,
     tables,
@@ -173,6 +175,16 @@ third of the iterations. *Share*: the return gained in training, of that which t
 distance gains, with Student's 95 % interval of the paired differences.
 
 {contact_distance.of_distances(results, budget)}
+
+## Sec. VII: a distance chosen by successive halving
+
+Of the fixed distances the better half, rounded up, goes on at each rung, by the mean of the last
+{AVERAGED} evaluations; the last one trains to the end. *Each seed alone*: a seed's own returns
+decide; *the mean of the seeds* decides for all. *Rungs*: evenly spaced over the whole run, with
+which the claims are judged, or over its first or second half. *Runs*: iterations of all distances,
+in multiples of one run's.
+
+{halved_distance.of_halving(results, budget)}
 """
 
 
