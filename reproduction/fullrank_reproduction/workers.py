@@ -1,5 +1,6 @@
 """Processes that compute at the same time."""
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from fullrank.rpc.process import keep_freed_pages
+from fullrank.rpc.process import keep_freed_pages, return_freed_pages
 
 Computed = TypeVar("Computed")
 
@@ -41,12 +42,21 @@ def computed(
                 unfinished = {*waiting, *running.values()}
                 ready = (name for name in waiting if before.get(name) not in unfinished)
                 for name in list(islice(ready, workers - len(running))):
-                    running[pool.submit(waiting.pop(name))] = name
+                    running[pool.submit(_alone, waiting.pop(name))] = name
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     yield running.pop(future), future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _alone(job: Callable[[], Computed]) -> Computed:
+    """Run a job, and leave none of its memory to the next one."""
+    try:
+        return job()
+    finally:
+        gc.collect()
+        return_freed_pages()
 
 
 def _begin() -> None:

@@ -97,6 +97,13 @@ def keep_freed_pages() -> None:
         mallopt(M_TOP_PAD, 2**26)
 
 
+def return_freed_pages() -> None:
+    """Let glibc give the pages that it has kept back to the system."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def usable_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -92,6 +92,20 @@ def test_workers_keep_the_pages_of_freed_arrays() -> None:
     assert again < 1000  # of 4096 pages
 
 
+def memory_beside_freed_arrays(number: int) -> int:
+    """Bytes of this process once that many arrays of a MiB are freed, of which the last stays."""
+    arrays = [np.ones(2**17) for _ in range(number)]
+    del arrays[:-1]
+    return psutil.Process().memory_info().rss
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep pages")
+def test_a_worker_leaves_the_next_job_no_memory_of_the_last() -> None:
+    jobs = {str(number): partial(memory_beside_freed_arrays, number) for number in (256, 1)}
+    (_, during), (_, after) = computed(jobs, workers=1)
+    assert during - after > 128 * 2**20
+
+
 WAITING = """
 from functools import partial
 from time import sleep
