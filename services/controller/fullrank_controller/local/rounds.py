@@ -100,17 +100,14 @@ class LocalRounds:
         Raises:
             ConfigError: The run was begun with others.
         """
-        numerics = self._run.roster.numerics
-        if numerics is None:
-            return own_numerics(self._config, self._training)
-        if numerics.fingerprint != self._training.algorithm.gradients.fingerprint():
-            own = own_numerics(self._config, self._training).identity
+        numerics, own = self._run.roster.numerics, own_numerics(self._config, self._training)
+        if numerics is not None and numerics.identity != own.identity:
             raise ConfigError(
-                f"the run has numeric fingerprint {numerics.identity}, this process has {own}: "
-                f"resume it on such a machine, or set audit.fingerprint={own} to go on with "
-                "other bits"
+                f"the run has numeric fingerprint {numerics.identity}, this process has "
+                f"{own.identity}: resume it on such a machine with the version that began it, or "
+                f"set audit.fingerprint={own.identity} to go on with other bits"
             )
-        return numerics
+        return numerics or own
 
     async def refresh(self, version: int) -> None:
         """Return: the parameters are used in place."""
