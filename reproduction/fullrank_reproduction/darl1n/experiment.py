@@ -97,11 +97,11 @@ def reproduce(
 
     def gather(find: Callable[[Darl1nPart], Sequence[Cell]]) -> None:
         found = {part: find(part) for part in Darl1nPart}
-        wanted = [cell for part in found if part in parts for cell in found[part]]
-        missing = {cell.name: cell for cell in wanted if cell.name not in results}
+        chosen = [cell for part in found if part in parts for cell in found[part]]
+        others = [cell for part in found if part not in parts for cell in found[part]]
+        missing = {cell.name: cell for cell in chosen if cell.name not in results}
         results.update(run(list(missing.values()), directory, done=done, workers=workers))
-        for part in found:
-            results.update(kept(found[part], directory))
+        results.update(kept(others, directory))
 
     gather(
         lambda part: (
