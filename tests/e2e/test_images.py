@@ -1,8 +1,10 @@
 """The images: small, with an unprivileged user, and one line of error when something is missing."""
 
+from pathlib import Path
+
 import docker
 import pytest
-from tests.e2e.images import BASE_IMAGE
+from tests.e2e.images import BASE_IMAGE, checkout
 
 pytestmark = [
     pytest.mark.e2e,
@@ -54,3 +56,19 @@ def test_an_image_runs_as_nobody_in_particular_and_says_what_is_missing(
     lines = raised.value.stderr.decode().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("fullrank: cannot read the configuration /etc/fullrank/")
+
+
+def test_a_change_of_sources_renews_the_last_layer_alone(
+    tmp_path: Path, images: str, docker_engine: docker.DockerClient
+) -> None:
+    changed = checkout(tmp_path)
+    version = changed.path / "src/fullrank/__init__.py"
+    version.write_text(f"{version.read_text()}\nCHANGED = True\n")
+    changed.build("controller", "replay", tag="changed")
+    for service in ("controller", "replay"):
+        before, after = (
+            docker_engine.images.get(f"fullrank-{service}:{tag}").attrs["RootFS"]["Layers"]
+            for tag in (images, "changed")
+        )
+        assert before[:-1] == after[:-1]
+        assert before[-1] != after[-1]
