@@ -21,7 +21,8 @@ from fullrank.common.updates import snap
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mixing import Mixing
 from fullrank.networks.fused.packing import Packing, width_of
-from fullrank.networks.fused.recurrent import CHUNK, RecurrentUnits
+from fullrank.networks.fused.recurrent import RecurrentUnits
+from fullrank.networks.fused.recurrent_chunk import CHUNK
 from fullrank.networks.fused.unit_batch import computes_apart
 from fullrank.networks.recurrent import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
@@ -164,7 +165,8 @@ class _Passes:
             device=device,
         )
         self._mixing = settings.mixing(units, CHUNK * settings.episodes)
-        self._packing = Packing([*self._agents.blocks, *self._mixing.blocks], device=device)
+        blocks = [*self._agents.blocks, *self._mixing.blocks]
+        self._packing = Packing(blocks, units=units, device=device)
         self._identity = torch.eye(layout.agents, device=device)
 
     def updates(
@@ -278,7 +280,8 @@ class _Passes:
             out = part.new_empty(units, CHUNK * self._episodes, part.shape[2])
         steps = torch.unflatten(out, 1, (CHUNK, -1))
         steps[:, : len(own)] = self._by_unit(own, units)
-        steps[:, len(own) :] = 0
+        if len(own) < CHUNK:
+            steps[:, len(own) :] = 0
         return out
 
     def _set_state(self, state: Tensor, chunk: int, units: int) -> None:

@@ -43,7 +43,8 @@ class Trajectories:
         def tensor(array: FloatArray | IntArray) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
-        self.observation = tensor(by_agent(rows[..., layout.observation], layout.observation_sizes))
+        joint = by_agent(rows[..., layout.observation], layout.observation_sizes)
+        self.observation = torch.from_numpy(joint).to(device)
         self.state = tensor(rows[..., layout.state])
         self.available = tensor(by_agent(rows[..., layout.available], layout.action_sizes)) > 0
         self.action = tensor(rows[:-1, :, layout.action].astype(np.int64))

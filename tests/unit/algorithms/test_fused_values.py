@@ -251,11 +251,11 @@ def test_blocks_are_padded_scaled_and_give_back_every_entry() -> None:
         PackedArray.of(places["2.weight"], 16, 16),
         PackedArray.of(places["2.bias"], 16),
     ]
-    packing = Packing(blocks, device=torch.device("cpu"))
+    packing = Packing(blocks, units=2, device=torch.device("cpu"))
     flat = torch.arange(1.0, packing.size + 1).expand(2, -1)
     packed = packing.pack(flat)
     assert [tuple(block.shape) for block in packed] == [(2, 16, 16), (2, 16), (2, 16, 16), (2, 16)]
     assert packed[0][0, :4, 0].tolist() == [-2.0, -4.0, -6.0, 0.0]
-    factor = packing.unpack([torch.ones_like(block) for block in packed])
+    factor = packing.unpack([torch.ones_like(block) for block in packed]).clone()
     assert torch.equal(packing.unpack(packed), flat * factor * factor)
     assert widen(places["2.bias"], 4).tolist()[2:] == [-1, -1]

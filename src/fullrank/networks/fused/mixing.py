@@ -207,7 +207,8 @@ class Monotonic:
 
     def _multiply(self, inputs: Tensor, weights: Tensor, out: Tensor) -> None:
         """Multiply all rows, shapes (units, rows, .), by one matrix."""
-        inputs, out = (part.flatten(0, 1)[None] for part in (inputs, out))
+        depth, outputs = weights.shape
+        inputs, out = inputs.view(1, -1, depth), out.view(1, -1, outputs)
         multiply(inputs, weights[None], out, blocks=self._blocks_of_rows)
 
     def state(self, units: int) -> Tensor:
@@ -233,9 +234,8 @@ class Monotonic:
             value.clamp_min_(0.0)
         magnitude = torch.abs(raw, out=self._magnitude[:units])
         mixed, slope = self._mixed[:units], self._slope[:units]
-        for part, own in zip(
-            torch.split(magnitude, wide, 2), torch.split(values, 1, 2), strict=True
-        ):
+        agents = self._agents
+        for part, own in zip(magnitude.chunk(agents, 2), values.chunk(agents, 2), strict=True):
             bias = torch.addcmul(bias, part, own, out=mixed)
         torch.clamp_max(mixed, 0.0, out=slope).exp_()
         mixed.clamp_min_(0.0).add_(slope).sub_(1.0)
@@ -249,7 +249,7 @@ class Monotonic:
     def _parts(self, below: Tensor) -> tuple[Tensor, ...]:
         """Split the outputs of the first layers into their parts."""
         widths = [self._outer, self._outer_last, self._embed, self._embed]
-        return torch.split(below, widths, 2)
+        return below.split_with_sizes(widths, 2)
 
     def backward(self, gradient: Tensor) -> Tensor:
         """Return the gradient at the agents' values; see ``Mixing.backward``."""
@@ -258,9 +258,10 @@ class Monotonic:
         raw_last = torch.mul(own.mixed, gradient).mul_(own.raw_last.sign())
         mixed = torch.mul(own.magnitude_last, gradient).mul_(own.slope)
         raw = torch.sign(own.raw, out=self._spare[:units])
-        values = torch.split(own.values, 1, 2)
-        for part, each in zip(torch.split(raw, wide, 2), values, strict=True):
+        parts = (whole.chunk(self._agents, 2) for whole in (raw, own.values, own.magnitude))
+        for part, each, magnitude in zip(*parts, strict=True):
             part.mul_(each).mul_(mixed)
+            magnitude.mul_(mixed)
         below = self._below_gradient[:units]
         outer, outer_last, value, bias = self._parts(below)
         hyper, hyper_last, hidden, _ = self._parts(own.below)
@@ -288,5 +289,4 @@ class Monotonic:
         add_gradient(sums.first, own.state, below)
         sums.value.add_(torch.mul(hidden, gradient).sum(1))
         sums.value_bias[:, :1].add_(gradient.sum(1))
-        each = torch.unflatten(own.magnitude, 2, (-1, wide)).mul_(mixed.unsqueeze(2))
-        return each.sum(3)
+        return torch.unflatten(own.magnitude, 2, (-1, wide)).sum(3)

@@ -58,10 +58,11 @@ class Packing:
 
     Args:
         blocks: Blocks that hold every entry of a flat vector exactly once.
+        units: Most units in ``unpack``.
         device: Device of the vectors.
     """
 
-    def __init__(self, blocks: Sequence[PackedArray], *, device: torch.device) -> None:
+    def __init__(self, blocks: Sequence[PackedArray], *, units: int, device: torch.device) -> None:
         self._shapes = [block.place.shape for block in blocks]
         self._sizes = [block.place.numel() for block in blocks]
         place = torch.cat([block.place.flatten() for block in blocks])
@@ -73,6 +74,8 @@ class Packing:
         self._place = torch.where(place == NOTHING, self.size, place).to(device)
         self._factor, self._source = factor.to(device), source.to(device)
         self._factor_of_entry = factor[source].to(device)
+        self._packed = torch.zeros(units, len(place), device=device)
+        self._flat = torch.zeros(units, self.size, device=device)
 
     def pack(self, flat: Tensor) -> list[Tensor]:
         """Return every block of flat vectors, shape (count, >= size), as (count, *block)."""
@@ -84,6 +87,11 @@ class Packing:
         ]
 
     def unpack(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return the gradients at flat vectors, (units, size), from those at (units, *block)."""
-        packed = torch.cat([gradient.flatten(1) for gradient in gradients], 1)
-        return torch.index_select(packed, 1, self._source).mul_(self._factor_of_entry)
+        """Return the gradients at flat vectors, (units, size), from those at (units, *block).
+
+        They share memory with the next call's: fresh memory would cost page faults.
+        """
+        units, flat = len(gradients[0]), [gradient.flatten(1) for gradient in gradients]
+        packed = torch.cat(flat, 1, out=self._packed[:units])
+        found = torch.index_select(packed, 1, self._source, out=self._flat[:units])
+        return found.mul_(self._factor_of_entry)

@@ -22,11 +22,9 @@ import torch
 from torch import Tensor
 
 from fullrank.networks.fused.packing import PackedArray, places_of, widen, width_of
+from fullrank.networks.fused.recurrent_chunk import CHUNK, Chunk, ChunkBuffers, view
 from fullrank.networks.fused.row_products import Blocks, add_gradient, by_unit, multiply, product
 from fullrank.networks.recurrent import RecurrentAgent
-
-CHUNK = 16
-"""Number of time steps over which a product sums."""
 
 SERIAL = 2**15
 """Most entries that torch never splits between threads, in one elementwise function. ``sigmoid``
@@ -34,22 +32,6 @@ has other bits in the last entries of a part, unless there are a multiple of 16.
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
-
-
-class _Chunk(NamedTuple):
-    """Values of one chunk for the backward pass; flat, for up to U units; H wide."""
-
-    inputs: Tensor
-    """Inputs of the first layer and a one, (units, 16, R, I)."""
-    below: Tensor
-    """Outputs of the first layers of both networks, (2, units, 16, R, H)."""
-    states: Tensor
-    """States of both networks before each step and after the last, (2, 17, units x R, H)."""
-    change: Tensor
-    """k - s of the online network, (16, units x R, H)."""
-    gates: Tensor
-    """[s | r | z | 2 (V_n h + c_n)] of the online network, and at last the gradients at
-    [2 b | a | 2 (V_n h + c_n)], (16, units x R, 4 H)."""
 
 
 class _Weights(NamedTuple):
@@ -126,11 +108,11 @@ class RecurrentUnits:
         self._width = width_of(network.fc1.out_features)
         self._actions = width_of(network.fc2.out_features)
         self.blocks = weight_blocks(network, start)
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[ChunkBuffers] = []
         wide, total = self._width, units * rows
         self._minus_one = torch.tensor(-1.0, device=device)
         self._sums, self._state = self._zeros(2 * total * 4 * wide), self._zeros(2 * total * wide)
-        self._spare, self._other = (self._zeros(1, total, wide) for _ in range(2))
+        self._spare, self._other = (self._zeros(1, total, size) for size in (2 * wide, wide))
         self._values = self._zeros(2 * CHUNK * total * self._actions)
         self._above, self._carry = self._zeros(CHUNK * total * wide), self._zeros(1, total, wide)
         self._last_state = self._zeros(2, total, wide)
@@ -161,33 +143,26 @@ class RecurrentUnits:
             part.mul_(2.0)
         for gradient in (*self._gradients, self._carry, self._last_state):
             gradient.zero_()
-        total, wide = self._units * self._rows, self._width
-        widths = CHUNK * width_of(self._entries), 2 * CHUNK * wide, 2 * (CHUNK + 1) * wide
-        for _ in range(len(self._chunks), chunks):
-            sizes = (*widths, CHUNK * wide, CHUNK * 4 * wide)
-            self._chunks.append(_Chunk(*(self._zeros(total * size) for size in sizes)))
-
-    def _of_chunk(self, chunk: int, units: int) -> _Chunk:
-        """View the buffers of a chunk for a number of units."""
-        own, wide, rows = self._chunks[chunk], self._width, units * self._rows
-        by_unit = units, CHUNK, self._rows
-        return _Chunk(
-            _view(own.inputs, *by_unit, width_of(self._entries)),
-            _view(own.below, 2, *by_unit, wide),
-            _view(own.states, 2, CHUNK + 1, rows, wide),
-            _view(own.change, CHUNK, rows, wide),
-            _view(own.gates, CHUNK, rows, 4 * wide),
-        )
+        self._chunks += [
+            ChunkBuffers(
+                units=self._units,
+                rows=self._rows,
+                inputs=self._entries,
+                wide=self._width,
+                device=self._device,
+            )
+            for _ in range(len(self._chunks), chunks)
+        ]
 
     def inputs_of(self, chunk: int, units: int) -> Tensor:
         """Return the buffer of a chunk's inputs, shape (units, 16, R, inputs)."""
-        inputs = self._of_chunk(chunk, units).inputs[..., : self._entries]
+        inputs = self._chunks[chunk].of(units).inputs[..., : self._entries]
         inputs[..., -1] = 1.0
         return inputs[..., :-1]
 
     def gradient_buffer(self, units: int) -> Tensor:
         """Return a zero gradient at the values of a chunk, shape (16, units x R, actions)."""
-        return _view(self._values, CHUNK, units * self._rows, self._actions).zero_()
+        return view(self._values, CHUNK, units * self._rows, self._actions).zero_()
 
     def forward(self, chunk: int, *, units: int, steps: int) -> Tensor:
         """Compute the values of all actions in the first ``steps`` steps of a chunk.
@@ -201,7 +176,7 @@ class RecurrentUnits:
             Values by the online and the target network, shape (2, 16, units x R, actions); they
             share memory with the next call's.
         """
-        own, weights, rows = self._of_chunk(chunk, units), self._weights, units * self._rows
+        own, weights, rows = self._chunks[chunk].of(units), self._weights, units * self._rows
         own.states[:, 0] = self._last_state[:, :rows]
         own.states[:, steps + 1 :] = 0.0
         inputs = own.inputs.view(1, -1, own.inputs.shape[3])[..., : self._entries]
@@ -210,7 +185,7 @@ class RecurrentUnits:
         own.below.clamp_min_(0.0)
         self._recur(own, steps)
         self._last_state[:, :rows] = own.states[:, CHUNK]
-        values = _view(self._values, 2, CHUNK, rows, self._actions)
+        values = view(self._values, 2, CHUNK, rows, self._actions)
         values.copy_(weights.last_bias[:, None, None])
         states = own.states[:, 1:].flatten(1, 2)
         self._multiply(states, weights.last, values.flatten(1, 2), beta=1.0)
@@ -221,12 +196,12 @@ class RecurrentUnits:
         blocks = Blocks(self._rows, CHUNK, self._units)
         multiply(inputs, weights, out, blocks=blocks, beta=beta)
 
-    def _recur(self, own: _Chunk, steps: int) -> None:
+    def _recur(self, own: Chunk, steps: int) -> None:
         """Compute the states after each step, and save the inputs of the backward pass."""
         wide, rows, weights = self._width, own.states.shape[2], self._weights
-        sums = _view(self._sums, 2, rows, 4 * wide)
-        state = _view(self._state, 2, rows, wide)
-        new, reset, keep, feed = torch.split(sums, wide, 2)
+        sums = view(self._sums, 2, rows, 4 * wide)
+        state = view(self._state, 2, rows, wide)
+        new, reset, keep, feed = sums.chunk(4, 2)
         opening, inner = sums[..., wide : 3 * wide], sums[..., : 3 * wide]
         outer, bias = sums[..., wide:], weights.gate_bias[:, None]
         blocks = Blocks(self._rows, 1, self._units)
@@ -234,14 +209,7 @@ class RecurrentUnits:
         add_outer = product(own.states[:, 0], weights.recurrent, outer, blocks=blocks, beta=1.0)
         torch.add(own.states[:, 0], 1.0, out=state).mul_(0.5)
         online, first_state, first_new = sums[0], state[0], new[0]
-        parts = (
-            own.below[:, :, :steps].unbind(2),
-            own.states[:, :steps].unbind(1),
-            own.states[:, 1 : steps + 1].unbind(1),
-            own.change[:steps].unbind(0),
-            own.gates[:steps].unbind(0),
-        )
-        for below, before, after, change, gates in zip(*parts, strict=True):
+        for below, before, after, change, gates in own.forward[:steps]:
             sums.copy_(bias)
             add_inner(below.flatten(1, 2), inner)
             add_outer(before, outer)
@@ -263,9 +231,9 @@ class RecurrentUnits:
         """
         wide, rows = self._width, gradient.shape[1]
         units = rows // self._rows
-        own = self._of_chunk(chunk, units)
+        own = self._chunks[chunk].of(units)
         sums = _Weights(*(part[:units] for part in self._gradients))
-        above = _view(self._above, CHUNK, rows, wide)
+        above = view(self._above, CHUNK, rows, wide)
         self._multiply(
             gradient.view(1, -1, self._actions), self._last_back, above.view(1, -1, wide)
         )
@@ -285,41 +253,28 @@ class RecurrentUnits:
         _threshold_backward(first, below, 0.0, grad_input=first)
         add_gradient(sums.first, own.inputs.flatten(1, 2)[..., : self._entries], first)
 
-    def _recur_back(self, own: _Chunk, above: Tensor, steps: int) -> None:
+    def _recur_back(self, own: Chunk, above: Tensor, steps: int) -> None:
         """Turn the gates of each step into gradients, given those at k after it."""
-        wide, carry = self._width, self._carry[:, : above.shape[1]]
-        spare, other = self._spare[:, : above.shape[1]], self._other[:, : above.shape[1]]
+        rows, blocks = above.shape[1], Blocks(self._rows, 1, self._units)
+        carry, spare, other = (part[:, :rows] for part in (self._carry, self._spare, self._other))
+        at_reset, at_keep = spare.chunk(2, 2)
         above[steps - 1] += carry[0]
-        gates, gradients = own.gates[:steps, None], above[:steps, None].unbind(0)
-        blocks = Blocks(self._rows, 1, self._units)
-        back = self._recurrent_back
-        add_product = product(gates[0, ..., wide:], back, carry, blocks=blocks, beta=1.0)
-        parts = (
-            gradients,
-            [carry, *gradients[:-1]],
-            own.change[:steps, None].unbind(0),
-            gates[..., wide:].unbind(0),
-            *(part.unbind(0) for part in torch.split(gates, wide, 3)),
-        )
+        inner, back = own.backward[0][1], self._recurrent_back
+        add_product = product(inner, back, carry, blocks=blocks, beta=1.0)
+        gradients = above[:steps, None].unbind(0)
+        parts = zip(gradients, [carry, *gradients[:-1]], own.backward[:steps], strict=True)
         carry.zero_()
-        for gradient, earlier, change, inner, new, reset, keep, feed in reversed(
-            list(zip(*parts, strict=True))
-        ):
+        for gradient, earlier, gates in reversed(list(parts)):
+            change, inner, opening, new, reset, keep, feed = gates
             torch.mul(gradient, keep, out=other)
             earlier.add_(other)
             torch.sub(gradient, other, out=other)
             _sigmoid_backward(other, new, grad_input=new)
-            torch.mul(new, feed, out=spare)
+            torch.mul(new, feed, out=at_reset)
             torch.mul(new, reset, out=feed)
-            _sigmoid_backward(spare, reset, grad_input=reset)
-            torch.mul(gradient, change, out=spare)
-            _sigmoid_backward(spare, keep, grad_input=keep)
+            torch.mul(gradient, change, out=at_keep)
+            _sigmoid_backward(spare, opening, grad_input=opening)
             add_product(inner, earlier)
-
-
-def _view(flat: Tensor, *shape: int) -> Tensor:
-    """View the first entries of a flat buffer in a shape."""
-    return flat[: torch.Size(shape).numel()].view(shape)
 
 
 def sigmoid_(values: Tensor) -> None:
