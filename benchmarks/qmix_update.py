@@ -5,9 +5,10 @@ batch has 32 episodes of random data at the sizes of two SMAC maps.
 
 1. One update, the gradient of one unit and the optimiser, against two peers on 3m:
    TorchRL's ``QMixerLoss`` with a recurrent agent (``torchrl_qmix.py``; skipped if ``torchrl``
-   cannot be imported), which learns without double Q-learning and without masks; and the learner of
-   the PyMARL lineage (``pymarl_qmix.py``), which computes the same update. Peers read padded
-   tensors; Fullrank's time includes padding packed rows and snapping to the grid.
+   cannot be imported), which learns without double Q-learning and masks, and whose hypernetworks
+   of weights have one layer instead of two; and the learner of the PyMARL lineage
+   (``pymarl_qmix.py``), which computes the same update. Peers read padded tensors; Fullrank's time
+   includes padding packed rows and snapping to the grid.
 2. The price of units: 8 units computed together against one.
 3. Episodes of 15 to 60 steps against episodes of 60 steps alone: peers pad to the longest.
 """

@@ -1,7 +1,8 @@
 """TorchRL's QMIX loss with a recurrent agent: the peer of ``qmix_update.py``.
 
-``QMixerLoss`` with double Q-learning off (it has none), its own two-layer hypernetworks, a shared
-network of two linear layers around ``nn.GRU``, RMSprop and a clipped global norm.
+``QMixerLoss`` with double Q-learning off (it has none), its own hypernetworks, of which those of
+weights have one layer, a shared network of two linear layers around ``nn.GRU``, RMSprop and a
+clipped global norm.
 """
 
 import logging
