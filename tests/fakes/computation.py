@@ -53,6 +53,6 @@ def compute(
     computing = worker.compute(rows_of(assignment), batch.rows, iteration=assignment.ids.iteration)
     for unit, digest, complete in computing:
         units.append(pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest))
-        coded |= complete
+        coded |= {row: vector.astype(np.float64) for row, vector in complete.items()}
     digest = batch_digest(batch.rows)
     return units, Contribution(coded, digest, batch.size_bytes, batch.items)

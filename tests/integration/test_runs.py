@@ -6,19 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.integration.cluster import NETWORKS, TINY, Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotFound
-from fullrank.common.types import FloatArray
+from fullrank.common.types import EncodedVector, FloatArray
 from fullrank.config import load, read_config
 from fullrank.replay import MappedTable, Sample
 from fullrank.rpc import replay_client
 from fullrank.rpc.codec import EncodedField, encode_chunks
 from fullrank.rpc.messages import sample_of
 from fullrank.rpc.shared_memory import ReadBlock
+from fullrank.wiring import training_of
 from fullrank_learner.server import attach
 
 pytestmark = pytest.mark.integration
@@ -143,14 +143,15 @@ async def test_what_is_torn_in_shared_memory_is_sent_and_bits_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
 ) -> None:
     """Every process of this test is this one, so all learners share memory."""
-    read = ReadBlock.read
+    read, config = ReadBlock.read, resolved("code.name=cyclic", "learners=4")
+    length = training_of(config.config).problem.vector_size
 
-    def torn_read(self: ReadBlock, offset: int, into: FloatArray, *, checksum: int) -> bool:
-        kind = "sections" if into.dtype == np.float32 else "vectors"
+    def torn_read(self: ReadBlock, offset: int, into: EncodedVector, *, checksum: int) -> bool:
+        kind = "vectors" if into.size == length else "sections"
         return read(self, offset, into, checksum=checksum ^ (kind == torn))
 
     monkeypatch.setattr(ReadBlock, "read", torn_read)
-    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
+    async with Cluster(tmp_path, config) as cluster:
         cluster.replay()
         cluster.controller()
         cluster.learners(4)

@@ -158,7 +158,7 @@ class SimulatedLearner:
         )
         computed = list(worker.compute([assigned], batch, iteration=ids.iteration))
         reports = [pb.UnitDone(ids=ids, unit=unit, digest=digest) for unit, digest, _ in computed]
-        coded = computed[-1].coded[row.row]
+        coded = computed[-1].coded[row.row].astype(np.float64)
         if behaviour is LearnerBehaviour.WRONG_VECTOR:
             coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
         if behaviour is LearnerBehaviour.WRONG_DIGEST:

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from fullrank.common.failpoints import reach
+from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.replay.samplers import Sample
@@ -184,21 +185,30 @@ class Driver:
             collect_s=decided.dispatched_at - self._began_at,
             agent_updates=self._agent_updates,
         )
-        self._committing = asyncio.create_task(self._apply(iteration))
         with self._watchdog.phase("updating"):
+            step = partial(self._step, decided.decision.updates, asyncio.get_running_loop().time)
+            self._committing = asyncio.create_task(self._apply(iteration, self._steps.call(step)))
             return await asyncio.shield(self._committing)
 
-    async def _apply(self, decided: DecidedIteration) -> IterationRecord:
+    def _step(
+        self, updates: FloatArray, clock: Callable[[], float]
+    ) -> tuple[Mapping[str, float], float]:
+        """Apply updates; returns the statistics of the step and the time at which it ended."""
+        return self._training.trainer.apply(updates), clock()
+
+    async def _apply(
+        self,
+        decided: DecidedIteration,
+        stepping: "asyncio.Future[tuple[Mapping[str, float], float]]",
+    ) -> IterationRecord:
         """Apply; the next iteration runs while the disk takes this one.
 
         It waits where both would touch the disk: for the iteration before, and for a checkpoint.
         """
         progress = self._run.progress
-        apply = partial(self._training.trainer.apply, decided.round.decision.updates)
-        statistics = await self._steps.call(apply)
+        statistics, now = await stepping
         progress.applied += 1
         reach("update.applied")
-        now = asyncio.get_running_loop().time()
         round_s = now - decided.round.dispatched_at
         iteration_s, self._updated_at = now - self._updated_at, now
         record = decided.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fullrank.common.errors import Cancelled
-from fullrank.common.types import Vector
+from fullrank.common.types import EncodedVector
 from fullrank.replay.items import Gathered
 from fullrank.training.worker import AssignedRow
 from fullrank.v1 import controller_pb2 as pb
@@ -23,7 +23,7 @@ class CodedRow(NamedTuple):
     """A computed row, and its place in shared memory if it lies there."""
 
     row: int
-    coded: Vector
+    coded: EncodedVector
     compute_s: float
     """Computing time until it was complete, seconds."""
     offset: int = 0

@@ -2,10 +2,13 @@
 
 from fullrank.algorithms.roles import Parameters
 from fullrank.common.errors import NotFound
-from fullrank.common.types import Vector
+from fullrank.common.types import EncodedVector
 from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock, written_block
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import SharedBlock
+
+ENTRY_BYTES = 8
+"""Room for an entry of a vector, the size of a float64."""
 
 
 class SectionsDamaged(Exception):
@@ -60,8 +63,8 @@ class SharedMemory:
         """
         self._turn, self._rows = 1 - self._turn, 0
 
-    def write(self, coded: Vector) -> tuple[int, int]:
+    def write(self, coded: EncodedVector) -> tuple[int, int]:
         """Write the next vector of the assignment; returns its offset and checksum."""
-        offset = START + (2 * self._rows + self._turn) * coded.nbytes
+        offset = START + (2 * self._rows + self._turn) * ENTRY_BYTES * len(coded)
         self._rows += 1
         return offset, self._vectors.write(offset, coded)

@@ -17,6 +17,10 @@ Matrix: TypeAlias = NDArray[np.float64]
 Vector: TypeAlias = NDArray[np.float64]
 """A coded vector y_j, shape (P,)."""
 
+EncodedVector: TypeAlias = NDArray[np.float64] | NDArray[np.float32]
+"""A coded vector as it is kept: float32 if it is one unit with coefficient 1, whose update is
+float32 (docs/adr/0096-single-precision.md)."""
+
 Times: TypeAlias = NDArray[np.float64]
 """Seconds, of any shape."""
 

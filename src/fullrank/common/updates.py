@@ -38,6 +38,13 @@ def add_scaled(coded: Vector, coefficient: float, update: FloatArray) -> None:
     coded[: len(update)] += np.multiply(update, coefficient, dtype=np.float64)
 
 
+def padded(update: FloatArray, length: int) -> FloatArray:
+    """y_j of a row that is u_i alone, with coefficient 1; zeros follow a shorter update."""
+    coded = np.empty(length, np.float32)
+    coded[: len(update)], coded[len(update) :] = update, 0.0
+    return coded
+
+
 def unit_digest(update: FloatArray) -> bytes:
     """BLAKE3-128 over one unit's own P_i entries as little-endian float32."""
     data = np.ascontiguousarray(update, dtype="<f4").view(np.uint8)

@@ -10,7 +10,7 @@ from fullrank.codes.decoding.decoder import Decoder
 from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.linear_hash import HASH_BYTES
-from fullrank.common.types import LearnerId, Matrix, UnitIndex, Vector
+from fullrank.common.types import EncodedVector, LearnerId, Matrix, UnitIndex, Vector
 from fullrank.common.updates import DIGEST_BYTES
 
 
@@ -20,7 +20,7 @@ class Offer:
 
     learner: LearnerId
     row: int
-    coded: Vector | None
+    coded: EncodedVector | None
     batch_digest: bytes
     items: tuple[int, ...] = ()
     """Items of the minibatch that the learner fetched; empty: all."""
@@ -80,7 +80,7 @@ class Contributions:
             self.single_units.add(row, self.coefficients(row), coded)
         self.offers[row] = offer
 
-    def _check(self, offer: Offer, coded: Vector) -> None:
+    def _check(self, offer: Offer, coded: EncodedVector) -> None:
         if coded.shape != (self.length,):
             raise InvalidContribution(
                 f"the coded vector of row {offer.row} has shape {coded.shape}, "
@@ -127,6 +127,6 @@ class Contributions:
         return np.array([self.coefficients(row) for row in rows]).reshape(-1, self.code.units)
 
     def vectors(self, rows: Iterable[int]) -> list[Vector]:
-        """Coded vectors of some rows, each of shape (P,)."""
+        """Coded vectors of some rows in float64, each of shape (P,)."""
         coded = [self.offers[row].coded for row in rows]
-        return [vector for vector in coded if vector is not None]
+        return [np.asarray(vector, np.float64) for vector in coded if vector is not None]

@@ -15,7 +15,7 @@ import numpy as np
 from blake3 import blake3
 
 from fullrank.codes.base import Code
-from fullrank.common.types import FloatArray, LearnerId, UnitIndex, Vector
+from fullrank.common.types import EncodedVector, FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES, add_scaled
 from fullrank.rounds.contributions import Contributions
 from fullrank.rounds.reports import Claim
@@ -36,8 +36,8 @@ def claims_of(code: Code) -> list[Claim]:
     return list(dict.fromkeys(Claim.of_row(row) for row in code.matrix if row.any()))
 
 
-def vector_digest(coded: Vector) -> bytes:
-    """BLAKE3-128 over a coded vector, float64."""
+def vector_digest(coded: EncodedVector) -> bytes:
+    """BLAKE3-128 over a coded vector in float64."""
     return blake3(np.ascontiguousarray(coded, "<f8").view(np.uint8).data).digest(DIGEST_BYTES)
 
 

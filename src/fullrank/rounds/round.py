@@ -10,7 +10,7 @@ from typing import Protocol
 
 from fullrank.codes.base import Code
 from fullrank.codes.decoding.completion import completing_units
-from fullrank.common.types import LearnerId, UnitIndex, Vector
+from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
 from fullrank.common.updates import GRID
 from fullrank.rounds.contributions import Contributions, Offer
 from fullrank.rounds.decision import Decision
@@ -82,7 +82,7 @@ class Round:
         *,
         learner: LearnerId,
         row: int,
-        coded: Vector | None = None,
+        coded: EncodedVector | None = None,
         batch_digest: bytes = b"",
         items: tuple[int, ...] = (),
     ) -> bool:
@@ -91,7 +91,7 @@ class Round:
         Args:
             learner: The sender; it has reported the digests of all units in the row.
             row: Row of C, or one that was added.
-            coded: y, shape (P,) float64; None where only ranks matter.
+            coded: y, shape (P,); None where only ranks matter.
             batch_digest: Digest of the minibatch that the learner used; learners of equal items
                 must agree.
             items: Items of the minibatch that the learner fetched; empty: all.

@@ -36,12 +36,14 @@ class QuickCalls:
     def __init__(self) -> None:
         self._last_s = inf
 
-    async def call(self, function: Callable[[], CallResult]) -> CallResult:
-        """Return the function's result."""
-        clock = asyncio.get_running_loop().time
-        if self._last_s < QUICK_S:
-            return self._measured(function, clock)
-        return await asyncio.to_thread(self._measured, function, clock)
+    def call(self, function: Callable[[], CallResult]) -> "asyncio.Future[CallResult]":
+        """Begin a call; returns the future of its result, which a call on the event loop has."""
+        loop = asyncio.get_running_loop()
+        if self._last_s >= QUICK_S:
+            return loop.run_in_executor(None, self._measured, function, loop.time)
+        future: asyncio.Future[CallResult] = loop.create_future()
+        future.set_result(self._measured(function, loop.time))
+        return future
 
     def _measured(
         self, function: Callable[[], CallResult], clock: Callable[[], float]

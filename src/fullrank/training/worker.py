@@ -10,8 +10,8 @@ from fullrank.algorithms import Algorithm, Gradients, Problem
 from fullrank.algorithms.base import layout_of
 from fullrank.codes import Code, support
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, UnitIndex, Vector
-from fullrank.common.updates import add_scaled, unit_digest
+from fullrank.common.types import EncodedVector, FloatArray, UnitIndex, Vector
+from fullrank.common.updates import add_scaled, padded, unit_digest
 from fullrank.environments.base import AgentSpec
 from fullrank.replay.layout import Layout
 from fullrank.rounds.reports import reporter_of
@@ -31,6 +31,11 @@ class AssignedRow:
         units = tuple(support(coefficients))
         return cls(row=row, units=units, coefficients=tuple(map(float, coefficients[list(units)])))
 
+    @property
+    def is_unit(self) -> bool:
+        """True if its vector is the update of one unit as it is."""
+        return self.coefficients == (1.0,)
+
 
 def assigned_rows(code: Code, learner: int) -> list[AssignedRow]:
     """The rows of one learner's share of a code; empty ones are left out."""
@@ -47,8 +52,8 @@ class ComputedUnit(NamedTuple):
 
     unit: UnitIndex
     digest: bytes
-    coded: Mapping[int, Vector]
-    """Coded vector of each completed row, float64, shape (P,)."""
+    coded: Mapping[int, EncodedVector]
+    """Coded vector of each completed row, shape (P,)."""
 
 
 class Worker:
@@ -81,15 +86,19 @@ class Worker:
             Cancelled: ``check_cancelled`` raised it.
         """
         awaited = {row.row: dict(zip(row.units, row.coefficients, strict=True)) for row in rows}
-        coded = {row.row: np.zeros(self._problem.vector_size) for row in rows}
+        length = self._problem.vector_size
+        coded = {row.row: np.zeros(length) for row in rows if not row.is_unit}
         for sharing, unit, update in self._updates(rows, batch, iteration, check_cancelled):
-            digest, complete = self._report_of(update), {}
+            digest = self._report_of(update)
+            complete: dict[int, EncodedVector] = {}
             for row in sharing:
                 coefficient = awaited[row].pop(unit, None)
-                if coefficient is not None:
+                if coefficient is None:
+                    continue
+                if row in coded:
                     add_scaled(coded[row], coefficient, update)
-                    if not awaited[row]:
-                        complete[row] = coded.pop(row)
+                if not awaited[row]:
+                    complete[row] = coded.pop(row) if row in coded else padded(update, length)
             yield ComputedUnit(unit, digest, complete)
 
     def _updates(

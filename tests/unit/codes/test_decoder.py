@@ -97,6 +97,20 @@ def test_columns_beyond_one_block_decode_too(code: Code) -> None:
     assert starts == [0, BLOCK_COLUMNS, 2 * BLOCK_COLUMNS]
 
 
+@pytest.mark.parametrize("code", [CODES[5], CODES[6]])
+def test_rows_of_one_unit_in_single_precision_decode_to_the_same_bits(code: Code) -> None:
+    updates = updates_like_gradients(code.units, 2 * BLOCK_COLUMNS + 7, seed=1)
+    decoder = Decoder(code)
+    alone = (code.matrix == 1.0).sum(axis=1) == 1
+    alone &= (code.matrix != 0.0).sum(axis=1) == 1
+    assert alone.any()
+    for row in range(code.rows):
+        vector = code.matrix[row] @ updates
+        decoder.offer(row=row, vector=vector.astype(np.float32) if alone[row] else vector)
+    assert decoder.decode().tobytes() == updates.tobytes()
+    assert decoder.exact
+
+
 def test_no_zero_has_a_sign() -> None:
     code = make_code("mds", rows=4, units=3)
     updates = np.array([[0.25, -0.0, 0.0], [-0.25, 0.0, -GRID], [0.5, -0.0, GRID]])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
-from fullrank.common.types import FloatArray
+from fullrank.common.types import EncodedVector, FloatArray
 from fullrank.common.updates import snap, unit_digest
 
 SIZES = (5, 3)
@@ -44,6 +44,33 @@ def test_every_coefficient_gives_the_update_back_bit_for_bit(
     assert found[0].tobytes() == np.stack([update(unit, seed=seed) for unit in (0, 1)]).tobytes()
     own = [update(unit, seed=seed)[:size] for unit, size in enumerate(SIZES)]
     assert found[1] == tuple(map(unit_digest, own))
+
+
+@pytest.mark.parametrize("damage", [0.0, 2.0**-20, 1e30, np.inf])
+def test_a_vector_in_single_precision_gives_what_its_float64_gives(damage: float) -> None:
+    found = []
+    for single in (True, False):
+        rows_ = SingleUnitRows(SIZES)
+        for unit in range(len(SIZES)):
+            coded: EncodedVector = update(unit) if single else update(unit).astype(np.float64)
+            coded[1] += damage * unit
+            rows_.add(unit, np.eye(len(SIZES))[unit], coded)
+        rows_.precompute()
+        found.append(rows_.updates(range(len(SIZES))))
+    first, second = found
+    assert (first is None) == (second is None) == (damage > 1.0)
+    if first is not None and second is not None:
+        assert first[0].tobytes() == second[0].tobytes()
+        assert first[1] == second[1]
+
+
+def test_single_precision_of_another_coefficient_than_1_is_not_believed() -> None:
+    """Rounded to float32, the product would fit more than one update."""
+    rows_, coefficient = SingleUnitRows(SIZES), 1.0 / 3.0
+    rows_.add(0, np.array([coefficient, 0.0]), (coefficient * update(0)).astype(np.float32))
+    rows_.add(1, np.array([0.0, 1.0]), update(1))
+    rows_.precompute()
+    assert rows_.updates([0, 1]) is None
 
 
 def test_rows_that_leave_a_unit_out_give_nothing() -> None:

@@ -56,6 +56,19 @@ def test_a_row_counts_once() -> None:
     assert (round_.received, round_.rank) == ([1], 1)
 
 
+def test_vectors_in_single_precision_are_checked_in_double() -> None:
+    """Parity tells a wrong vector by less than the rounding of float32."""
+    code = make_code("replication", rows=3, units=3)
+    round_, updates = open_round(code), draw_updates()
+    for row in range(3):
+        round_.report(row, unit_digest(updates[row]), learner=row)
+        coded = encode(code, row, updates).astype(np.float32)
+        assert round_.offer(learner=row, row=row, coded=coded)
+    vectors = round_.contributions.vectors(range(3))
+    assert [vector.dtype for vector in vectors] == [np.float64] * 3
+    assert decoded(round_.decide()).updates.tobytes() == pad(updates).astype(np.float32).tobytes()
+
+
 @pytest.mark.parametrize(
     ("coded", "complaint"),
     [

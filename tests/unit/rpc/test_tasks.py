@@ -83,6 +83,17 @@ async def test_calls_leave_their_thread_once_one_was_quick(
     assert [await on_event_loop(calls) for _ in range(3)] == [False, moves, moves]
 
 
+async def test_a_call_on_the_event_loop_has_its_result_before_anything_else_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "QUICK_S", inf)
+    calls = QuickCalls()
+    await calls.call(lambda: 6)
+    second = calls.call(lambda: 7)
+    assert second.done()
+    assert second.result() == 7
+
+
 async def test_the_error_of_a_call_is_raised_wherever_it_was_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import Vector
+from fullrank.common.types import EncodedVector
 from fullrank.rpc.codec import Assembler
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -32,7 +32,7 @@ class ContributionParser:
         self._identity, self._reception, self._member = identity, reception, member
         self._learner = member.learner
         self._header: pb.Coded | None = None
-        self._coded: Vector = np.empty(0)
+        self._coded: EncodedVector = np.empty(0)
         self._assembler: Assembler | None = None
 
     def parse(self, message: pb.LearnerMessage) -> pb.Refused | None:
@@ -76,7 +76,10 @@ class ContributionParser:
             for name in ("compute_s", "started_s", "sent_s"):
                 if not 0.0 <= getattr(header, name) < math.inf:
                     raise InvalidContribution(f"coded.{name} is not a duration")
-            self._coded = np.empty(self._identity.problem.vector_size)
+            length = self._identity.problem.vector_size
+            self._coded = np.empty(length)
+            if header.offset and header.float32:
+                self._coded = np.empty(length, np.float32)
             if header.offset:
                 return self._read(header)
             self._assembler = Assembler(self._coded, array_id=header.row)

@@ -142,7 +142,10 @@ class Roster:
 
     def bytes_sent(self) -> Counter[str]:
         """Bytes written to all streams so far, by kind."""
-        return sum((member.outbox.sent for member in self.members), self._sent_by_departed.copy())
+        sent = self._sent_by_departed.copy()
+        for member in self.members:
+            sent.update(member.outbox.sent)
+        return sent
 
     async def changed(self) -> None:
         """Return at the next join, readiness, quarantine or leave."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fullrank.common.types import LearnerId, UnitIndex, Vector
+from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
 from fullrank.rounds.reports import Claim
 from fullrank.v1.common_pb2 import Ids
 
@@ -24,7 +24,7 @@ class Arrived:
     ids: Ids
     learner: LearnerId
     row: int
-    coded: Vector
+    coded: EncodedVector
     batch_digest: bytes
     batch_bytes: int = 0
     """Bytes of the rows that the learner fetched."""

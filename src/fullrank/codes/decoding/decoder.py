@@ -17,7 +17,7 @@ from fullrank.codes.decoding.peeling import Peeling
 from fullrank.codes.decoding.row_space import RowSpace
 from fullrank.codes.targets import LIMIT, checked_target, described, each_unit, rank_of
 from fullrank.common.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
-from fullrank.common.types import Matrix, UnitIndex, Vector
+from fullrank.common.types import EncodedVector, Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID
 
 
@@ -31,7 +31,7 @@ class ReceivedRows:
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
         self._coefficients: dict[int, Vector] = {}
-        self._vectors: dict[int, Vector | None] = {}
+        self._vectors: dict[int, EncodedVector | None] = {}
 
     def __len__(self) -> int:
         return len(self._coefficients)
@@ -49,7 +49,8 @@ class ReceivedRows:
 
         Args:
             row: Row of C. With ``coefficients`` any number that names the row.
-            vector: y_j, shape (P,), kept without copying where it is float64; None: rank only.
+            vector: y_j, shape (P,), kept without copying where it is float64 or float32; None: rank
+                only.
             coefficients: The row's own coefficients, shape (M,), where they are not C's row j.
 
         Raises:
@@ -73,14 +74,16 @@ class ReceivedRows:
             raise InvalidContribution(f"row {row} is outside 0..{len(self._matrix) - 1}")
         return np.asarray(self._matrix[row])
 
-    def _checked(self, row: int, vector: ArrayLike) -> Vector:
-        coded = np.asarray(vector, dtype=np.float64)
+    def _checked(self, row: int, vector: ArrayLike) -> EncodedVector:
+        coded = np.asarray(vector)
+        if coded.dtype != np.float32:
+            coded = coded.astype(np.float64, copy=False)
         length = next((v.shape for v in self._vectors.values() if v is not None), coded.shape)
         if coded.ndim != 1 or coded.shape != length:
             raise InvalidContribution(
                 f"the vector of row {row} has shape {coded.shape}; expected {length or '(P,)'}"
             )
-        if not np.isfinite(coded.sum()):  # one pass, and no array of booleans
+        if not np.isfinite(coded.sum(dtype=np.float64)):  # one pass, and no array of booleans
             raise InvalidContribution(f"the vector of row {row} has values that are not finite")
         return coded
 
@@ -88,7 +91,7 @@ class ReceivedRows:
         """C_J, shape (|J|, M)."""
         return np.stack([self._coefficients[row] for row in self.numbers])
 
-    def vectors(self) -> list[Vector]:
+    def vectors(self) -> list[EncodedVector]:
         """Coded vectors in the order of ``numbers``, each of shape (P,).
 
         Raises:
@@ -176,8 +179,8 @@ class Decoder:
 
         Args:
             row: j, the row of C. With ``coefficients`` any number that names the row.
-            vector: y_j, shape (P,), kept without copying where it is float64; ``None`` tracks the
-                rank only.
+            vector: y_j, shape (P,), kept without copying where it is float64 or float32; ``None``
+                tracks the rank only.
             coefficients: The row's own coefficients, shape (M,), where they are not C's row j.
 
         Returns:
@@ -256,7 +259,7 @@ class Decoder:
         exact, bound = True, 0.0
         for start in range(0, max(1, len(coded[0])), BLOCK_COLUMNS):
             columns = slice(start, start + BLOCK_COLUMNS)
-            block = solver.solve(np.stack([vector[columns] for vector in coded]))
+            block = solver.solve(np.stack([vector[columns] for vector in coded], dtype=np.float64))
             if not block.consistent:
                 raise Corrupted(
                     f"rows {list(self.received)} contradict their coefficients near entry {start}; "

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fullrank.common.types import FloatArray, UnitIndex, Vector
+from fullrank.common.types import EncodedVector, FloatArray, UnitIndex, Vector
 from fullrank.common.updates import GRID, snap, unit_digest
 
 
@@ -33,10 +33,10 @@ class SingleUnitRows:
         self._updates: FloatArray = np.empty((0, 0), np.float32)
         self._digests: dict[UnitIndex, bytes] = {}
         self._units: dict[int, UnitIndex] = {}
-        self._waiting: list[tuple[int, UnitIndex, float, Vector]] = []
+        self._waiting: list[tuple[int, UnitIndex, float, EncodedVector]] = []
         self._all_single = True
 
-    def add(self, row: int, coefficients: Vector, coded: Vector) -> None:
+    def add(self, row: int, coefficients: Vector, coded: EncodedVector) -> None:
         """Take a row, shapes (M,) and (P,).
 
         A row of several units has to be solved for; from then on nothing is extracted.
@@ -59,14 +59,17 @@ class SingleUnitRows:
                 if self._explained(unit, coefficient, coded):
                     self._units[row] = unit
 
-    def _explained(self, unit: UnitIndex, coefficient: float, coded: Vector) -> bool:
+    def _explained(self, unit: UnitIndex, coefficient: float, coded: EncodedVector) -> bool:
         """Test whether the unit's update, from its first row, gives the vector back."""
         update = self._updates[unit]
         extracted = unit in self._digests
         if not extracted:
             np.divide(coded, coefficient, out=update, casting="same_kind")
             snap(update, grid=self._grid, out=update)
-        explained = np.array_equal(np.multiply(update, coefficient, dtype=np.float64), coded)
+        encoded = (
+            update if coefficient == 1.0 else np.multiply(update, coefficient, dtype=np.float64)
+        )
+        explained = np.array_equal(encoded, coded)
         if explained and not extracted:
             self._digests[unit] = unit_digest(update[: self._sizes[unit]])
         return explained

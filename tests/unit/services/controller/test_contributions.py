@@ -254,6 +254,32 @@ async def test_a_vector_in_shared_memory_becomes_an_event(
     assert not run.reception.bytes_received
 
 
+async def test_a_vector_in_single_precision_is_read_as_such(
+    run: Run, parser: ContributionParser
+) -> None:
+    block = WrittenBlock()
+    run.roster.members[ROW].vectors = ReadBlock(block.location)
+    checksum = block.write(START, np.arange(SIZE, dtype=np.float32))
+    ids = opened(run).ids
+    header = pb.Coded(ids=ids, row=ROW, offset=START, crc32c=checksum, float32=True)
+    assert parser.parse(pb.LearnerMessage(coded=header)) is None
+    arrived = await event(run)
+    assert isinstance(arrived, Arrived)
+    assert arrived.coded.dtype == np.float32
+    assert arrived.coded.tolist() == list(range(SIZE))
+
+
+async def test_chunks_are_in_double_precision_whatever_their_header_says(
+    run: Run, parser: ContributionParser
+) -> None:
+    message = contribution(run)
+    message.coded.float32 = True
+    assert parser.parse(message) is None
+    arrived = await event(run)
+    assert isinstance(arrived, Arrived)
+    assert arrived.coded.dtype == np.float64
+
+
 @pytest.mark.parametrize("opened_block", [True, False])
 async def test_a_vector_that_is_torn_in_shared_memory_is_asked_for_by_stream(
     run: Run, parser: ContributionParser, *, opened_block: bool
