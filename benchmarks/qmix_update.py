@@ -142,7 +142,8 @@ def measure(load: Workload, rounds: int) -> bool:
     holds = price <= MOST_PRICE
     for (peer, ours), least in CLAIMS.items():
         if peer in seconds:
-            ratio, claimed = seconds[peer] / seconds[ours], least if load is WORKLOADS[0] else None
+            ratio = seconds[peer] / seconds[ours]
+            claimed = least if load is WORKLOADS[0] else None
             claim = "" if claimed is None else f" (at least {claimed})"
             print(f"* {load.name}: {ratio:.2f} times as fast as {peer} in {ours}{claim}")
             holds &= claimed is None or ratio >= claimed
