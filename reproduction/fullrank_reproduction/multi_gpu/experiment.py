@@ -98,12 +98,12 @@ $ fullrank reproduce multi-gpu                  # half an hour on two cores
 $ fullrank reproduce multi-gpu --scale paper    # the paper's sizes and seeds; a day or more
 ```
 
-**No CUDA device was used.** A device is a process with one thread of a CPU: Rover Tower, networks
-of width {budget.hidden}. Times are processor seconds, of {budget.repeats} repeats or more; the time
-of a group is that of its busiest rank, which leaves out all waiting for the others. Ratios are the
-result, not times; where the paper's claim is about GPUs, *in kind* says that its shape alone is
-tested. No card was at hand: on a host with one, `make gpu` tests and measures it, for 8 to 64
-agents and B = 512 to 4096, beside an update agent by agent and TorchRL's.
+**No CUDA device was used for this page.** A device is a process with one thread of a CPU: Rover
+Tower, networks of width {budget.hidden}. Times are processor seconds, of {budget.repeats} repeats
+or more; the time of a group is that of its busiest rank, which leaves out all waiting for the
+others. Ratios are the result, not times; where the paper's claim is about GPUs, *in kind* says that
+its shape alone is tested. `make gpu` tests and measures a card, for 8 to 64 agents and B = 512 to
+4096, beside an update agent by agent and TorchRL's; docs/measurements.md has those of one H200.
 
 ## Claims
 

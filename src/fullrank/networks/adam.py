@@ -51,7 +51,7 @@ class AdamState:
             adam: Hyperparameters.
             count: Number of steps, including this one.
         """
-        gradient = gradient.to(self.online.device)
+        gradient = _moved(gradient, self.online.device)
         steps = torch.full((), float(count), device=gradient.device)
         for blocks in self._launches(*gradient.shape):
             self._step([gradient[block] for block in blocks], adam, steps, blocks)
@@ -108,3 +108,13 @@ class AdamState:
 
     def _move_targets(self, online: list[Tensor], adam: Adam, blocks: Sequence[Block]) -> None:
         torch._foreach_lerp_([self.target[block] for block in blocks], online, adam.target_rate)
+
+
+def _moved(rows: Tensor, device: torch.device) -> Tensor:
+    """Copy rows to a device; to CUDA each from page-locked memory, while the next is locked."""
+    if device.type != "cuda" or rows.is_cuda:
+        return rows.to(device)
+    moved = torch.empty(rows.shape, dtype=rows.dtype, device=device)
+    for row, place in zip(rows, moved, strict=True):
+        place.copy_(row.pin_memory(), non_blocking=True)
+    return moved

@@ -71,12 +71,12 @@ class FusedDARL1N(FusedGradients):
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
         key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
-        return self._updates(units, key, check_cancelled)
+        return self._by_agent(self._updates(units, key, check_cancelled))
 
     def _updates(
         self, units: Sequence[UnitIndex], key: tuple[int, ...], check_cancelled: Callable[[], None]
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute the updates; every draw is keyed by (purpose, *key, unit)."""
+    ) -> Iterator[tuple[Sequence[UnitIndex], Iterator[FloatArray]]]:
+        """Compute the updates of unit batches; every draw is keyed by (purpose, *key, unit)."""
         (batches,) = self._batches
         for agents in batches.split(sorted(units), self._columns):
             with self.kernel.active():
@@ -88,7 +88,7 @@ class FusedDARL1N(FusedGradients):
                     samples[agent] = self._sampler(agent, key)
                 blocks = self._blocks([samples[agent] for agent in agents])
                 gradient = self._gradient(unit_batch, blocks, key, check_cancelled)
-            yield from zip(distinct, updates_in(gradient, size=self._group.size), strict=False)
+            yield distinct, updates_in(gradient, size=self._group.size)
 
     def _blocks(self, samples_by_unit: Sequence[Samples]) -> list[_ColumnBlock]:
         """Transpose the transitions of all units so that a column is a transition, in blocks."""
@@ -120,7 +120,8 @@ class FusedDARL1N(FusedGradients):
     ) -> Tensor:
         """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
         size, observed = self._weights.batch_size, self._group.policy.inputs
-        noise = self._noise(unit_batch, "policy_action", *key, size=size, width=self._width)
+        drawn = self._noise(unit_batch, "policy_action", *key, size=size, width=self._width)
+        noise = drawn.to(self._device)
         unit_batch.prepare()
         for block in blocks:
             beta = float(block is not blocks[0])

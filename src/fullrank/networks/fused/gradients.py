@@ -12,6 +12,7 @@ from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, snap
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.buffers import Passes
+from fullrank.networks.fused.host_copy import HostCopy, one_ahead
 from fullrank.networks.fused.minibatch import block_columns
 from fullrank.networks.fused.mlp import accumulate, backward, forward, hidden
 from fullrank.networks.fused.network_group import NetworkGroup
@@ -58,12 +59,11 @@ class FusedGradients:
         """Draw the noise of each agent's actions, keyed by (purpose, *key, agent).
 
         Returns:
-            Noise, shape (units, actions, width), zero from column ``size`` on.
+            Noise in host memory, shape (units, actions, width), zero from column ``size`` on.
         """
         generators = [stream(self._seed, purpose, *key, agent) for agent in unit_batch.agents]
         group = unit_batch.group
-        drawn = group.head.draw(generators, (group.policy.outputs, size))
-        noise = torch.from_numpy(drawn).to(self._device)
+        noise = torch.from_numpy(group.head.draw(generators, (group.policy.outputs, size)))
         return noise if width == size else torch.nn.functional.pad(noise, (0, width - size))
 
     def _policy_gradient(
@@ -106,6 +106,17 @@ class FusedGradients:
         accumulate(first, passes.policy.below, own.transpose(1, 2), beta=beta)
         passes.policy.upper_gradients(gradient, second, third, beta=beta)
 
+    def _by_agent(
+        self, computed: Iterator[tuple[Sequence[int], Iterator[FloatArray]]]
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Yield the updates of unit batches by agent.
+
+        On CUDA those of a batch follow the launch of the next, so that the device computes while
+        the caller uses them.
+        """
+        for agents, updates in one_ahead(computed) if snaps_on(self._device) else computed:
+            yield from zip(agents, updates, strict=False)
+
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""
         return kernels.fingerprint(self.kernel, self._device)
@@ -117,13 +128,19 @@ def snaps_on(device: torch.device) -> bool:
 
 
 def updates_in(gradient: Tensor, *, size: int) -> Iterator[FloatArray]:
-    """Yield the first entries of each row of a buffer, snapped; copies that nothing overwrites."""
-    if snaps_on(gradient.device):
-        scaled = gradient[:, :size] * (1.0 / GRID)  # as ``snap``, to the bit
-        yield from scaled.round_().mul_(GRID).add_(0.0).cpu().numpy()
-        return
-    for row in gradient.cpu().numpy():
-        yield _snapped(row[:size])
+    """Return the first entries of each row of a buffer, snapped; copies that nothing overwrites.
+
+    The buffer may be overwritten once they are read, and on CUDA at once.
+    """
+    if not snaps_on(gradient.device):
+        return (_snapped(row[:size]) for row in gradient.cpu().numpy())
+    scaled = gradient[:, :size] * (1.0 / GRID)  # as ``snap``, to the bit
+    return _arriving(HostCopy(scaled.round_().mul_(GRID).add_(0.0)))
+
+
+def _arriving(copy: HostCopy) -> Iterator[FloatArray]:
+    """Yield the rows of a copy, waiting for it when the first is wanted."""
+    yield from copy.array()
 
 
 def _snapped(row: FloatArray) -> FloatArray:

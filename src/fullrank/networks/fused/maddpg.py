@@ -5,6 +5,7 @@ The losses are those of ``fullrank.algorithms.maddpg``; tests compare it with th
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, wait
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused.buffers import Passes
 from fullrank.networks.fused.critic_input import CriticInput
 from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in
+from fullrank.networks.fused.graphs import Graphs
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
@@ -49,10 +51,15 @@ class FusedMADDPG(FusedGradients):
         }
         self._minibatches: dict[int, Minibatch] = {}
         self._executor: Executor | None = None
+        self._graphs = Graphs(self._device)
 
     def run_beside(self, executor: Executor) -> None:
-        """Compute the policies' gradients on another thread; see ``Concurrent``."""
-        self._executor = executor
+        """Compute the policies' gradients on another thread; see ``Concurrent``.
+
+        Not on CUDA, which computes beside all threads.
+        """
+        if not self._graphs.captures:
+            self._executor = executor
 
     def compute(
         self,
@@ -82,15 +89,25 @@ class FusedMADDPG(FusedGradients):
             data = self._load(batch)
             read = agents if self._local.issuperset(agents) else range(self._layout.agents)
             self._target_actions(read, data, key, check_cancelled)
+        yield from self._by_agent(self._updates(agents, data, key, check_cancelled))
+
+    def _updates(
+        self,
+        agents: Sequence[int],
+        data: Minibatch,
+        key: tuple[int, ...],
+        check_cancelled: Callable[[], None],
+    ) -> Iterator[tuple[Sequence[int], Iterator[FloatArray]]]:
+        """Compute the agents' updates, unit batch by unit batch."""
         for group, batches in zip(self._groups, self._batches, strict=True):
             row_of = {agent: row for row, agent in enumerate(group.agents)}
             wanted = [row_of[agent] for agent in agents if agent in row_of]
             for rows in batches.split(wanted, data.columns):
                 with self.kernel.active():
                     unit_batch = batches.take(rows, data.columns)
-                    gradient = self._gradient(unit_batch, data, key, check_cancelled)
-                distinct = list(dict.fromkeys(unit_batch.agents))
-                yield from zip(distinct, updates_in(gradient, size=group.size), strict=False)
+                    self._gradient(unit_batch, data, key, check_cancelled)
+                    updates = updates_in(unit_batch.buffers.gradient, size=group.size)
+                yield list(dict.fromkeys(unit_batch.agents)), updates
 
     def _load(self, batch: FloatArray) -> Minibatch:
         minibatch = self._minibatches.get(len(batch))
@@ -116,23 +133,37 @@ class FusedMADDPG(FusedGradients):
         for group, batches in zip(self._groups, self._batches, strict=True):
             wanted = [row for row, agent in enumerate(group.agents) if agent in agents]
             for rows in batches.split(wanted, data.columns):
-                check_cancelled()
                 unit_batch = batches.take(rows, data.columns)
-                noise = self._noise(
-                    unit_batch, "target_action", *key, size=data.size, width=data.width
+                self._graphs.run(
+                    ("target actions", data.size, unit_batch.agents),
+                    partial(self._act_next, unit_batch, data),
+                    draw=self._draw(unit_batch, "target_action", data, key),
+                    check_cancelled=check_cancelled,
                 )
-                buffers = unit_batch.buffers
-                unit_batch.prepare_targets()
-                for block, part in zip(
-                    data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True
-                ):
-                    own = unit_batch.own(block.next_rows)
-                    outputs = forward(
-                        unit_batch.target_policy, own, buffers.passes.policy, buffers.outputs
-                    )
-                    actions = group.head.sample(outputs, part)
-                    actions *= unit_batch.agent_rows.of(block.acts_next)
-                    unit_batch.action_rows.put(block.next_joint, actions.flatten(0, 1))
+
+    def _draw(
+        self, unit_batch: UnitBatch, purpose: str, data: Minibatch, key: tuple[int, ...]
+    ) -> Callable[[], Tensor]:
+        """Return a call that draws the noise of the units' actions."""
+        return partial(self._noise, unit_batch, purpose, *key, size=data.size, width=data.width)
+
+    def _act_next(
+        self,
+        unit_batch: UnitBatch,
+        data: Minibatch,
+        draw: Callable[[], Tensor],
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        """Write the target actions of units into the joint input of the target critics."""
+        check_cancelled()
+        noise, buffers = draw(), unit_batch.buffers
+        unit_batch.prepare_targets()
+        for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
+            own = unit_batch.own(block.next_rows)
+            outputs = forward(unit_batch.target_policy, own, buffers.passes.policy, buffers.outputs)
+            actions = unit_batch.group.head.sample(outputs, part)
+            actions *= unit_batch.agent_rows.of(block.acts_next)
+            unit_batch.action_rows.put(block.next_joint, actions.flatten(0, 1))
 
     def _gradient(
         self,
@@ -140,35 +171,49 @@ class FusedMADDPG(FusedGradients):
         data: Minibatch,
         key: tuple[int, ...],
         check_cancelled: Callable[[], None],
-    ) -> Tensor:
+    ) -> None:
         """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
+        self._graphs.run(
+            ("gradients", data.size, unit_batch.agents),
+            partial(self._both_gradients, unit_batch, data),
+            draw=self._draw(unit_batch, "policy_action", data, key),
+            check_cancelled=check_cancelled,
+        )
+
+    def _both_gradients(
+        self,
+        unit_batch: UnitBatch,
+        data: Minibatch,
+        draw: Callable[[], Tensor],
+        check_cancelled: Callable[[], None],
+    ) -> None:
         unit_batch.prepare()
         critics = self._critic_gradients(unit_batch, data, check_cancelled)
         if self._executor is None or unit_batch.local:  # local critics share one input
             passes = unit_batch.buffers.passes
             for _ in zip(
-                critics, self._policy_gradients(unit_batch, data, key, passes), strict=True
+                critics, self._policy_gradients(unit_batch, data, draw, passes), strict=True
             ):
                 check_cancelled()
         else:
-            beside = self._executor.submit(self._policies_beside, unit_batch, data, key)
+            beside = self._executor.submit(self._policies_beside, unit_batch, data, draw)
             try:
                 exhaust(critics)
             finally:
                 wait([beside])  # it writes into the buffers
             beside.result()
         check_cancelled()
-        return unit_batch.clipped()
+        unit_batch.clipped()
 
     def _policies_beside(
-        self, unit_batch: UnitBatch, data: Minibatch, key: tuple[int, ...]
+        self, unit_batch: UnitBatch, data: Minibatch, draw: Callable[[], Tensor]
     ) -> None:
         """Accumulate the policies' gradients on a thread that shares no results with the critics'.
 
         The kernel is active already, for the whole process; inference is a thread's own mode.
         """
         with torch.inference_mode():
-            exhaust(self._policy_gradients(unit_batch, data, key, unit_batch.buffers.apart))
+            exhaust(self._policy_gradients(unit_batch, data, draw, unit_batch.buffers.apart))
 
     def _critic_gradients(
         self, unit_batch: UnitBatch, data: Minibatch, check_cancelled: Callable[[], None]
@@ -184,11 +229,14 @@ class FusedMADDPG(FusedGradients):
             yield
 
     def _policy_gradients(
-        self, unit_batch: UnitBatch, data: Minibatch, key: tuple[int, ...], passes: Passes
+        self,
+        unit_batch: UnitBatch,
+        data: Minibatch,
+        draw: Callable[[], Tensor],
+        passes: Passes,
     ) -> Iterator[None]:
         """Accumulate the policies' gradients block by block, each after the critics' if shared."""
-        noise = self._noise(unit_batch, "policy_action", *key, size=data.size, width=data.width)
-        outputs = unit_batch.buffers.outputs
+        noise, outputs = draw(), unit_batch.buffers.outputs
         for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
             if passes is not unit_batch.buffers.passes:
                 affine = unit_batch.critic.affine
