@@ -84,7 +84,7 @@ _GAUGES = {
 
 
 def _last(record: IterationRecord) -> Iterator[Family]:
-    numbers = {"code/error_bound": 0.0, **scalars(record)}  # 0 where it is unknown
+    numbers = scalars(record)
     for tag, (name, text) in _GAUGES.items():
         if tag in numbers:
             yield gauge(name, text, numbers[tag])

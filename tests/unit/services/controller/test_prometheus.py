@@ -31,3 +31,4 @@ def test_gauges_are_numbers_of_the_last_iteration_alone_but_for_the_latest_retur
 
 def test_a_gauge_of_an_unknown_number_is_left_out() -> None:
     assert "condition" not in _gauges(condition=None)
+    assert "error_bound" not in _gauges(exact=False, error_bound=None, variance=0.5)
