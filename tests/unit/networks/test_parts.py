@@ -10,6 +10,7 @@ from fullrank.networks.adam import Adam, AdamState
 from fullrank.networks.fused.clip import Clipper
 from fullrank.networks.fused.critic_input import CriticInput, MeanField, critic_inputs
 from fullrank.networks.fused.gather_index import GatherIndex
+from fullrank.networks.fused.kernels import DEFAULT, Kernel
 from fullrank.networks.fused.minibatch import block_columns
 from fullrank.networks.fused.mlp import parts
 from fullrank.networks.fused.network_group import NetworkGroup, make_groups
@@ -181,7 +182,7 @@ def test_a_piece_is_never_narrower_than_the_number_of_threads() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        pieces = list(UnitBatches(group, clip_norm=0.5).split([1], columns=16))
+        pieces = list(UnitBatches(group, clip_norm=0.5, kernel=DEFAULT).split([1], columns=16))
     finally:
         torch.set_num_threads(threads)
     assert pieces == [(1, 1)]
@@ -189,9 +190,20 @@ def test_a_piece_is_never_narrower_than_the_number_of_threads() -> None:
 
 def test_units_that_lie_apart_are_read_afresh_every_time() -> None:
     group = groups()[0]
-    batches = UnitBatches(group, clip_norm=0.5)
+    batches = UnitBatches(group, clip_norm=0.5, kernel=DEFAULT)
     unit_batch = batches.take((0, 2), columns=16)
     group.rows.online[2] = 7.0
     again = batches.take((0, 2), columns=16)
     assert again is unit_batch
     assert (unit_batch.policy.affine[1] == 7.0).all()
+
+
+def test_second_layers_that_products_would_copy_are_copied_afresh_by_prepare() -> None:
+    group = groups()[0]
+    unit_batch = UnitBatches(group, clip_norm=0.5, kernel=Kernel("onednn")).take((0, 1), columns=16)
+    group.rows.online[:2] = 7.0
+    unit_batch.prepare()
+    for network in (unit_batch.critic, unit_batch.policy):
+        assert network.second.weight.is_contiguous()
+        for weight in (network.second.weight, network.second_back):
+            assert (weight == 7.0).all()

@@ -104,6 +104,13 @@ class Buffers:
         return torch.empty_like(first), torch.empty_like(first)
 
     @cached_property
+    def second_layers(self) -> tuple[Tensor, Tensor]:
+        """Return buffers for W of the second layers of critics and policies."""
+        units, hidden, _ = self._activation
+        critic = self.value.new_empty(units, hidden, hidden)
+        return critic, torch.empty_like(critic)
+
+    @cached_property
     def seen(self) -> Tensor:
         """Return a buffer for local critic inputs and ones, shape (columns, units x width)."""
         units, _, columns = self.value.shape

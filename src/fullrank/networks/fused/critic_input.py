@@ -6,7 +6,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from fullrank.networks.fused.gather_index import LiveColumns
+from fullrank.networks.fused.gather_index import LiveColumns, copy_all
 from fullrank.replay.layout import Layout
 
 
@@ -77,7 +77,7 @@ class MeanField:
 
     def spread(self, first: Tensor, out: Tensor) -> None:
         """Expand the layer, (units, hidden, seen + 1), to W T for joint inputs, (.., joint + 1)."""
-        self._live.spread(first, out)
+        copy_all(self._live.spread(first, out))
         actions = first.gather(2, self._source.expand(-1, first.shape[1], -1))
         torch.mul(actions, self._scale, out=out[:, :, self._observed : -1])
         out[:, :, -1] = first[:, :, -1]
@@ -85,7 +85,7 @@ class MeanField:
     def fold(self, gradient: Tensor, out: Tensor) -> None:
         """Reduce the gradient, (units, hidden, joint + 1), to G T' at the layer, (.., seen + 1)."""
         units, hidden, _ = gradient.shape
-        self._live.fold(gradient, out)
+        copy_all(self._live.fold(gradient, out))
         actions = gradient[:, :, self._observed : -1]
         out[:, :, self._own] = actions.gather(2, self._own_columns.expand(-1, hidden, -1))
         by_agent = actions.new_zeros(units, hidden, self._agents * self._widest)

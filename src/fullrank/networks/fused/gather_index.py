@@ -1,10 +1,14 @@
 """Selection of the same rows, or the same columns, from many tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+
+Copy: TypeAlias = tuple[Tensor, Tensor]
+"""Two tensors of one shape: where to, and where from."""
 
 
 def consecutive(rows: Sequence[int]) -> bool:
@@ -55,12 +59,18 @@ class LiveColumns:
             for i, length in zip(starts, lengths, strict=True)
         ]
 
-    def spread(self, first: Tensor, out: Tensor) -> None:
-        """Copy the columns of layers, (units, outputs, inputs), side by side."""
+    def spread(self, first: Tensor, out: Tensor) -> Iterator[Copy]:
+        """Yield the copies of these columns of layers, (units, outputs, inputs), side by side."""
         for source, place in self._runs:
-            out[:, :, place] = first[:, :, source]
+            yield out[:, :, place], first[:, :, source]
 
-    def fold(self, gradient: Tensor, out: Tensor) -> None:
-        """Copy the gradient at these columns into that at the layers; other columns stay."""
+    def fold(self, gradient: Tensor, out: Tensor) -> Iterator[Copy]:
+        """Yield the copies of the gradient at these columns into that at the layers."""
         for place, source in self._runs:
-            out[:, :, place] = gradient[:, :, source]
+            yield out[:, :, place], gradient[:, :, source]
+
+
+def copy_all(copies: Iterable[Copy]) -> None:
+    """Copy the present values."""
+    for out, source in copies:
+        out.copy_(source)

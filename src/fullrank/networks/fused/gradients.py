@@ -51,7 +51,9 @@ class FusedGradients:
         width = groups[0].policy.hidden
         self._columns = block_columns(weights.batch_size, hidden=width, device=self._device)
         self.kernel = kernels.choose(self._device, least_product=width * self._columns)
-        self._batches = [UnitBatches(group, clip_norm=weights.clip_norm) for group in groups]
+        self._batches = [
+            UnitBatches(group, clip_norm=weights.clip_norm, kernel=self.kernel) for group in groups
+        ]
 
     def _noise(
         self, unit_batch: UnitBatch, purpose: str, *key: int, size: int, width: int

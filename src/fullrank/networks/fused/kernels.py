@@ -35,6 +35,11 @@ class Kernel:
 
     name: Literal["default", "onednn"]
 
+    @property
+    def copies_gaps(self) -> bool:
+        """True if every product first copies a matrix whose rows do not lie side by side."""
+        return self.name == "onednn"
+
     @contextmanager
     def selected(self) -> Iterator[None]:
         """Use this kernel within the block, and TF32 in no product.

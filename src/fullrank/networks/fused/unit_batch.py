@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fullrank.networks.fused.buffers import Buffers
 from fullrank.networks.fused.critic_input import CriticInput, MeanField
-from fullrank.networks.fused.gather_index import GatherIndex, LiveColumns, consecutive
+from fullrank.networks.fused.gather_index import Copy, GatherIndex, consecutive, copy_all
+from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.mlp import Weights
 from fullrank.networks.fused.network_group import NetworkGroup
 
@@ -40,14 +41,16 @@ class UnitBatch:
         agents: Agents of the units; the last may be repeated.
         buffers: Buffers of this width, shared with other batches.
         critic, policy, target_critic, target_policy: Weights of the units' networks; ``prepare``
-            and ``prepare_targets`` write first layers that differ from those of the parameters.
+            and ``prepare_targets`` write layers that differ from those of the parameters.
         agent_rows: Rows of the units in tensors indexed by agent.
         action_rows: Rows of the own actions in a joint input, flat.
         action_columns: Index of the own actions among the columns of the critics' first layer.
         local: True for local critics, which see own observations and some actions only.
     """
 
-    def __init__(self, group: NetworkGroup, rows: tuple[int, ...], buffers: Buffers) -> None:
+    def __init__(
+        self, group: NetworkGroup, rows: tuple[int, ...], buffers: Buffers, kernel: Kernel
+    ) -> None:
         self.group, self.buffers = group, buffers
         self.agents = tuple(group.agents[row] for row in rows)
         self._index = torch.tensor(rows, device=group.rows.online.device)
@@ -75,19 +78,41 @@ class UnitBatch:
             own = slice(group.policy_width, group.policy_width + group.policy.outputs)
             columns = inputs[own].expand(len(rows), -1)
         self.action_columns = columns.unsqueeze(1).expand(-1, group.critic.hidden, -1)
-        self._critic_map: MeanField | LiveColumns | None = group.critic_columns
+        self._mean_field: MeanField | None = None
         if group.critic_input is CriticInput.MEAN_FIELD:
-            self._critic_map = MeanField(group.layout, self.agents, online.device)
+            self._mean_field = MeanField(group.layout, self.agents, online.device)
         self._critics = self.critic.affine, self.target_critic.affine
-        if self._critic_map is not None:
+        self._make_copies(kernel)
+
+    def _make_copies(self, kernel: Kernel) -> None:
+        """Replace weights by buffers where other matrices are multiplied than the parameters'.
+
+        These are first layers without some columns, and second layers of several products that the
+        kernel would copy in each.
+        """
+        group, buffers = self.group, self.buffers
+        self._copies, self._target_copies, self._folds = (list[Copy]() for _ in range(3))
+        if self._mean_field is not None or group.critic_columns is not None:
             critic, target_critic = buffers.spread
             self.critic = self.critic._replace(affine=critic)
             self.target_critic = self.target_critic._replace(affine=target_critic)
-        self._policies = self.policy.first.weight, self.target_policy.first.weight
-        if group.policy_columns is not None:
+        if self._mean_field is None and group.critic_columns is not None:
+            for first, spread in zip(self._critics, buffers.spread, strict=True):
+                self._copies += group.critic_columns.spread(first, spread)
+            self._folds += group.critic_columns.fold(buffers.affine_gradient, buffers.folded)
+        if (columns := group.policy_columns) is not None:
             first, target_first = buffers.policies
+            self._copies += columns.spread(self.policy.first.weight, first)
+            self._target_copies += columns.spread(self.target_policy.first.weight, target_first)
+            self._folds += columns.fold(buffers.policy_gradient[0].weight, buffers.folded_policy)
             self.policy = _with_first(self.policy, first)
             self.target_policy = _with_first(self.target_policy, target_first)
+        if kernel.copies_gaps:
+            critic, policy = buffers.second_layers
+            self._copies.append((critic, self.critic.second.weight))
+            self._copies.append((policy, self.policy.second.weight))
+            self.critic = _with_second(self.critic, critic)
+            self.policy = _with_second(self.policy, policy)
 
     def refresh(self) -> None:
         """Copy the current parameters, unless the weights are views of them."""
@@ -97,30 +122,26 @@ class UnitBatch:
             torch.index_select(self.group.rows.target, 0, self._index, out=target)
 
     def prepare_targets(self) -> None:
-        """Prepare the target policies' first layers for the products."""
-        if self.group.policy_columns is not None:
-            self.group.policy_columns.spread(self._policies[1], self.buffers.policies[1])
+        """Prepare the target policies for the products."""
+        copy_all(self._target_copies)
 
     def prepare(self) -> None:
-        """Prepare the other first layers for the products, and zero the bias gradients."""
+        """Prepare the other networks for the products, and zero the bias gradients."""
         self.buffers.bias_gradient.zero_()
-        if self.group.policy_columns is not None:
-            self.group.policy_columns.spread(self._policies[0], self.buffers.policies[0])
-        if self._critic_map is not None:
+        copy_all(self._copies)
+        if self._mean_field is not None:
             for first, spread in zip(self._critics, self.buffers.spread, strict=True):
-                self._critic_map.spread(first, spread)
+                self._mean_field.spread(first, spread)
         torch.gather(self.critic.affine, 2, self.action_columns, out=self.buffers.action_weights)
 
     def clipped(self) -> Tensor:
         """Clip the gradients variable by variable, into flat rows in the parameters' order."""
         buffers = self.buffers
-        if self._critic_map is not None:
-            self._critic_map.fold(buffers.affine_gradient, buffers.folded)
-        if self.group.policy_columns is not None:
-            first = buffers.policy_gradient[0].weight
-            self.group.policy_columns.fold(first, buffers.folded_policy)
+        if self._mean_field is not None:
+            self._mean_field.fold(buffers.affine_gradient, buffers.folded)
+        copy_all(self._folds)
         buffers.clipper.clip()
-        return self.buffers.gradient
+        return buffers.gradient
 
     def own(self, joint_rows: Tensor) -> Tensor:
         """Select the own observations from a joint input, shape (units, own, columns)."""
@@ -142,11 +163,17 @@ def _with_first(policy: Weights, weight: Tensor) -> Weights:
     return policy._replace(first=policy.first._replace(weight=weight))
 
 
+def _with_second(network: Weights, weight: Tensor) -> Weights:
+    """Replace W of the second layer."""
+    second = network.second._replace(weight=weight)
+    return network._replace(second=second, second_back=weight.transpose(1, 2))
+
+
 class UnitBatches:
     """Split the units of a group into batches, and keep batches and buffers for reuse."""
 
-    def __init__(self, group: NetworkGroup, *, clip_norm: float | None) -> None:
-        self._group, self._clip_norm = group, clip_norm
+    def __init__(self, group: NetworkGroup, *, clip_norm: float | None, kernel: Kernel) -> None:
+        self._group, self._clip_norm, self._kernel = group, clip_norm, kernel
         self._device = group.rows.online.device
         self._buffers: dict[tuple[int, int], Buffers] = {}
         self._batches: dict[tuple[tuple[int, ...], int], UnitBatch] = {}
@@ -174,7 +201,8 @@ class UnitBatches:
         if key not in self._batches:
             if len(self._batches) == KEPT:
                 self._batches.clear()
-            self._batches[key] = UnitBatch(self._group, rows, self._buffers_of(len(rows), columns))
+            buffers = self._buffers_of(len(rows), columns)
+            self._batches[key] = UnitBatch(self._group, rows, buffers, self._kernel)
         self._batches[key].refresh()
         return self._batches[key]
 
