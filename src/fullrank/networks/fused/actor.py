@@ -1,6 +1,7 @@
 """Perceptron policies of all agents, evaluated together."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,10 +9,43 @@ from torch import Tensor
 
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.networks.actor import Choose, MemorylessActor
+from fullrank.networks.fused.gather_index import GatherIndex
 from fullrank.networks.fused.kernels import Kernel
-from fullrank.networks.fused.mlp import Activations, forward
+from fullrank.networks.fused.mlp import Activations, Weights, forward
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.replay.layout import Layout
+
+
+class _Policies(NamedTuple):
+    """Policies of a group; views of their parameters and indices are made once."""
+
+    group: NetworkGroup
+    weights: Weights
+    observations: GatherIndex
+    """Rows of the agents' observations in a joint one."""
+    actions: GatherIndex
+    """Rows of the agents' actions in a joint one."""
+
+    @classmethod
+    def of(cls, group: NetworkGroup, layout: Layout) -> "_Policies":
+        """Place the agents of a group."""
+        device = group.rows.online.device
+        observations = group.whole_index.flatten().tolist()
+        actions = (group.action_index - layout.action.start).flatten().tolist()
+        return cls(
+            group,
+            group.policy.weights(group.rows.online),
+            GatherIndex(observations, device),
+            GatherIndex(actions, device),
+        )
+
+    def outputs(self, seen: Tensor) -> Tensor:
+        """Compute the outputs, shape (agents, action size, copies), from a joint observation."""
+        policy, agents, copies = self.group.policy, len(self.group.agents), seen.shape[1]
+        own = self.observations.of(seen).contiguous().view(agents, -1, copies)
+        below = own.new_empty(agents, policy.hidden, copies)
+        outputs = own.new_empty(agents, policy.outputs, copies)
+        return forward(self.weights, own, Activations(below, below), outputs)
 
 
 class FusedActor(MemorylessActor):
@@ -29,8 +63,7 @@ class FusedActor(MemorylessActor):
     ) -> None:
         super().__init__(layout.action_sizes, seed=seed)
         self._groups, self._kernel = groups, kernel
-        acting = (group.action_index - layout.action.start for group in groups)
-        self._action_rows = [rows.flatten() for rows in acting]
+        self._policies = [_Policies.of(group, layout) for group in groups]
 
     def _act(
         self, observation: FloatArray, available: BoolArray | None, choose: Choose
@@ -42,22 +75,12 @@ class FusedActor(MemorylessActor):
             joint = torch.empty(sum(self._action_sizes), copies, device=device)
             if available is not None:
                 allowed = torch.from_numpy(available).to(device).t()
-            for group, rows in zip(self._groups, self._action_rows, strict=True):
-                outputs = self._outputs(group, seen)
+            for policies in self._policies:
+                head, outputs = policies.group.head, policies.outputs(seen)
                 if available is not None:
-                    outputs = group.head.mask(outputs, allowed[rows].view_as(outputs))
-                actions = choose(group.head, outputs)
-                joint.index_copy_(0, rows, actions.flatten(0, 1))
+                    outputs = head.mask(outputs, policies.actions.of(allowed).view_as(outputs))
+                policies.actions.put(joint, choose(head, outputs).flatten(0, 1))
             return np.ascontiguousarray(joint.t().cpu().numpy())
-
-    def _outputs(self, group: NetworkGroup, seen: Tensor) -> Tensor:
-        """Compute the outputs of a group's policies, shape (agents, action size, copies)."""
-        agents, copies = len(group.agents), seen.shape[1]
-        own = seen.index_select(0, group.whole_index.flatten()).view(agents, -1, copies)
-        below = own.new_empty(agents, group.policy.hidden, copies)
-        outputs = own.new_empty(agents, group.policy.outputs, copies)
-        policy = group.policy.weights(group.rows.online)
-        return forward(policy, own, Activations(below, below), outputs)
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:
         """Return the agent's policy, layer by layer; see ``Actor.policy``."""
