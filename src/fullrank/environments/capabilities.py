@@ -140,7 +140,7 @@ def won_of(environment: Environment) -> BoolArray:
 
 def shares_reward(environment: Environment) -> bool:
     """Return whether all agents receive one shared reward; by default False."""
-    return isinstance(environment, Shared) and environment.shared_reward
+    return bool(getattr(environment, "shared_reward", False))
 
 
 def chosen_actions(

@@ -78,6 +78,7 @@ class Rollout:
         self._steps = np.zeros(environment.copies, dtype=np.int64)
         self._actions: list[FloatArray] = []
         self._episodes = Episodes(environment)
+        self._contested = isinstance(environment, Contested)
         self._memory = player.memory(environment.copies)
 
     def collect(self, steps: int, iteration: int) -> Collected:
@@ -110,7 +111,7 @@ class Rollout:
             earned.append(episodes.earned[episodes.ended])
             won.append(episodes.won())
         returns, sides = team_returns(self._environment, np.concatenate(earned))
-        wins = np.concatenate(won) if isinstance(self._environment, Contested) else None
+        wins = np.concatenate(won) if self._contested else None
         return Collected(rows.reshape(steps * copies, -1), returns, sides, wins)
 
     def _spread(self) -> None:

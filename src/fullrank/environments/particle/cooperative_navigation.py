@@ -70,5 +70,6 @@ class Navigation(ParticleEnvironment):
         """Minus each landmark's distance to its nearest agent, minus 1 for every touch."""
         m = len(self.agents)
         uncovered = self.world.distance[:, m:].min(axis=0).sum(axis=0)
-        touches = np.count_nonzero(self.world.touching()[:, :m], axis=(0, 1))
-        return np.broadcast_to(-m * uncovered - touches, (m, self.copies))
+        touches = self.world.touching()[:, :m].sum(axis=(0, 1))
+        shared: Array = -m * uncovered - touches
+        return shared[None].repeat(m, axis=0)
