@@ -14,6 +14,7 @@ from fullrank.common.errors import NotFound
 from fullrank.common.types import EncodedVector, FloatArray
 from fullrank.config import load, read_config
 from fullrank.replay import MappedTable, Sample
+from fullrank.replay.rate_limiter import RateLimiter
 from fullrank.rpc import replay_client
 from fullrank.rpc.codec import EncodedField, encode_chunks
 from fullrank.rpc.messages import sample_of
@@ -80,16 +81,18 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
     assert encoded == ([] if mapped else [16] * cluster.config.iterations)
 
 
-async def test_replay_is_told_of_a_minibatch_once_that_all_learners_gather_themselves(
+async def test_replay_is_not_asked_for_what_learners_gather_but_told_with_the_next_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
+    told: list[int] = []
 
     def heard(message: Any) -> Sample:
         asked.append(message.iteration)
         return sample_of(message)
 
     monkeypatch.setattr("fullrank_replay.reads.sample_of", heard)
+    monkeypatch.setattr(RateLimiter, "sampled", lambda self, head: told.append(head))
     config = resolved("code.name=cyclic", "learners=4", "audit.every=0")
     async with Cluster(tmp_path, config) as cluster:
         cluster.replay()
@@ -97,32 +100,10 @@ async def test_replay_is_told_of_a_minibatch_once_that_all_learners_gather_thems
         cluster.learners(4)
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
-    assert asked
-    assert len(set(asked)) == len(asked)
-
-
-async def test_replay_is_told_of_no_minibatch_that_only_a_spare_could_gather(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[int] = []
-
-    async def hold(self: replay_client.ReplayClient, sample: Any, **_: Any) -> None:
-        told.append(sample.iteration)
-
-    monkeypatch.setattr(replay_client.ReplayClient, "hold", hold)
-    async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        with monkeypatch.context() as patch:
-            patch.setattr(replay_client, "MappedTable", refuse_mapping)
-            cluster.learners(3)
-            await cluster.ready(3)
-        cluster.learner()
-        learners = (await cluster.finished()).learners
-    assert [bool(each.rows) for each in learners] == [True, True, True, False]
-    assert [each.maps_table for each in learners] == [False, False, False, True]
-    assert told == []
-    assert cluster.digests() == reference_digests(cluster.config)
+    assert asked == []
+    collected = cluster.config.environment.copies * cluster.config.collect.steps
+    first = cluster.config.collect.warmup + collected
+    assert told == [first + collected * done for done in range(cluster.config.iterations - 1)]
 
 
 async def test_a_minibatch_that_cannot_be_gathered_from_the_file_is_asked_for(

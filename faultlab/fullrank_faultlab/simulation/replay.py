@@ -98,6 +98,9 @@ class SimulatedReplayClient:
         rows = self._replay.gather(sample_of(sample))
         return Gathered(rows, rows.nbytes)
 
+    def drew(self, sample: Sample) -> None:
+        """Do nothing: appends wait for no sample."""
+
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows; returns the acknowledged head."""
         return await self._replay.append(first_position, rows, self._run_term)

@@ -130,6 +130,8 @@ class Appends:
         """Store rows as soon as samples are not too far behind; returns the head."""
         with room:
             limiter = self._pacing.limiter(request.table, window=table.capacity)
+            if request.drawn_head:
+                limiter.sampled(min(request.drawn_head, table.head))
             head = request.first_position + len(rows)
             if not await self._pacing.until(lambda: limiter.admits(head)):
                 raise Overloaded(

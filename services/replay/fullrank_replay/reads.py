@@ -1,4 +1,4 @@
-"""Reads: minibatches are gathered between appends, and sent or left to the mapped file."""
+"""Reads: minibatches are gathered between appends, and sent."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -18,9 +18,6 @@ from fullrank_replay.minibatches import GatheredRows, Minibatches
 from fullrank_replay.pacing import Pacing
 
 SendEncoded: TypeAlias = Callable[[bytes], Awaitable[None]]
-
-_READABLE = pb.GetSamplesResponse().SerializeToString()
-"""Tells a learner to gather a minibatch from the mapped file."""
 
 
 class Reads:
@@ -43,7 +40,7 @@ class Reads:
         self._minibatches.clear()
 
     async def serve(self, requests: AsyncIterator[pb.GetSamplesRequest], send: SendEncoded) -> None:
-        """Send the items asked for, or that their rows can be gathered from the mapped file.
+        """Send the items asked for.
 
         Raises:
             FullrankError: The stream ends with an error.
@@ -52,11 +49,6 @@ class Reads:
             sample = sample_of(request.sample)
             size_bytes = await self._admitted(sample)
             with self._minibatches.lent(sample, size_bytes=size_bytes) as minibatch:
-                location = self._store.location(sample.table)
-                if request.mapped and request.mapped == location.instance:
-                    await minibatch.gathered()  # evicted rows can still be sent
-                    await send(_READABLE)
-                    continue
                 items = tuple(request.items) or None
                 for message in await minibatch.encoded(_encode, items):
                     await send(message)

@@ -123,7 +123,7 @@ class ReplayServicer:
     async def GetSamples(
         self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context
     ) -> None:
-        """Write the items asked for, or that their rows can be gathered from the mapped file."""
+        """Write the items asked for."""
         async with statuses(context):
             await self._reads.serve(requests, partial(_send, context))
 

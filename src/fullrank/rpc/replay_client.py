@@ -91,8 +91,8 @@ class ReplayClient:
         self._samples = SampleStream(dial, peer=self._peer)
         self._run_term = common_pb2.RunTerm()
         self._mapped: MappedTable | None = None
-        self._instance = b""
-        """Id of the table's file where minibatches are held for others."""
+        self._drawn_head = 0
+        """Head of the newest sample drawn; 0: none."""
 
     async def map_table(self) -> None:
         """Map the table's file; samples of acknowledged rows are then gathered from it.
@@ -102,15 +102,12 @@ class ReplayClient:
             ServiceLost: The service does not answer.
         """
         self._mapped = None
-        located = await self._locate()
-        self._mapped = MappedTable(Path(located.path), located.instance)
-
-    async def _locate(self) -> pb.LocateTableResponse:
         request = pb.LocateTableRequest(table=TABLE)
         with translated(self._peer):
-            return await self._stub.LocateTable(
+            located = await self._stub.LocateTable(
                 request, timeout=self._deadline_s, wait_for_ready=True
             )
+        self._mapped = MappedTable(Path(located.path), located.instance)
 
     async def open_table(
         self,
@@ -154,7 +151,7 @@ class ReplayClient:
     async def await_draw(self, iteration: int, *, newest: int) -> Reach | int:
         """Wait a while until an iteration may begin; return how far a table of arrivals reaches.
 
-        The rows are kept until the iteration's minibatch was gathered.
+        The rows are kept until the iteration's minibatch was gathered or the next iteration asks.
 
         Args:
             iteration: The iteration that is to begin.
@@ -194,7 +191,14 @@ class ReplayClient:
         step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
-            requests = partial(append_requests, TABLE, head, block, run_term=self._run_term)
+            requests = partial(
+                append_requests,
+                TABLE,
+                head,
+                block,
+                run_term=self._run_term,
+                drawn_head=self._drawn_head,
+            )
             append = partial(self._stub.Append, timeout=self._deadline_s, wait_for_ready=True)
             await self._calls.insist(partial(_stored, append, requests))
             head += len(block)
@@ -233,24 +237,10 @@ class ReplayClient:
                 await self.map_table()
         return batch
 
-    async def hold(self, sample: common_pb2.Sample, *, row_size: int) -> None:
-        """Have the service gather a minibatch that learners gather from the mapped file.
-
-        It keeps the rows for those of them who come when rows are evicted already, and paces its
-        appends by the samples that it knows of.
-        """
+    def drew(self, sample: Sample) -> None:
+        """Tell the service of a sample with the next append, which it paces by samples."""
         if sample.size:
-            async with self._sampling:
-                await self._calls.insist(lambda: self._samples.using(self._held(sample, row_size)))
-
-    async def _held(self, sample: common_pb2.Sample, row_size: int) -> None:
-        if not self._instance:
-            self._instance = (await self._locate()).instance
-        request = pb.GetSamplesRequest(sample=sample, mapped=self._instance)
-        response = await self._samples.ask(request)
-        if response.HasField("chunk"):  # the service has opened the file anew
-            await self._samples.receive(request, row_size, response)
-            self._instance = b""
+            self._drawn_head = sample.head
 
     async def close(self) -> None:
         """Close the channel."""
@@ -276,10 +266,17 @@ async def _gather(
 
 
 def append_requests(
-    table: str, first_position: int, rows: FloatArray, *, run_term: common_pb2.RunTerm
+    table: str,
+    first_position: int,
+    rows: FloatArray,
+    *,
+    run_term: common_pb2.RunTerm,
+    drawn_head: int = 0,
 ) -> Iterator[pb.AppendRequest]:
     """The messages of one append; the first of them names it."""
-    request = pb.AppendRequest(table=table, first_position=first_position, run_term=run_term)
+    request = pb.AppendRequest(
+        table=table, first_position=first_position, run_term=run_term, drawn_head=drawn_head
+    )
     for chunk in chunks(rows, array_id=0):
         request.chunk.CopyFrom(chunk)
         yield request

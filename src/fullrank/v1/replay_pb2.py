@@ -27,7 +27,7 @@ from fullrank.v1 import common_pb2 as fullrank_dot_v1_dot_common__pb2
 from fullrank.v1 import tensor_pb2 as fullrank_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"\xb3\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\t\x12%\n\x07\x61rrival\x18\x07 \x01(\x0b\x32\x14.fullrank.v1.Arrival\"\xa2\x01\n\x07\x41rrival\x12+\n\x08\x65pisodes\x18\x01 \x01(\x0b\x32\x19.fullrank.v1.EpisodeSizes\x12\x1b\n\x13updates_per_episode\x18\x02 \x01(\x01\x12\r\n\x05slack\x18\x03 \x01(\x04\x12\x0e\n\x06window\x18\x04 \x01(\x04\x12\x0e\n\x06warmup\x18\x05 \x01(\x04\x12\x0f\n\x07max_lag\x18\x06 \x01(\x04\x12\r\n\x05\x66irst\x18\x07 \x01(\x04\"S\n\x0c\x45pisodeSizes\x12\x19\n\x11observation_sizes\x18\x01 \x03(\r\x12\x14\n\x0c\x61\x63tion_sizes\x18\x02 \x03(\r\x12\x12\n\nstate_size\x18\x03 \x01(\r\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\x9b\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.ChunkJ\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"\x85\x01\n\x0cWriteRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x18.fullrank.v1.WriterHello\x12)\n\x07\x65pisode\x18\x02 \x01(\x0b\x32\x18.fullrank.v1.EpisodeHead\x12!\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"t\n\x0bWriterHello\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0e\n\x06writer\x18\x03 \x01(\x06\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\"0\n\x0b\x45pisodeHead\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\x04\"N\n\rWriteResponse\x12\x0f\n\x07settled\x18\x01 \x01(\x04\x12,\n\x07refused\x18\x02 \x03(\x0b\x32\x1b.fullrank.v1.EpisodeRefusal\"A\n\x0e\x45pisodeRefusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"l\n\x10\x41waitDrawRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x0e\n\x06newest\x18\x04 \x01(\x04\"\x92\x01\n\x11\x41waitDrawResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x03 \x01(\x04\x12\x0f\n\x07missing\x18\x04 \x01(\x04\x12\x0e\n\x06writer\x18\x05 \x01(\x06\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\x04\x12\x0b\n\x03lag\x18\x08 \x01(\x04\"#\n\x12LocateTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\"5\n\x13LocateTableResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\x0c\"W\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x0e\n\x06mapped\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\r\"H\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0f\n\x07lengths\x18\x02 \x03(\r2\x8e\x04\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12L\n\x05Write\x12\x19.fullrank.v1.WriteRequest\x1a\x1a.fullrank.v1.WriteResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x06(\x01\x30\x01\x12S\n\tAwaitDraw\x12\x1d.fullrank.v1.AwaitDrawRequest\x1a\x1e.fullrank.v1.AwaitDrawResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12Z\n\x0bLocateTable\x12\x1f.fullrank.v1.LocateTableRequest\x1a .fullrank.v1.LocateTableResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"\xb3\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\t\x12%\n\x07\x61rrival\x18\x07 \x01(\x0b\x32\x14.fullrank.v1.Arrival\"\xa2\x01\n\x07\x41rrival\x12+\n\x08\x65pisodes\x18\x01 \x01(\x0b\x32\x19.fullrank.v1.EpisodeSizes\x12\x1b\n\x13updates_per_episode\x18\x02 \x01(\x01\x12\r\n\x05slack\x18\x03 \x01(\x04\x12\x0e\n\x06window\x18\x04 \x01(\x04\x12\x0e\n\x06warmup\x18\x05 \x01(\x04\x12\x0f\n\x07max_lag\x18\x06 \x01(\x04\x12\r\n\x05\x66irst\x18\x07 \x01(\x04\"S\n\x0c\x45pisodeSizes\x12\x19\n\x11observation_sizes\x18\x01 \x03(\r\x12\x14\n\x0c\x61\x63tion_sizes\x18\x02 \x03(\r\x12\x12\n\nstate_size\x18\x03 \x01(\r\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xaf\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x12\n\ndrawn_head\x18\x07 \x01(\x04J\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"\x85\x01\n\x0cWriteRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x18.fullrank.v1.WriterHello\x12)\n\x07\x65pisode\x18\x02 \x01(\x0b\x32\x18.fullrank.v1.EpisodeHead\x12!\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"t\n\x0bWriterHello\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0e\n\x06writer\x18\x03 \x01(\x06\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\"0\n\x0b\x45pisodeHead\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\x04\"N\n\rWriteResponse\x12\x0f\n\x07settled\x18\x01 \x01(\x04\x12,\n\x07refused\x18\x02 \x03(\x0b\x32\x1b.fullrank.v1.EpisodeRefusal\"A\n\x0e\x45pisodeRefusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"l\n\x10\x41waitDrawRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x0e\n\x06newest\x18\x04 \x01(\x04\"\x92\x01\n\x11\x41waitDrawResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x03 \x01(\x04\x12\x0f\n\x07missing\x18\x04 \x01(\x04\x12\x0e\n\x06writer\x18\x05 \x01(\x06\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\x04\x12\x0b\n\x03lag\x18\x08 \x01(\x04\"#\n\x12LocateTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\"5\n\x13LocateTableResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\x0c\"W\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x0e\n\x06mapped\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\r\"H\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0f\n\x07lengths\x18\x02 \x03(\r2\x8e\x04\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12L\n\x05Write\x12\x19.fullrank.v1.WriteRequest\x1a\x1a.fullrank.v1.WriteResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x06(\x01\x30\x01\x12S\n\tAwaitDraw\x12\x1d.fullrank.v1.AwaitDrawRequest\x1a\x1e.fullrank.v1.AwaitDrawResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12Z\n\x0bLocateTable\x12\x1f.fullrank.v1.LocateTableRequest\x1a .fullrank.v1.LocateTableResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,31 +55,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENTABLERESPONSE']._serialized_start=551
   _globals['_OPENTABLERESPONSE']._serialized_end=615
   _globals['_APPENDREQUEST']._serialized_start=618
-  _globals['_APPENDREQUEST']._serialized_end=773
-  _globals['_APPENDRESPONSE']._serialized_start=775
-  _globals['_APPENDRESPONSE']._serialized_end=823
-  _globals['_WRITEREQUEST']._serialized_start=826
-  _globals['_WRITEREQUEST']._serialized_end=959
-  _globals['_WRITERHELLO']._serialized_start=961
-  _globals['_WRITERHELLO']._serialized_end=1077
-  _globals['_EPISODEHEAD']._serialized_start=1079
-  _globals['_EPISODEHEAD']._serialized_end=1127
-  _globals['_WRITERESPONSE']._serialized_start=1129
-  _globals['_WRITERESPONSE']._serialized_end=1207
-  _globals['_EPISODEREFUSAL']._serialized_start=1209
-  _globals['_EPISODEREFUSAL']._serialized_end=1274
-  _globals['_AWAITDRAWREQUEST']._serialized_start=1276
-  _globals['_AWAITDRAWREQUEST']._serialized_end=1384
-  _globals['_AWAITDRAWRESPONSE']._serialized_start=1387
-  _globals['_AWAITDRAWRESPONSE']._serialized_end=1533
-  _globals['_LOCATETABLEREQUEST']._serialized_start=1535
-  _globals['_LOCATETABLEREQUEST']._serialized_end=1570
-  _globals['_LOCATETABLERESPONSE']._serialized_start=1572
-  _globals['_LOCATETABLERESPONSE']._serialized_end=1625
-  _globals['_GETSAMPLESREQUEST']._serialized_start=1627
-  _globals['_GETSAMPLESREQUEST']._serialized_end=1714
-  _globals['_GETSAMPLESRESPONSE']._serialized_start=1716
-  _globals['_GETSAMPLESRESPONSE']._serialized_end=1788
-  _globals['_REPLAYSERVICE']._serialized_start=1791
-  _globals['_REPLAYSERVICE']._serialized_end=2317
+  _globals['_APPENDREQUEST']._serialized_end=793
+  _globals['_APPENDRESPONSE']._serialized_start=795
+  _globals['_APPENDRESPONSE']._serialized_end=843
+  _globals['_WRITEREQUEST']._serialized_start=846
+  _globals['_WRITEREQUEST']._serialized_end=979
+  _globals['_WRITERHELLO']._serialized_start=981
+  _globals['_WRITERHELLO']._serialized_end=1097
+  _globals['_EPISODEHEAD']._serialized_start=1099
+  _globals['_EPISODEHEAD']._serialized_end=1147
+  _globals['_WRITERESPONSE']._serialized_start=1149
+  _globals['_WRITERESPONSE']._serialized_end=1227
+  _globals['_EPISODEREFUSAL']._serialized_start=1229
+  _globals['_EPISODEREFUSAL']._serialized_end=1294
+  _globals['_AWAITDRAWREQUEST']._serialized_start=1296
+  _globals['_AWAITDRAWREQUEST']._serialized_end=1404
+  _globals['_AWAITDRAWRESPONSE']._serialized_start=1407
+  _globals['_AWAITDRAWRESPONSE']._serialized_end=1553
+  _globals['_LOCATETABLEREQUEST']._serialized_start=1555
+  _globals['_LOCATETABLEREQUEST']._serialized_end=1590
+  _globals['_LOCATETABLERESPONSE']._serialized_start=1592
+  _globals['_LOCATETABLERESPONSE']._serialized_end=1645
+  _globals['_GETSAMPLESREQUEST']._serialized_start=1647
+  _globals['_GETSAMPLESREQUEST']._serialized_end=1734
+  _globals['_GETSAMPLESRESPONSE']._serialized_start=1736
+  _globals['_GETSAMPLESRESPONSE']._serialized_end=1808
+  _globals['_REPLAYSERVICE']._serialized_start=1811
+  _globals['_REPLAYSERVICE']._serialized_end=2337
 # @@protoc_insertion_point(module_scope)

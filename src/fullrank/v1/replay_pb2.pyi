@@ -193,9 +193,14 @@ class AppendRequest(_message.Message):
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     RUN_TERM_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    DRAWN_HEAD_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     first_position: _builtins.int
     """Position of the first row: the idempotency key."""
+    drawn_head: _builtins.int
+    """Head of the newest sample that the caller has drawn; 0: none. It paces appends, since learners
+    that have mapped the table's file gather without asking.
+    """
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
     @_builtins.property
@@ -209,10 +214,11 @@ class AppendRequest(_message.Message):
         first_position: _builtins.int = ...,
         run_term: _common_pb2.RunTerm | None = ...,
         chunk: _tensor_pb2.Chunk | None = ...,
+        drawn_head: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first_position", b"first_position", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "drawn_head", b"drawn_head", "first_position", b"first_position", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -515,7 +521,7 @@ class GetSamplesRequest(_message.Message):
     MAPPED_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
     mapped: _builtins.bytes
-    """The id of the file that learners have mapped, if the rows need not be sent; else empty."""
+    """Deprecated and ignored: `AppendRequest.drawn_head` tells of samples for which no learner asks."""
     @_builtins.property
     def sample(self) -> _common_pb2.Sample: ...
     @_builtins.property

@@ -125,7 +125,7 @@ class ReplayServiceServicer(object):
     def AwaitDraw(self, request, context):
         """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
         most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-        minibatch was gathered. Fails like `Write`.
+        minibatch was gathered or the next iteration asks. Fails like `Write`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,8 +144,7 @@ class ReplayServiceServicer(object):
         chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
         other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
         head is not acknowledged yet waits for it. Learners that have mapped the table's file gather
-        without asking: the controller names their sample once, and gets one response without a chunk;
-        if the service has opened the file anew since, it sends the chunks.
+        without asking.
 
         The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
         minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,

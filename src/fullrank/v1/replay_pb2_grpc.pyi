@@ -75,7 +75,7 @@ class ReplayServiceStub:
     AwaitDraw: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AwaitDrawRequest, _replay_pb2.AwaitDrawResponse]
     """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
     most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-    minibatch was gathered. Fails like `Write`.
+    minibatch was gathered or the next iteration asks. Fails like `Write`.
     """
     LocateTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
@@ -86,8 +86,7 @@ class ReplayServiceStub:
     chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
     other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
     head is not acknowledged yet waits for it. Learners that have mapped the table's file gather
-    without asking: the controller names their sample once, and gets one response without a chunk;
-    if the service has opened the file anew since, it sends the chunks.
+    without asking.
 
     The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
     minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
@@ -143,7 +142,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     AwaitDraw: _aio.UnaryUnaryMultiCallable[_replay_pb2.AwaitDrawRequest, _replay_pb2.AwaitDrawResponse]  # type: ignore[assignment]
     """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
     most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-    minibatch was gathered. Fails like `Write`.
+    minibatch was gathered or the next iteration asks. Fails like `Write`.
     """
     LocateTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]  # type: ignore[assignment]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
@@ -154,8 +153,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
     other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
     head is not acknowledged yet waits for it. Learners that have mapped the table's file gather
-    without asking: the controller names their sample once, and gets one response without a chunk;
-    if the service has opened the file anew since, it sends the chunks.
+    without asking.
 
     The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
     minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
@@ -232,7 +230,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_replay_pb2.AwaitDrawResponse, _abc.Awaitable[_replay_pb2.AwaitDrawResponse]]:
         """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
         most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-        minibatch was gathered. Fails like `Write`.
+        minibatch was gathered or the next iteration asks. Fails like `Write`.
         """
 
     @_abc_1.abstractmethod
@@ -255,8 +253,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
         other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
         head is not acknowledged yet waits for it. Learners that have mapped the table's file gather
-        without asking: the controller names their sample once, and gets one response without a chunk;
-        if the service has opened the file anew since, it sends the chunks.
+        without asking.
 
         The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
         minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,

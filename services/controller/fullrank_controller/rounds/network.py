@@ -1,19 +1,16 @@
 """Rounds by learners over the network."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fullrank.audit.proof import Evidence
-from fullrank.common.errors import FullrankError
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
 from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
-from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.record import IterationRecord
 from fullrank.training.loop import CollectAhead
@@ -31,8 +28,6 @@ from fullrank_controller.rounds.timeline import RoundTimes
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 
-log = logging.getLogger(__name__)
-
 
 class NetworkRounds:
     """Has each round computed by the attached learners, under the assignment of its epoch.
@@ -41,7 +36,7 @@ class NetworkRounds:
         config: The resolved configuration.
         run: Parts shared with the servicers.
         training: Parameters that are broadcast.
-        replay: Holds the minibatches.
+        replay: Told of each sample, with the next append.
         pipeline: Plays beside the rounds.
         auditor: Checks committed units.
         auto_code: Requests codes; None unless the code is ``auto``.
@@ -150,17 +145,15 @@ class NetworkRounds:
         runner = await self._open(sample)
         collect_ahead()
         self._auditor.begin(sample, self._pipeline.ahead)
-        holding = asyncio.create_task(self._hold(sample)) if self._gathered() else None
         try:
             result = await runner.run()
             evidence = self._auditor.committed(result, sample)
             unanswered = result.opened.unanswered()
         finally:
             run.reception.close()
-            if holding is not None:
-                holding.cancel()
             await self._auditor.end()
         reach("round.decided")
+        self._replay.drew(sample)
         run.progress.run()
         if not self._auditor.is_due(sample.iteration):
             commit = pb.Commit(ids=result.opened.ids)
@@ -168,20 +161,6 @@ class NetworkRounds:
             for member in unanswered:
                 member.outbox.commit(notice)
         return result, evidence
-
-    def _gathered(self) -> bool:
-        """True if a holder of rows gathers its minibatch itself; a spare gathers none."""
-        holders = self._assignment.holders.values() if self._assignment is not None else ()
-        return any(member.maps_table for member in holders)
-
-    async def _hold(self, sample: Sample) -> None:
-        """Tell replay of a sample for which it may not be asked."""
-        await asyncio.sleep(0)  # the assignments are written first
-        row_size = self._training.problem.row_size
-        try:
-            await self._replay.hold(sample_message(sample), row_size=row_size)
-        except FullrankError as error:
-            log.debug("not_held iteration=%d reason=%s", sample.iteration, error)
 
     async def _open(self, sample: Sample) -> RoundRunner:
         """Open the reception to a round of the sample."""

@@ -12,7 +12,7 @@ from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.codec import CHUNK_BYTES
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
-from fullrank_replay import appends
+from fullrank_replay import appends, pacing
 
 from .replay_service import Replay, append, drawn, eventually, rows, sample, serving
 
@@ -53,6 +53,31 @@ async def test_rows_sent_again_are_stored_once_and_counted(replay: Replay) -> No
         (6, 8),
         (6, 11),
     ]
+
+
+async def test_an_append_evicts_what_a_sample_that_it_tells_of_could_draw(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "PATIENCE_S", 0.0)
+    await replay.client.append(0, rows(10))
+    await drawn(replay.client, sample(head=10))
+    await replay.client.append(10, rows(10, first=10))
+    code, details = await replay.refused(append(rows(1, first=20), at=20))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "up to position 21 would evict" in details
+    replay.client.drew(sample(tail=10, head=20))
+    assert await replay.client.append(20, rows(1, first=20)) == 21
+
+
+async def test_a_sample_beyond_the_head_lets_no_later_append_pass(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "PATIENCE_S", 0.0)
+    replay.client.drew(sample(head=1000))
+    await replay.client.append(0, rows(1))
+    await replay.append(append(rows(9, first=1), at=1))
+    code, _ = await replay.refused(append(rows(1, first=10), at=10))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_another_row_at_a_written_position_is_refused(replay: Replay) -> None:
