@@ -6,6 +6,7 @@ unit, a wrong computation appears as a dispute, which ``audit.proof`` settles by
 unit. An iteration is audited once two learners have sent equal reports of each of its units.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -41,9 +42,13 @@ class _Iteration:
     reports: dict[LearnerId, dict[UnitIndex, bytes]]
     settled: bool = False
     distinct: dict[UnitIndex, set[bytes]] = field(default_factory=dict)
+    times: Counter[UnitIndex] = field(default_factory=Counter)
+    """Learners that have reported each unit."""
 
     def add(self, learner: LearnerId, reports: Mapping[UnitIndex, bytes]) -> None:
-        self.reports.setdefault(learner, {}).update(reports)
+        own = self.reports.setdefault(learner, {})
+        self.times.update(reports.keys() - own.keys())
+        own.update(reports)
         for unit, report in reports.items():
             committed = {digest for digest in self.committed[unit : unit + 1] if digest}
             self.distinct.setdefault(unit, committed).add(report)
@@ -53,12 +58,9 @@ class _Iteration:
 
     def computed_twice(self) -> bool:
         """Return whether at least two learners reported each unit, with any result."""
-        counts = [0] * len(self.committed)
-        for reports in self.reports.values():
-            for unit in reports:
-                if unit < len(counts):
-                    counts[unit] += 1
-        return bool(counts) and min(counts) >= 2
+        return bool(self.committed) and all(
+            self.times[unit] >= 2 for unit in range(len(self.committed))
+        )
 
 
 class Ledger:

@@ -57,25 +57,23 @@ class SharedSections:
             section.id: start for section, start in zip(problem.sections, starts, strict=True)
         }
         self._version: int | None = None
+        self._offsets: dict[int, int] = {}
         self._checksums: dict[int, int] = {}
 
     def publish(self, version: int) -> None:
         """Write the current parameters over the version before the last, unless that was done."""
         if self._version != version:
-            self._version = version
+            self._version, first = version, START + version % 2 * self._bytes
+            self._offsets = {section: first + start for section, start in self._starts.items()}
             self._checksums = {
-                section: self._block.write(self._offset(section), self._parameters.view(section))
-                for section in self._starts
+                section: self._block.write(offset, self._parameters.view(section))
+                for section, offset in self._offsets.items()
             }
-
-    def _offset(self, section: int) -> int:
-        assert self._version is not None  # published
-        return START + self._version % 2 * self._bytes + self._starts[section]
 
     def refer(self, assignment: pb.Assignment) -> None:
         """Set the places and checksums of the assignment's sections."""
-        assignment.offsets.extend(map(self._offset, assignment.sections))
-        assignment.crc32c.extend(self._checksums[section] for section in assignment.sections)
+        assignment.offsets.extend(map(self._offsets.__getitem__, assignment.sections))
+        assignment.crc32c.extend(map(self._checksums.__getitem__, assignment.sections))
 
 
 class AssignmentEncoder:
