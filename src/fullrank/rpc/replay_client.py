@@ -191,18 +191,17 @@ class ReplayClient:
         step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
-            requests = partial(
-                append_requests,
-                TABLE,
-                head,
-                block,
-                run_term=self._run_term,
-                drawn_head=self._drawn_head,
-            )
+            requests = partial(self._append_requests, head, block)
             append = partial(self._stub.Append, timeout=self._deadline_s, wait_for_ready=True)
             await self._calls.insist(partial(_stored, append, requests))
             head += len(block)
         return head
+
+    def _append_requests(self, head: int, rows: FloatArray) -> Iterator[pb.AppendRequest]:
+        """The messages of one attempt to append rows, by which replay knows all samples so far."""
+        return append_requests(
+            TABLE, head, rows, run_term=self._run_term, drawn_head=self._drawn_head
+        )
 
     async def get_sample(
         self, sample: common_pb2.Sample, *, row_size: int, items: Items = None

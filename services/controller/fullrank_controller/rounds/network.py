@@ -143,6 +143,7 @@ class NetworkRounds:
         """Run one round; learners hear of its commit before the update is applied."""
         run = self._run
         runner = await self._open(sample)
+        self._replay.drew(sample)
         collect_ahead()
         self._auditor.begin(sample, self._pipeline.ahead)
         try:
@@ -153,7 +154,6 @@ class NetworkRounds:
             run.reception.close()
             await self._auditor.end()
         reach("round.decided")
-        self._replay.drew(sample)
         run.progress.run()
         if not self._auditor.is_due(sample.iteration):
             commit = pb.Commit(ids=result.opened.ids)

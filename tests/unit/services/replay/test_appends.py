@@ -1,5 +1,7 @@
 """Appends over a real server: every refusal has its status and stores nothing."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import grpc
@@ -67,6 +69,29 @@ async def test_an_append_evicts_what_a_sample_that_it_tells_of_could_draw(
     assert "up to position 21 would evict" in details
     replay.client.drew(sample(tail=10, head=20))
     assert await replay.client.append(20, rows(1, first=20)) == 21
+
+
+async def test_an_append_that_waits_tells_of_a_sample_that_is_drawn_meanwhile(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "PATIENCE_S", 0.0)
+    await replay.client.append(0, rows(10))
+    replay.client.drew(sample(head=10))
+    await replay.client.append(10, rows(10, first=10))
+    refused = asyncio.Event()
+    until = pacing.Pacing.until
+
+    async def heard(self: pacing.Pacing, condition: Callable[[], bool]) -> bool:
+        passes = await until(self, condition)
+        if not passes:
+            refused.set()
+        return passes
+
+    monkeypatch.setattr(pacing.Pacing, "until", heard)
+    waiting = asyncio.create_task(replay.client.append(20, rows(1, first=20)))
+    await refused.wait()
+    replay.client.drew(sample(tail=10, head=20))
+    assert await waiting == 21
 
 
 async def test_a_sample_beyond_the_head_lets_no_later_append_pass(
