@@ -2,7 +2,7 @@
 
 Each player trains M = 3 agents on Fullrank's own environment, all copies stepped as arrays, in a
 process of its own with one thread, for the same CPU time. Its greedy policy plays the same 200
-episodes every few seconds, and the time of these evaluations does not count. Returns are sums over
+episodes every second, and the time of these evaluations does not count. Returns are sums over
 agents and 25 steps; a return is reached when the mean first passes it.
 
 * ``fullrank``: ``LocalRun`` with the defaults, what ``fullrank train --local`` computes
@@ -231,7 +231,7 @@ def main() -> int:
     parser.add_argument("--players", nargs="+", default=list(PLAYERS), choices=list(PLAYERS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--cap", type=float, default=135.0, help="CPU seconds of a training")
-    parser.add_argument("--every", type=float, default=3.0, help="CPU seconds per evaluation")
+    parser.add_argument("--every", type=float, default=1.0, help="CPU seconds per evaluation")
     parser.add_argument("--logs", type=Path, default=Path("runs/learns_peers"))
     parser.add_argument("--plot", type=Path, help="PNG to write")
     chosen = parser.parse_args()
