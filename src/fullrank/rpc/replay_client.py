@@ -230,7 +230,7 @@ class ReplayClient:
     async def _fetch(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
         """Ask the service for a minibatch that cannot be gathered from the mapped file."""
         request = pb.GetSamplesRequest(sample=sample, items=items)
-        batch = await self._samples.receive(request, row_size, await self._samples.ask(request))
+        batch = await self._samples.fetch(request, row_size)
         if self._mapped is not None:  # the service may have opened the file anew
             with suppress(NotFound):
                 await self.map_table()

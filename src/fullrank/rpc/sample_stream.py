@@ -40,26 +40,18 @@ class SampleStream:
             self._call = None
             raise
 
-    async def ask(self, request: pb.GetSamplesRequest) -> pb.GetSamplesResponse:
-        """Request a minibatch; returns the first response."""
-        if self._call is None:
-            self._call = self._dial()
-        await self._call.write(request)
-        return await self._next()
-
     async def _next(self) -> pb.GetSamplesResponse:
         response = await self._call.read() if self._call is not None else None
         if not isinstance(response, pb.GetSamplesResponse):
             raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
         return response
 
-    async def receive(
-        self,
-        request: pb.GetSamplesRequest,
-        row_size: int,
-        response: pb.GetSamplesResponse,
-    ) -> Gathered:
-        """Assemble a minibatch from a response and those that follow it."""
+    async def fetch(self, request: pb.GetSamplesRequest, row_size: int) -> Gathered:
+        """Request a minibatch, and assemble it from its responses."""
+        if self._call is None:
+            self._call = self._dial()
+        await self._call.write(request)
+        response = await self._next()
         sample, items = sample_of(request.sample), tuple(request.items)
         rows, lengths = len(items) or sample.size, np.array(response.lengths, np.int64)
         most = max(rows, rows_per_minibatch(4 * row_size))
