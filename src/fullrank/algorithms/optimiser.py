@@ -162,11 +162,11 @@ class SumOptimiser(GroupedOptimiser):
         gradient = torch.from_numpy(whole.astype(np.float32))[None]
         with torch.inference_mode():
             rows, columns = group.rows, slice(group.size)
-            gradient = gradient.to(rows.online.device)
             if isinstance(self._rule, Adam):
                 rows.step(gradient, self._rule, count=self._steps)
             else:
-                self._rule.step(rows.online[:, columns], gradient, rows.second_moment[:, columns])
+                online, gradient = rows.online[:, columns], gradient.to(rows.online.device)
+                self._rule.step(online, gradient, rows.second_moment[:, columns])
             if self._steps % self._target_every == 0:
                 rows.target.copy_(rows.online)
             group.changed()

@@ -112,7 +112,7 @@ class AdamState:
 
 def _moved(rows: Tensor, device: torch.device) -> Tensor:
     """Copy rows to a device; to CUDA each from page-locked memory, while the next is locked."""
-    if device.type != "cuda" or rows.is_cuda:
+    if device.type != "cuda":
         return rows.to(device)
     moved = torch.empty(rows.shape, dtype=rows.dtype, device=device)
     for row, place in zip(rows, moved, strict=True):
