@@ -77,9 +77,10 @@ class ContributionParser:
                 if not 0.0 <= getattr(header, name) < math.inf:
                     raise InvalidContribution(f"coded.{name} is not a duration")
             length = self._identity.problem.vector_size
-            self._coded = np.empty(length)
             if header.offset and header.float32:
                 self._coded = np.empty(length, np.float32)
+            else:
+                self._coded = np.empty(length)
             if header.offset:
                 return self._read(header)
             self._assembler = Assembler(self._coded, array_id=header.row)
