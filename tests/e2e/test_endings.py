@@ -24,6 +24,8 @@ pytestmark = pytest.mark.e2e
 
 THOROUGH = pytest.mark.thorough
 SLOW = settings("iterations=12", "compute.emulate_unit_s=0.1")
+ENDLESS = settings("iterations=100000", "compute.emulate_unit_s=0.1")
+"""A run that ends only because it is told to, however late a busy machine tells it."""
 
 
 def in_a_terminal(*words: str) -> tuple[int, int]:
@@ -60,7 +62,7 @@ def test_a_closed_terminal_leaves_a_run_that_resumes_to_the_same_bits(
 def test_sigterm_and_an_impatient_user_end_every_process(
     run_dir: Path, mode: list[str], signals: list[signal.Signals]
 ) -> None:
-    process = start("train", "--run-dir", str(run_dir), *mode, *SLOW)
+    process = start("train", "--run-dir", str(run_dir), *mode, *ENDLESS)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     for number in signals:
         process.send_signal(number)
@@ -79,7 +81,7 @@ def test_sigterm_and_an_impatient_user_end_every_process(
 def test_a_service_of_train_that_is_told_to_stop_ends_the_run_by_name(
     run_dir: Path, service: str
 ) -> None:
-    options = [*SLOW, "--collectors", "1"] if service == "collector" else SLOW
+    options = [*ENDLESS, "--collectors", "1"] if service == "collector" else ENDLESS
     process = start("train", "--run-dir", str(run_dir), *options)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     parent = next(each for each in processes_of(run_dir) if service in each.cmdline())
