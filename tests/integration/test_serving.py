@@ -174,6 +174,25 @@ async def test_a_silent_learner_is_expelled_and_dials_again(
         assert not learner.task.done()
 
 
+async def test_a_controller_that_is_cancelled_drives_its_run_no_further(tmp_path: Path) -> None:
+    """Learners that dial once more while its ports close cannot complete the open round."""
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        stalled = [await cluster.fake(Fault.STALL) for _ in range(cluster.config.learners)]
+        for learner, _ in stalled:
+            await asyncio.wait_for(learner.assigned.wait(), WAIT_S)
+        assert _driving()
+        controller.task.cancel()
+        await asyncio.wait({controller.task})
+        assert not _driving()
+
+
+def _driving() -> list["asyncio.Task[Any]"]:
+    """Tasks that drive a run."""
+    return [task for task in asyncio.all_tasks() if "Driver.drive" in repr(task)]
+
+
 async def test_a_clean_run_logs_neither_tracebacks_nor_errors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

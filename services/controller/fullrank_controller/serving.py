@@ -157,14 +157,16 @@ async def drive(
     driving = asyncio.create_task(driver.drive(head=restored.head, journalled=restored.journalled))
     liveness_task = asyncio.create_task(liveness)
     ending = [asyncio.create_task(coroutine) for coroutine in endings]
-    await asyncio.wait({driving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-    if not driving.done() or (driving.exception() is None and not until_finished):
-        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
     tasks = [driving, liveness_task, *ending]
-    for task in tasks:
-        task.cancel()
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    await driver.settled()
+    try:
+        await asyncio.wait({driving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not driving.done() or (driving.exception() is None and not until_finished):
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        await driver.settled()
     failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
     void = any(isinstance(failure, StaleTerm | RolledBack | Unsettled) for failure in failures)
     if resumed < run.progress.committed < run.identity.iterations and not void:
