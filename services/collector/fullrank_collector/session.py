@@ -159,14 +159,17 @@ class CollectorSession:
             free = FreePlay(writing, player, publications, container)
             playing = [free.run(context.run_term, send)]
             if container is not None and context.config.containers.learn:
-                playing.append(container.learn(send))
+                playing.append(learn(container))
             await first(*playing)
 
-        try:
-            await first(read(), play())
-        except HeadLost as error:
-            context.head_lost = str(error)
-            raise
+        async def learn(container: ContainerPlay) -> None:
+            try:
+                await container.learn(send)
+            except HeadLost as error:
+                context.head_lost = str(error)
+                raise
+
+        await first(read(), play())
 
     async def _writing_of(self, welcome: pb.Welcome, context: CollectorContext) -> Writing:
         """Return the writer of this process, anew if replay has another address."""

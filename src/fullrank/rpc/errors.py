@@ -75,8 +75,9 @@ def translated(peer: str) -> Iterator[None]:
     """
     try:
         yield
-    except (asyncio.InvalidStateError, grpc.aio.InternalError):
-        # a write to, or the half-close of, a stream that has ended or ends at that moment
+    except (asyncio.InvalidStateError, grpc.aio.InternalError, asyncio.CancelledError):
+        # a write to, or the half-close of, a stream that has ended or ends at that moment; a read
+        # from one that another task's cancelled write has cancelled
         _check_task()
         raise errors.ServiceLost(f"{peer}: the stream has ended") from None
     except grpc.RpcError as error:
