@@ -20,7 +20,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from fullrank.common.durable import rename, replace_bytes
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, StorageFailed
 from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON
@@ -62,25 +62,35 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
         The directory of the checkpoint.
 
     Raises:
+        StorageFailed: The disk does not take it; older ones are kept.
         CheckpointUnusable: The new checkpoint does not read back; older ones are kept.
     """
     final = directory / f"{iteration:06d}"
-    partial = directory / f"{_PARTIAL}{final.name}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     state = save_arrays({name: np.asarray(array, order="C") for name, array in arrays.items()})
-    replace_bytes(partial / STATE, state)
-    reach("checkpoint.state_written")
-    replace_bytes(partial / MANIFEST, _manifest(iteration, facts, state))
-    reach("checkpoint.complete")
-    shutil.rmtree(final, ignore_errors=True)
-    rename(partial, final)
-    reach("checkpoint.renamed")
+    try:
+        _write(final, state, _manifest(iteration, facts, state))
+    except OSError as error:
+        raise StorageFailed(
+            f"cannot write {final}: {error.strerror}; make room and resume"
+        ) from error
     load(final)
     for old in saved(directory)[keep:]:
         shutil.rmtree(old)
         reach("checkpoint.pruned")
     return final
+
+
+def _write(final: Path, state: bytes, manifest: bytes) -> None:
+    partial = final.with_name(f"{_PARTIAL}{final.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    replace_bytes(partial / STATE, state)
+    reach("checkpoint.state_written")
+    replace_bytes(partial / MANIFEST, manifest)
+    reach("checkpoint.complete")
+    shutil.rmtree(final, ignore_errors=True)
+    rename(partial, final)
+    reach("checkpoint.renamed")
 
 
 def load(path: Path) -> Checkpoint:

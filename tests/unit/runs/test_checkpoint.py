@@ -1,11 +1,13 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fullrank.common import durable
-from fullrank.common.errors import CheckpointUnusable, VersionMismatch
+from fullrank.common.errors import CheckpointUnusable, StorageFailed, VersionMismatch
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import MANIFEST, STATE, newest, read_manifest, save, saved
 
@@ -78,6 +80,22 @@ def test_a_save_cut_short_leaves_the_one_before(
     assert newest(tmp_path).iteration == 10
     written(tmp_path, 20)
     assert newest(tmp_path).iteration == 20
+
+
+def test_a_full_disk_is_said_in_a_line_and_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 10)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        told = f"cannot write {tmp_path / '000020'}: No space left on device; make room and resume"
+        with pytest.raises(StorageFailed, match=told):
+            written(tmp_path, 20)
+    assert newest(tmp_path).iteration == 10
 
 
 @pytest.mark.parametrize("name", [STATE, MANIFEST])
