@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import dropwhile, islice
 from pathlib import Path
 from typing import IO
@@ -15,7 +15,7 @@ from typing import IO
 import psutil
 from tests.waiting import WAIT_S
 
-from fullrank.config import RunConfig, from_toml
+from fullrank.config import RunConfig, from_toml, to_toml
 from fullrank.local import LocalRun
 from fullrank.runs.record import IterationRecord, read_records
 
@@ -29,6 +29,8 @@ TINY = (
     "replay.capacity=20000",
     "metrics.sinks=[]",
 )
+ENDLESS = "iterations=1000000"
+"""A run that ends only because it is told to, however late a busy machine tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,12 @@ def digests(run_dir: Path) -> list[str]:
 def config_of(run_dir: Path) -> RunConfig:
     """Configuration that the run was started with."""
     return from_toml((run_dir / "config.toml").read_text())
+
+
+def shorten(run_dir: Path, *, iterations: int) -> None:
+    """Let a stopped run end after so many iterations once it is resumed."""
+    config = replace(config_of(run_dir), iterations=iterations)
+    (run_dir / "config.toml").write_text(to_toml(config))
 
 
 def final_state(run_dir: Path) -> bytes:

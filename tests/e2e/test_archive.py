@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.commands import (
+    ENDLESS,
     centralised,
     committed,
     digests,
@@ -14,6 +15,7 @@ from tests.e2e.commands import (
     interrupt,
     kill_all,
     settings,
+    shorten,
     start,
     tracebacks,
 )
@@ -25,9 +27,8 @@ from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.e2e
 
-ENDLESS = 10**6
 RUN = settings(
-    f"iterations={ENDLESS}",  # it goes on while it is exported, however long that takes
+    ENDLESS,  # it goes on while it is exported, however long that takes
     "collect.steps=9",  # episodes of 25 steps cross iterations
     "checkpoint.every=4",
     "checkpoint.keep=2",
@@ -60,8 +61,7 @@ def test_a_run_exported_while_it_goes_on_ends_with_the_same_bytes(
     last = published(moved) + 3
     expected = centralised(moved, iterations=last)
     for path in (moved, copied):
-        config = (path / "config.toml").read_text()
-        (path / "config.toml").write_text(config.replace(f"{ENDLESS}", f"{last}", 1))
+        shorten(path, iterations=last)
         outcome = fullrank("resume", "--local", str(path))
         assert (outcome.code, outcome.error) == (0, "")
         assert digests(path) == expected

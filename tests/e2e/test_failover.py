@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.addresses import free_address
 from tests.e2e.commands import (
+    ENDLESS,
     centralised,
     committed,
     config_of,
@@ -74,7 +75,8 @@ class Deployment:
             wait_until(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
         expected = centralised(run_dir)
         assert digests(run_dir) == expected
-        assert [record.iteration for record in records(run_dir)] == list(range(ITERATIONS))
+        whole = range(config_of(run_dir).iterations)
+        assert [record.iteration for record in records(run_dir)] == list(whole)
         assert violations(read_history(run_dir), reference=expected) == []
 
     def log(self) -> str:
@@ -114,14 +116,16 @@ def test_a_frozen_controller_that_a_standby_followed_publishes_nothing_more(
     """Its address moves with the standby, as a service's name would."""
     frozen, run_dir = tmp_path / "frozen", tmp_path / "standby"
     other = free_address()
-    controller = deployment.serve("controller", frozen, "--set", f"controller.listen={other}")
+    settings = ("--set", ENDLESS, "--set", f"controller.listen={other}")
+    controller = deployment.serve("controller", frozen, *settings)
     deployment.serve(
         "learner", tmp_path / "own", "--set", f"controller.address={other}", "--replicas", "3"
     )
     wait_until(lambda: committed(frozen) > 1, what="two iterations are committed")
     controller.send_signal(signal.SIGSTOP)
     before = committed(frozen)
-    deployment.serve("controller", run_dir, "--standby")
+    last = ("--set", f"iterations={before + ITERATIONS}")
+    deployment.serve("controller", run_dir, "--standby", *last)
     wait_until(lambda: committed(run_dir) > before + 1, what="the standby goes on")
     controller.send_signal(signal.SIGCONT)
     assert controller.wait(WAIT_S) == 11

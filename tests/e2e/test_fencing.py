@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.commands import (
+    ENDLESS,
     centralised,
     committed,
     config_of,
@@ -21,18 +22,18 @@ from tests.waiting import WAIT_S, wait_until
 
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
+from fullrank.runs.recovery import examine
 
 pytestmark = pytest.mark.e2e
 
-ITERATIONS = 8
 SETTINGS = (
-    f"iterations={ITERATIONS}",
+    ENDLESS,
     "learners=3",
     "code.name=uncoded",
     "controller.heartbeat_s=0.2",
     "controller.lost_after_s=10.0",
     "checkpoint.every=4",
-    "compute.emulate_unit_s=0.2",  # so that nothing ends before the fault
+    "compute.emulate_unit_s=0.2",
 )
 
 
@@ -55,46 +56,41 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
     try:
         serve("replay", run_dir)
         zombie = serve("controller", run_dir)
-        serve("learner", run_dir, "--replicas", "3")
+        learners = serve("learner", run_dir, "--replicas", "3")
         wait_until(lambda: committed(run_dir) > 1, what="two iterations are committed")
-        for learner in learners_of(run_dir):
-            learner.kill()
+        learners.terminate()
+        assert learners.wait(WAIT_S) == 0
         wait_for(run_dir, RunState.STALLED)
         zombie.send_signal(signal.SIGSTOP)
-        before = committed(run_dir)
+        before = examine(run_dir, published=0).committed
         shutil.copytree(run_dir, tmp_path / "backup")  # as on a disk that was restored
         run_dir.rename(tmp_path / "lost")
         (tmp_path / "backup").rename(run_dir)
 
-        serve("controller", run_dir)
+        serve("controller", run_dir, "--set", f"iterations={before + 4}")
         serve("learner", run_dir, "--replicas", "3")
-        wait_until(lambda: committed(run_dir) == ITERATIONS, what="the successor commits the rest")
+        wait_until(lambda: committed(run_dir) == before + 4, what="the successor goes on")
         wait_for(run_dir, RunState.FINISHED)
         zombie.send_signal(signal.SIGCONT)
         assert zombie.wait(WAIT_S) == 11
         wait_for(run_dir, RunState.FINISHED)  # it has not withdrawn its successor's address
     finally:
         kill_all(run_dir)
-    assert [record.iteration for record in records(run_dir)] == list(range(ITERATIONS))
-    assert [record.term for record in records(run_dir)] == [1] * before + [2] * (
-        ITERATIONS - before
-    )
+    assert [record.iteration for record in records(run_dir)] == list(range(before + 4))
+    assert [record.term for record in records(run_dir)] == [1] * before + [2] * 4
     assert digests(run_dir) == centralised(run_dir)
     said = (tmp_path / "lost" / "controller.log").read_text()
     assert "is in term 2, this controller in term 1" in said
 
 
 def test_a_frozen_learner_is_given_up_and_takes_part_again_when_it_wakes(tmp_path: Path) -> None:
-    """The run has no end of its own: it goes on until the learner shares the rows again."""
-
     def rows_each() -> int:
         return records(tmp_path)[-1].rows_per_learner if committed(tmp_path) else 0
 
-    endless = settings("iterations=100000")
     try:
-        serve("replay", tmp_path, *endless)
-        serve("controller", tmp_path, *endless)
-        serve("learner", tmp_path, *endless, "--replicas", "3")
+        serve("replay", tmp_path)
+        serve("controller", tmp_path)
+        serve("learner", tmp_path, "--replicas", "3")
         wait_until(lambda: rows_each() == 1, what="three learners share the rows")
         frozen = learners_of(tmp_path)[0]
         frozen.suspend()

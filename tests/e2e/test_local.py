@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.e2e.commands import (
+    ENDLESS,
     centralised,
     committed,
     digests,
@@ -16,6 +17,7 @@ from tests.e2e.commands import (
     processes_of,
     records,
     settings,
+    shorten,
     start,
     tracebacks,
 )
@@ -122,9 +124,9 @@ def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
 
 
 def test_ctrl_c_under_the_eyes_of_a_monitor_leaves_a_run_to_resume(
-    service_run: Path, run_dir: Path
+    service_run: Path, run_dir: Path, tmp_path: Path
 ) -> None:
-    slow = ("--set", "compute.emulate_unit_s=0.2")  # seconds pass before the run could end
+    slow = ("--set", ENDLESS, "--set", "compute.emulate_unit_s=0.2")
     process = start("train", "--local", "--run-dir", str(run_dir), *RUN, *slow)
     wait_until((run_dir / "services" / "monitor.json").exists, what="the monitor port is open")
     with Monitor(resolve("127.0.0.1:0", run_dir, "monitor")) as monitor:
@@ -144,10 +146,13 @@ def test_ctrl_c_under_the_eyes_of_a_monitor_leaves_a_run_to_resume(
     assert outcome.code == 130, outcome.error
     assert f"continue with: fullrank resume --local {run_dir}" in outcome.output
     assert tracebacks(run_dir) == []
-    assert committed(run_dir) < ITERATIONS
+    last, whole = committed(run_dir) + 6, tmp_path / "whole"
+    shorten(run_dir, iterations=last)
     outcome = fullrank("resume", "--local", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
-    assert final_state(run_dir) == final_state(service_run)
+    words = ("--run-dir", str(whole), *RUN, "--set", f"iterations={last}")
+    assert fullrank("train", "--local", *words).code == 0
+    assert final_state(run_dir) == final_state(whole)
 
 
 def test_stragglers_are_refused_with_the_way_out(run_dir: Path) -> None:

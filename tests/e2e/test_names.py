@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.addresses import free_address
-from tests.e2e.commands import centralised, committed, digests, settings, start, works
+from tests.e2e.commands import ENDLESS, centralised, committed, digests, settings, start, works
 from tests.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.e2e
 
-ITERATIONS = 12
-SETTINGS = (
-    f"iterations={ITERATIONS}",
-    "learners=3",
-    "code.name=uncoded",
-    "compute.emulate_unit_s=0.1",  # so that nothing ends before it moves
-)
+SETTINGS = (ENDLESS, "learners=3", "code.name=uncoded", "compute.emulate_unit_s=0.1")
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 
 
@@ -85,9 +79,9 @@ def test_a_service_that_moves_is_found_by_those_who_know_its_name(
     left.send_signal(signal.SIGTERM)
     assert left.wait(WAIT_S) == 0
     before = committed(run_dir)
-    assert before < ITERATIONS
     names.move(moved)
     run.serve(moved, THERE)
-    wait_until(lambda: committed(run_dir) == ITERATIONS, what="all iterations are committed")
+    wait_until(lambda: committed(run_dir) > before + 3, what="the run goes on")
     assert [service.poll() for service in running.values()] == [None, None]
-    assert digests(run_dir) == centralised(run_dir)
+    found = digests(run_dir)
+    assert found == centralised(run_dir, iterations=len(found))
