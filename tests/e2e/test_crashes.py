@@ -336,7 +336,7 @@ def test_a_learner_killed_in_a_round_of_a_sum_leaves_the_bytes_alone(
         wait_until(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
     controller.terminate()
     assert controller.wait(WAIT_S) == 0
-    assert "replica_died" in services.log_of("learner")
+    wait_until(lambda: "replica_died" in services.log_of("learner"), what="its death is told of")
     assert final_state(run_dir) == reference
     assert violations(read_history(run_dir)) == []
 

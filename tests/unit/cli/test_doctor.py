@@ -15,6 +15,7 @@ module = import_module("fullrank.cli.doctor")
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_LEAST_MEMORY_BYTES", 0)  # others use this machine's memory, too
 
 
 def findings(fullrank: Command) -> tuple[int, dict[str, dict[str, object]]]:

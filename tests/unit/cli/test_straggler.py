@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.waiting import WAIT_S
 
 from fullrank.config import PluginSettings
 from fullrank.rpc.security import PLAINTEXT
@@ -37,7 +38,7 @@ def address() -> Iterator[str]:
         target=lambda: loop.run_until_complete(_serve(addresses, listening, stop))
     )
     thread.start()
-    assert listening.wait(30.0)
+    assert listening.wait(WAIT_S)
     yield addresses[0]
     loop.call_soon_threadsafe(stop.set)
     thread.join()

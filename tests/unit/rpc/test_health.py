@@ -59,7 +59,7 @@ async def test_the_command_prints_one_line_and_ends_with_the_documented_code(
     address: str,
 ) -> None:
     def asked() -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "fullrank", "health", address]
+        command = [sys.executable, "-m", "fullrank", "health", address, "--timeout", f"{WAIT_S}"]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         return run.returncode, run.stdout, run.stderr
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tests.unit.runs.test_record import Broken, Listing, record
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
@@ -20,6 +21,12 @@ from fullrank.sinks import Aside, MetricsSink, open_evaluation_sinks, open_sinks
 from fullrank.sinks import aside as module
 from fullrank.sinks.tensorboard import Events
 from fullrank.sinks.wandb import Wandb
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink may take long to import its packages, and loses no record at the end of a test."""
+    monkeypatch.setattr(module, "CLOSE_S", WAIT_S)
 
 
 def events(directory: Path) -> EventAccumulator:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.waiting import WAIT_S
 
 from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
@@ -25,7 +26,7 @@ class Slow:
 
     def compute(self, *_: Any, **__: Any) -> Iterator[tuple[int, FloatArray]]:
         self.begun.set()
-        assert self.release.wait(30.0)
+        assert self.release.wait(WAIT_S)
         yield 0, np.zeros(3, np.float32)
 
 
@@ -46,7 +47,7 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
     )
     recomputation = Recomputation(cast(Any, training), cast(Any, Replay()), seed=0)
     recomputation.begin(SAMPLE, [Claim((0,))], None)
-    assert await asyncio.to_thread(algorithm.begun.wait, 30.0)
+    assert await asyncio.to_thread(algorithm.begun.wait, WAIT_S)
     if decided_first:
         ending = asyncio.create_task(recomputation.end())
         await asyncio.sleep(0)

@@ -193,12 +193,13 @@ async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() 
 async def test_a_caller_that_sends_no_more_gives_its_room_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(appends, "RECEIVE_S", 0.05)
     async with serving(row_size=LARGE, capacity=3) as service:
         messages = append(rows(1, row_size=LARGE))
-        call = service.stub.Append(timeout=WAIT_S)
-        await call.write(messages[0])
-        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        with monkeypatch.context() as patch:
+            patch.setattr(appends, "RECEIVE_S", 0.05)
+            call = service.stub.Append(timeout=WAIT_S)
+            await call.write(messages[0])
+            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert (await service.append(messages)).head == 1
 
 
