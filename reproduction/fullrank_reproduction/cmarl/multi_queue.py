@@ -62,7 +62,10 @@ class TimedPacing(Pacing):
 
 
 async def write(address: str, seconds: float) -> tuple[int, float]:
-    """Let all writers play; return episodes, and the share of their time in which they waited."""
+    """Let all writers play; return episodes, and the share of their time in which they waited.
+
+    Each plays one episode at least, which the sampler awaits, however slow the machine is.
+    """
     blocked, played = 0.0, 0
     end = time.perf_counter() + seconds
     rows = episode()
@@ -70,12 +73,14 @@ async def write(address: str, seconds: float) -> tuple[int, float]:
     async def play(writer: EpisodeWriter) -> None:
         nonlocal blocked, played
         await asyncio.sleep(float(np.random.default_rng(writer.writer).random()) * STEPS * STEP_S)
-        while time.perf_counter() < end:
+        plays = True
+        while plays:
             await asyncio.sleep(STEPS * STEP_S)
             asked = time.perf_counter()
             await writer.write(rows, version=0)
             blocked += time.perf_counter() - asked
             played += 1
+            plays = time.perf_counter() < end
         await writer.flush()
         await writer.close()
 
