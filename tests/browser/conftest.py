@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.config import load
 from fullrank.rpc.addresses import resolve
@@ -22,6 +22,9 @@ from fullrank_dashboard.server import serve
 CHROMIUM = os.environ.get("FULLRANK_CHROMIUM") or shutil.which("chromium")
 REQUIRED = bool(os.environ.get("FULLRANK_REQUIRE_CHROMIUM"))
 """True if a missing browser fails the tests instead of skipping them."""
+
+WAIT_MS = 1000 * WAIT_S
+"""Playwright's own limits, of 30 s, would judge a slow machine."""
 
 Show: TypeAlias = Callable[..., AbstractAsyncContextManager[str]]
 """Serves a page over the given runs and settings; returns its address."""
@@ -34,7 +37,7 @@ async def browser() -> AsyncIterator[Browser]:
         unable = pytest.fail if REQUIRED else pytest.skip
         unable("no Chromium: install one, or name it by FULLRANK_CHROMIUM")
     async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=CHROMIUM)
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, timeout=WAIT_MS)
         yield chromium
         await chromium.close()
 
@@ -43,6 +46,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def page(browser: Browser) -> AsyncIterator[Page]:
     """A browser page; a failing script fails the test."""
     page = await browser.new_page()
+    page.set_default_timeout(WAIT_MS)
     failed: list[str] = []
     page.on("pageerror", lambda error: failed.append(str(error)))
     yield page

@@ -7,7 +7,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from playwright.async_api import Page, expect
-from tests.browser.conftest import Show
+from tests.browser.conftest import WAIT_MS, Show
 from tests.certificates import certify
 from tests.integration.cluster import Cluster, resolved
 from tests.unit.runs.test_record import record, write
@@ -21,7 +21,7 @@ from fullrank_collector.server import attach as attach_collector
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
 ENDLESS = "iterations=1000000"
-expect.set_options(timeout=1000 * WAIT_S)
+expect.set_options(timeout=WAIT_MS)
 
 
 async def _until(page: Page, condition: str) -> None:
