@@ -47,6 +47,8 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
     """A browser page; a failing script fails the test."""
     page = await browser.new_page()
     page.set_default_timeout(WAIT_MS)
+    page.on("console", lambda message: print("the page says:", message.text))
+    page.on("requestfailed", lambda request: print("failed:", request.url, request.failure))
     failed: list[str] = []
     page.on("pageerror", lambda error: failed.append(str(error)))
     yield page
