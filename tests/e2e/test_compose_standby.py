@@ -17,9 +17,6 @@ pytestmark = [
     pytest.mark.usefixtures("images"),
 ]
 
-ITERATIONS = 300
-"""So many that the controller is killed long before the last one."""
-
 
 def _records(container: Container, run_dir: Path) -> list[IterationRecord]:
     """Copy what a container committed, and its configuration, into a directory."""
@@ -29,11 +26,11 @@ def _records(container: Container, run_dir: Path) -> list[IterationRecord]:
     return read_records(run_dir / "metrics.jsonl")
 
 
-def test_a_standby_ends_the_run_of_a_killed_controller_with_the_same_bytes(
+def test_a_standby_goes_on_with_the_run_of_a_killed_controller_with_the_same_bytes(
     docker_engine: docker.DockerClient, tmp_path: Path
 ) -> None:
     place = checkout(tmp_path)
-    place.configure(TINY, iterations=ITERATIONS)
+    place.configure(TINY)
     stack = Stack(
         checkout=place,
         engine=docker_engine,
@@ -43,19 +40,18 @@ def test_a_standby_ends_the_run_of_a_killed_controller_with_the_same_bytes(
         stack.commit(5)
         lost, standby = stack.container("controller"), stack.container("standby")
         published = _records(lost, tmp_path / "lost")
-        assert len(published) < ITERATIONS
         lost.kill()
         before = stack.starts()
         stack.eventually(
-            lambda: len(_records(standby, tmp_path / "run")) == ITERATIONS,
-            what="the standby ends the run",
+            lambda: any(each.term > 1 for each in _records(standby, tmp_path / "run")),
+            what="the standby goes on",
         )
         assert stack.starts() == before  # learners and replay found it by themselves
         records = read_records(tmp_path / "run/metrics.jsonl")
         digests = [record.update_digest for record in records]
         assert digests[: len(published)] == [record.update_digest for record in published]
-        assert digests == centralised(tmp_path / "run")
+        assert digests == centralised(tmp_path / "run", iterations=len(digests))
         assert all(record.exact for record in records)
-        assert records[0].term == 1 < records[-1].term
+        assert records[0].term == 1
         status = stack.compose("run", "--rm", "admin", "status", "controller:50053")
-        assert f"{ITERATIONS} of {ITERATIONS} iterations" in " ".join(status.split())
+        assert f"term {records[-1].term}: running" in " ".join(status.split())
