@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,7 @@ import pytest
 from tests.fakes import Ending, FakeLearner, Fault
 from tests.waiting import LOOK_S, WAIT_S, eventually
 
+from fullrank.audit.draws import AuditDraws
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.config import Resolved, RunConfig, load
 from fullrank.local import LocalRun
@@ -28,6 +30,7 @@ from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
 from fullrank_collector.server import attach as attach_collector
+from fullrank_controller.rounds import timeline
 from fullrank_controller.server import serve as serve_controller
 from fullrank_faultlab.invariants import violations
 from fullrank_faultlab.simulation import toy_algorithm
@@ -79,6 +82,16 @@ def centralised(config: RunConfig) -> tuple[list[str], str]:
     """Update digests and digest of the final parameters of the run without learners."""
     run = LocalRun(config, coded=False)
     return [iteration.update_digest for iteration in run.train()], run.parameter_digest()
+
+
+def foresee_audits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audit the last iteration of each window, recompute unit 0, and await reports for ever."""
+    monkeypatch.setattr(
+        AuditDraws,
+        "below",
+        lambda draws, count, purpose, *indices: count - 1 if purpose == "audit" else 0,
+    )
+    monkeypatch.setattr(timeline, "PATIENCE", inf)
 
 
 @dataclass(slots=True)

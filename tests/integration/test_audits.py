@@ -12,13 +12,13 @@ from tests.integration.cluster import (
     SUM,
     Cluster,
     centralised,
+    foresee_audits,
     reference_digests,
     resolved,
     tiny,
 )
 from tests.waiting import WAIT_S, eventually
 
-from fullrank.audit.draws import AuditDraws
 from fullrank.common.errors import FullrankError
 from fullrank_controller.rounds.disputes import Unsettled
 
@@ -40,13 +40,8 @@ def _all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _draws_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Audit the last iteration of each window, and recompute unit 0."""
-    monkeypatch.setattr(
-        AuditDraws,
-        "below",
-        lambda draws, count, purpose, *indices: count - 1 if purpose == "audit" else 0,
-    )
+def _audits_are_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    foresee_audits(monkeypatch)
 
 
 @pytest.mark.parametrize(

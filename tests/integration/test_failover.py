@@ -10,10 +10,15 @@ import pytest
 from tests.addresses import free_address
 from tests.buckets import bucket
 from tests.fakes import Fault
-from tests.integration.cluster import Cluster, Service, reference_digests, resolved
+from tests.integration.cluster import (
+    Cluster,
+    Service,
+    foresee_audits,
+    reference_digests,
+    resolved,
+)
 from tests.waiting import WAIT_S, eventually
 
-from fullrank.audit.draws import AuditDraws
 from fullrank.common.errors import ConfigError, StaleTerm
 from fullrank.config import Resolved
 from fullrank.runs.checkpoint import newest
@@ -115,11 +120,7 @@ async def test_what_is_taken_back_is_taken_back_in_the_mirror(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A liar's iteration is withdrawn; the next controller knows only the repeated one."""
-    monkeypatch.setattr(
-        AuditDraws,
-        "below",
-        lambda draws, count, purpose, *indices: count - 1 if purpose == "audit" else 0,
-    )
+    foresee_audits(monkeypatch)
     overrides = ("code.name=cyclic", "code.tolerance=1", "learners=4", "audit.every=3")
     settings = mirrored(tmp_path, *overrides, f"checkpoint.mirror={place}", "checkpoint.keep=9")
     async with Cluster(tmp_path / "one", settings) as cluster:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import TINY, Cluster, centralised, tiny
+from tests.integration.cluster import TINY, Cluster, centralised, foresee_audits, tiny
 from tests.waiting import eventually
 
 from fullrank.config import Resolved, load
@@ -125,9 +125,10 @@ async def test_others_recompute_the_units_of_a_corrupt_vector_and_its_author_is_
 
 
 async def test_a_wrong_micro_batch_in_a_committed_sum_is_rolled_back_and_its_author_convicted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal names the episodes from which the units are computed again."""
+    foresee_audits(monkeypatch)
     caplog.set_level(logging.DEBUG, "fullrank_controller")
     code = ("code.name=fractional", "code.tolerance=1", "learners=4", "iterations=5")
     audits = ("algorithm.micro_batches=4", "audit.every=3", "checkpoint.every=100")
@@ -137,9 +138,7 @@ async def test_a_wrong_micro_batch_in_a_committed_sum_is_rolled_back_and_its_aut
         await cluster.fake(Fault.WRONG_BATCH, at=2)
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)
-        await cluster.status_when(
-            lambda status: status.iterations_committed == 3, what="the wrong sum is committed"
-        )
+        await cluster.committed(3)  # the audit awaits the late reports now
         late.release.set()
         await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
         cluster.learners(2)
