@@ -78,7 +78,10 @@ async def test_who_watches_a_run_and_who_comes_later_see_what_metrics_jsonl_says
     assert [decode_iteration(each) for each in later] == records[5:]
 
 
-async def test_a_stream_goes_on_where_it_broke_when_the_controller_is_back(tmp_path: Path) -> None:
+async def test_a_stream_goes_on_where_it_broke_when_the_controller_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank_controller.ports.DRAIN_S", WAIT_S)
     async with Cluster(tmp_path, resolved("iterations=8")) as cluster:
         cluster.replay()
         controller = cluster.controller()
@@ -173,11 +176,11 @@ async def test_the_status_says_who_has_answered_and_how_long_the_round_lasts(
         for _ in range(2):
             await cluster.fake(Fault.OK)
         async with monitor(cluster) as stub:
-            request = controller_pb2.GetStatusRequest()
-            status = await stub.GetStatus(request)
-            async with asyncio.timeout(WAIT_S):
-                while sum(each.answered for each in status.learners) < 2:
-                    status = await stub.GetStatus(request)
+            await cluster.status_when(
+                lambda status: sum(each.answered for each in status.learners) == 2,
+                what="two answers",
+            )
+            status = await stub.GetStatus(controller_pb2.GetStatusRequest())
             assert not next(each for each in status.learners if each.learner == 0).answered
             assert status.round_s > 0.0
             stalling.release.set()
