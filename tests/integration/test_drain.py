@@ -18,6 +18,11 @@ pytestmark = pytest.mark.integration
 ONE_UNIT = ("code.name=uncoded", "environment.agents=1", f"controller.lost_after_s={WAIT_S}")
 
 
+@pytest.fixture(autouse=True)
+def _a_farewell_is_heard_however_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fullrank_learner.session.FAREWELL_S", WAIT_S)
+
+
 class Held:
     """Holds the first computation back until it is released, or abandoned."""
 
@@ -55,7 +60,7 @@ async def test_a_learner_that_is_told_to_leave_finishes_its_row_first(
         leaver.stop.set()
         held.release.set()
         await asyncio.wait_for(leaver.task, WAIT_S)
-        await cluster.committed(1)
+        await cluster.status_when(lambda status: status.iterations_committed > 0, what="its row")
         assert partings(tmp_path) == ["it was told to stop"]
         cluster.learner()
         await cluster.finished()
