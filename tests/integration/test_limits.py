@@ -40,6 +40,7 @@ async def test_streams_beyond_the_limit_of_one_connection_are_refused_and_others
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "AT_ONCE", 8)
+    monkeypatch.setattr("fullrank_controller.learners.servicer.HELLO_S", WAIT_S)
     async with controller(tmp_path) as cluster:
         greedy = ControllerClient(await cluster.address())
         calls = [greedy.work() for _ in range(40)]
@@ -60,7 +61,7 @@ async def test_streams_beyond_the_limit_of_one_connection_are_refused_and_others
 
 async def poll_status(client: ControllerClient) -> None:
     while True:
-        await client.status()
+        await client.status(timeout_s=WAIT_S)
 
 
 async def test_calls_beyond_the_rate_of_one_connection_are_refused(
