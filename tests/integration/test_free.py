@@ -3,13 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, Service
 from tests.integration.collecting import ACTORS, VALUES, settings
-from tests.waiting import WAIT_S, eventually
+from tests.waiting import WAIT_S
 
 from fullrank.cli.status import collectors
 from fullrank.cli.verify import verify
@@ -23,6 +24,7 @@ from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import block_player_of
+from fullrank_collector import timed_player
 
 pytestmark = pytest.mark.integration
 
@@ -196,6 +198,11 @@ class Failing:
         monkeypatch.setattr(BlockPlayer, "play", failing)
 
 
+def names(reason: str) -> Callable[[pb.GetStatusResponse], bool]:
+    """Whether a status names a collector that failed for this reason."""
+    return lambda status: any(reason in caveat for caveat in status.caveats)
+
+
 def _raise(_: PlayedBlock) -> PlayedBlock:
     raise EnvironmentFailed("the game is gone")
 
@@ -217,20 +224,19 @@ async def test_an_environment_that_fails_costs_its_collector_alone_and_is_named(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     act, reason = FAULTS[fault]
-    failing = Failing(monkeypatch, act)
+    Failing(monkeypatch, act)
     async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
         cluster.replay()
         cluster.controller()
         cluster.learners(cluster.config.learners)
         bad = cluster.collector()
-        await eventually(lambda: bool(failing.writers), what="the bad one plays")
         if fault == "raises":
             with pytest.raises(EnvironmentFailed, match=reason):
                 await asyncio.wait_for(bad.task, WAIT_S)
             cluster.services.remove(bad)
+        await cluster.status_when(names(reason), what="it is named")
         cluster.collector()
-        status = await cluster.finished()
-        assert any(reason in caveat for caveat in status.caveats)
+        assert names(reason)(await cluster.finished())
 
 
 async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
@@ -248,19 +254,19 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
 
     Failing(monkeypatch, hang)
     monkeypatch.setattr("fullrank_collector.server.end_process", end)
-    stuck = (*TEAMS["qmix"], "controller.stuck_after_s=1.0")
-    monkeypatch.setattr("fullrank_controller.watchdog.FACTOR", 1e9)
-    async with Cluster(tmp_path, settings(*stuck)) as cluster:
+    limits = chain([0.2], repeat(float(WAIT_S)))
+    monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: next(limits))
+    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
         cluster.replay()
         cluster.controller()
         cluster.learners(cluster.config.learners)
         bad = cluster.collector()
-        with pytest.raises(Stuck, match=r"it hangs for 1\.0 s"):
+        with pytest.raises(Stuck, match=r"it hangs for 0\.2 s"):
             await asyncio.wait_for(bad.task, WAIT_S)
         cluster.services.remove(bad)
+        await cluster.status_when(names("it hangs for 0.2 s"), what="it is named")
         cluster.collector()
-        status = await cluster.finished()
-        assert any("it hangs for 1.0 s" in caveat for caveat in status.caveats)
+        assert names("it hangs for 0.2 s")(await cluster.finished())
 
 
 async def test_a_run_whose_collectors_are_gone_says_so_and_goes_on_with_others(
@@ -284,7 +290,7 @@ async def test_the_status_shows_what_became_of_the_episodes_of_each_collector(
         services(cluster, collectors=2)
         message = await cluster.status_when(
             lambda status: (
-                bool(status.collectors) and all(each.settled for each in status.collectors)
+                len(status.collectors) == 2 and all(each.settled for each in status.collectors)
             ),
             what="settled episodes of each",
         )
