@@ -66,6 +66,7 @@ async def test_an_environment_that_hangs_costs_its_collector_alone_and_is_named(
         raise ConfigError("the process has ended")
 
     monkeypatch.setattr(session, "end_process", end_process)
+    monkeypatch.setattr(session, "GOODBYE_S", WAIT_S)
     async with Cluster(tmp_path, settings(*VALUES)) as cluster:
         services(cluster)
         victim = cluster.collector()
