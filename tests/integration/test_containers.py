@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Event
+from threading import Semaphore
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ CONTAINERS = (
     *FREE,
     "iterations=100000",
     "checkpoint.every=20",
+    "checkpoint.keep=1000000",  # journal and table reach back to the beginning, however late a
+    "replay.capacity=100000",  # test ends its run
     "collect.max_lag=1000000",
     "collectors.containers=true",
     "containers.low=-1.0",
@@ -158,11 +160,10 @@ async def test_a_controller_that_dies_finds_the_heads_and_containers_go_on_as_th
 async def test_a_container_whose_update_raises_goes_on_with_its_published_head_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, fault, update = Begun(monkeypatch), Event(), ContainerLearner.update
+    begun, faults, update = Begun(monkeypatch), Semaphore(0), ContainerLearner.update
 
     def faulty(learner: ContainerLearner, *minibatch: Any) -> Mapping[str, float]:
-        if fault.is_set():
-            fault.clear()
+        if faults.acquire(blocking=False):
             raise MemoryError("planted")
         return update(learner, *minibatch)
 
@@ -170,8 +171,9 @@ async def test_a_container_whose_update_raises_goes_on_with_its_published_head_a
     async with Cluster(tmp_path, settings(*CONTAINERS)) as cluster:
         services(cluster)
         await cluster.status_when(have_met, what="heads of both")
+        await eventually(lambda: len(updates_on_disk(tmp_path)) == 2, what="both on disk")
         before = updates_on_disk(tmp_path)
-        fault.set()
+        faults.release()
         status = await cluster.status_when(
             lambda status: len(begun.numbers) > 2 and are_newer(before, status),
             what="a container that begins anew, and newer heads of both",
