@@ -28,6 +28,7 @@ SMALL = (
     "collect.warmup_episodes=40",
     "containers.batch_size=4",
     "containers.every_s=0.05",
+    "checkpoint.keep=1000000",  # the journal reaches back to the beginning, however long a run is
     "metrics.sinks=[]",
     f"controller.join_deadline_s={WAIT_S}",
     f"controller.deadline_s={WAIT_S}",
