@@ -134,7 +134,7 @@ async def test_fast_additions_are_recorded_as_not_exact(tmp_path: Path) -> None:
 async def test_a_rank_that_dies_or_hangs_ends_the_run_with_one_line_and_it_is_resumed(
     tmp_path: Path, sign: signal.Signals, error: type[FullrankError], message: str, timeout_s: int
 ) -> None:
-    settings = ranks(2, "agents", "iterations=400", f"ranks.timeout_s={timeout_s}")
+    settings = ranks(2, "agents", "iterations=100000", f"ranks.timeout_s={timeout_s}")
     launch = Launch(resolved=settings, run_dir=tmp_path, until_finished=True)
     running = asyncio.create_task(serve(launch, tmp_path, asyncio.Event()))
     metrics = tmp_path / "metrics.jsonl"
