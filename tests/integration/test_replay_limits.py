@@ -60,7 +60,8 @@ class Pair:
 
 
 @pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    monkeypatch.setattr(pacing, "PATIENCE_S", WAIT_S)
     service = ReplayServicer(Store(None, sync=False), Fence(None), EventLog())
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
