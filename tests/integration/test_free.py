@@ -187,6 +187,7 @@ class Failing:
         self, monkeypatch: pytest.MonkeyPatch, fault: Callable[[PlayedBlock], PlayedBlock]
     ) -> None:
         self.writers: list[int] = []
+        monkeypatch.setattr("fullrank_collector.session.GOODBYE_S", WAIT_S)
         play = BlockPlayer.play
 
         def failing(player: BlockPlayer, key: BlockKey, what: PlayTerms) -> PlayedBlock:

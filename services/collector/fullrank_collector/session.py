@@ -5,11 +5,14 @@ import faulthandler
 import logging
 import socket
 import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
 
 from fullrank import __version__
 from fullrank.algorithms.roles import ACTING
-from fullrank.common.errors import EnvironmentFailed, InvalidContribution, Stuck
+from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.config.tree import RunConfig
@@ -169,7 +172,26 @@ class CollectorSession:
                 context.head_lost = str(error)
                 raise
 
-        await first(read(), play())
+        await self._side_by_side(call, read(), play())
+
+    async def _side_by_side(
+        self, call: CollectCall, read: Coroutine[Any, Any, None], play: Coroutine[Any, Any, None]
+    ) -> None:
+        """Read and play until one ends; after a failure, let the controller end the stream.
+
+        A stream that this side drops takes along reports that the controller has not read yet.
+        """
+        reading = asyncio.create_task(read)  # to cancel it is to drop the stream
+        try:
+            await first(asyncio.shield(reading), play)
+        except (EnvironmentFailed, Stuck):
+            with suppress(ServiceLost), translated(self._client.peer):
+                await call.done_writing()
+            await asyncio.wait({reading}, timeout=GOODBYE_S)
+            raise
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
     async def _writing_of(self, welcome: pb.Welcome, context: CollectorContext) -> Writing:
         """Return the writer of this process, anew if replay has another address."""
