@@ -284,9 +284,7 @@ async def test_a_learner_that_was_wrong_is_named_left_out_and_assigned_no_row_ag
         cluster.replay()
         cluster.controller()
         await cluster.fake(fault)
-        honest = [
-            (await cluster.fake(Fault.STALL))[0] for _ in range(cluster.config.learners - 1)
-        ]
+        honest = [(await cluster.fake(Fault.STALL))[0] for _ in range(cluster.config.learners - 1)]
         await cluster.status_when(
             lambda status: any(each.answered for each in status.learners), what="a faulty answer"
         )
