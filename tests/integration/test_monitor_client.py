@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -144,10 +145,32 @@ async def test_eval_plays_what_the_monitor_publishes_as_it_plays_the_run_s_own(
     assert not (tmp_path / "evaluations.jsonl").exists()
 
 
+class Printed:
+    """What threads print, in whole lines; capsys may lose one that is printed while it reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._out, self._err = StringIO(), StringIO()
+        monkeypatch.setattr(sys, "stdout", self._out)
+        monkeypatch.setattr(sys, "stderr", self._err)
+
+    def shown(self) -> list[str]:
+        """Lines of output."""
+        return self._out.getvalue().split("\n")[:-1]
+
+    def told(self) -> list[str]:
+        """Lines of errors."""
+        return self._err.getvalue().split("\n")[:-1]
+
+    def tells(self, words: str) -> bool:
+        """Whether a line of errors has these words."""
+        return any(words in line for line in self.told())
+
+
 async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(top_module, "PERIOD_S", 0.01)
+    printed = Printed(monkeypatch)
     async with Cluster(tmp_path, resolved("iterations=6")) as cluster:
         cluster.replay()
         controller = cluster.controller()
@@ -155,56 +178,44 @@ async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
         for _ in range(4):
             await cluster.fake(Fault.STALL, at=2)
         watching = asyncio.create_task(asyncio.to_thread(fullrank, "top", str(tmp_path), "--json"))
-        told: list[str] = []
-        out: list[str] = []
-
-        def printed(count: int) -> bool:
-            captured = capsys.readouterr()
-            out.extend(captured.out.splitlines())
-            told.extend(captured.err.splitlines())
-            return len(out) >= count
-
-        await eventually(lambda: printed(2), what="two iterations are shown")
+        await eventually(lambda: len(printed.shown()) == 2, what="two iterations")
         await controller.end()
-        await eventually(lambda: printed(2) and any("away" in line for line in told), what="away")
+        await eventually(lambda: printed.tells("away"), what="it is away")
         cluster.controller()
         cluster.learners(4)
         assert await asyncio.wait_for(watching, WAIT_S) == 0
-        printed(6)
     written = (tmp_path / METRICS).read_text().splitlines()
-    assert list(map(json.loads, out)) == list(map(json.loads, written))
-    assert all(line.startswith("controller away: ") for line in told)
+    assert list(map(json.loads, printed.shown())) == list(map(json.loads, written))
+    assert all(line.startswith("controller away: ") for line in printed.told())
 
 
 async def test_top_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(top_module, "PERIOD_S", 0.01)
     certificates, foreign = (certify(tmp_path / name) for name in ("own", "foreign"))
-    run, shown = tmp_path / "run", tmp_path / "shown"
-    told: list[str] = []
-
-    def says(words: str) -> bool:
-        told.extend(capsys.readouterr().err.splitlines())
-        return any(words in line for line in told)
-
+    run, shown, renewed = (tmp_path / name for name in ("run", "shown", "renewed"))
+    tells = Printed(monkeypatch).tells
     words = ("top", str(run), "--json", "--certificates", str(shown))
     watching = asyncio.create_task(asyncio.to_thread(fullrank, *words))
-    await eventually(lambda: says("no status: there is no run"), what="it is unknown")
+    await eventually(lambda: tells("no status: there is no run"), what="it is unknown")
     shown.symlink_to(foreign)
     async with Cluster(run, resolved(f"tls.certificates={certificates}")) as cluster:
         cluster.replay()
         cluster.controller()
         await monitor_of(cluster)
-        await eventually(lambda: says("no status: monitor 127.0.0.1"), what="it is refused")
-        assert says("its certificate is expired or not of our authority; retrying")
+        await eventually(lambda: tells("no status: monitor 127.0.0.1"), what="it is refused")
+        await eventually(
+            lambda: tells("its certificate is expired or not of our authority; retrying"),
+            what="why",
+        )
         assert await asyncio.to_thread(fullrank, "status", *words[1:2], *words[3:]) == 12
-        assert says("fullrank: monitor 127.0.0.1")
-        shown.unlink()
-        shown.symlink_to(certificates)
+        assert tells("fullrank: monitor 127.0.0.1")
+        renewed.symlink_to(certificates)
+        renewed.replace(shown)
         cluster.learners(4)
         assert await asyncio.wait_for(watching, WAIT_S) == 0
-    assert not any("Traceback" in line for line in told)
+    assert not tells("Traceback")
 
 
 async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(
