@@ -68,9 +68,8 @@ class Relay:
 
     async def _until_ended(self, sending: Awaitable[None]) -> None:
         """Send, then wait for ever: only the upstream peer ends a call."""
-        with suppress(
-            grpc.RpcError, asyncio.InvalidStateError
-        ):  # it has ended; _down forwards the status
+        ended = (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
+        with suppress(*ended):  # _down forwards the status
             await sending
         await asyncio.get_running_loop().create_future()
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
+import grpc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from fullrank.v1.common_pb2 import Ids
 from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of
-from fullrank_straggler.relay import WorkRelay
+from fullrank_straggler.relay import Relay, WorkRelay
 
 LEARNERS, ITERATIONS, SEED = 5, 100, 11
 OVERRIDES = [f"learners={LEARNERS}", f"seed={SEED}"]
@@ -115,3 +116,54 @@ def test_a_throttled_vector_takes_as_long_as_its_bytes() -> None:
     expected = np.zeros(ITERATIONS)
     expected[3:5] = sum(map(len, vector(3))) / throttle.bytes_per_s
     np.testing.assert_allclose(seconds, expected, rtol=0, atol=1e-6)
+
+
+class Ended(Side):
+    """An upstream call that has ended, as whoever writes to it is told."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error, self._told = error, asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await self._told.wait()
+        return
+        yield b""
+
+    async def write(self, message: bytes) -> None:
+        self._told.set()
+        raise self._error
+
+    async def trailing_metadata(self) -> tuple[()]:
+        return ()
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.ABORTED
+
+    async def details(self) -> str:
+        return "of another term"
+
+
+class Caller(Side):
+    """A caller that keeps the status of its stream."""
+
+    def set_trailing_metadata(self, metadata: tuple[()]) -> None:
+        pass
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+
+@pytest.mark.parametrize("error", [grpc.aio.InternalError(), asyncio.InvalidStateError()])
+def test_who_writes_to_a_call_that_has_ended_gets_its_status(error: Exception) -> None:
+    async def relayed() -> tuple[grpc.StatusCode, str]:
+        here: Any = Caller()
+        beyond: Any = Ended(error)
+        here.put_nowait(b"too late")
+        await Relay(aiter(here), here, beyond).run()
+        return here.code, here.details
+
+    assert in_virtual_time(relayed()) == (grpc.StatusCode.ABORTED, "of another term")
