@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from fullrank.rpc.channel import UNLIMITED, open_channel
-from fullrank.rpc.errors import Context, statuses
+from fullrank.rpc.errors import CALL_ENDED, Context, statuses
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server
@@ -68,8 +68,7 @@ class Relay:
 
     async def _until_ended(self, sending: Awaitable[None]) -> None:
         """Send, then wait for ever: only the upstream peer ends a call."""
-        ended = (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
-        with suppress(*ended):  # _down forwards the status
+        with suppress(*CALL_ENDED):  # _down forwards the status
             await sending
         await asyncio.get_running_loop().create_future()
 

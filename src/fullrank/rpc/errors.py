@@ -44,6 +44,10 @@ RAISED: dict[StatusCode, type[errors.FullrankError]] = {
 """Errors that a caller raises; every other status is a ``ServiceLost``."""
 
 
+CALL_ENDED = (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
+"""Errors of ``grpc.aio`` for whoever writes to, or half-closes, a call that has ended."""
+
+
 RETRY_AFTER = "retry-after-s"
 """Trailing metadata of a refusal: seconds after which to try again."""
 

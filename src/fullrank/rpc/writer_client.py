@@ -17,7 +17,7 @@ from fullrank.replay.table import TABLE
 from fullrank.replay.writer_sequences import WINDOW
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import chunks
-from fullrank.rpc.errors import translated
+from fullrank.rpc.errors import CALL_ENDED, translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.security import PLAINTEXT, Security
@@ -186,7 +186,7 @@ class EpisodeWriter:
     async def _send(self, call: WriteCall) -> None:
         """Send the episodes in order, and later ones as they are added."""
         sent = 0
-        with suppress(grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
+        with suppress(*CALL_ENDED):
             while True:
                 self._added.clear()
                 for episode in list(self._unsettled):
