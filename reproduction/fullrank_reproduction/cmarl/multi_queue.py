@@ -73,14 +73,14 @@ async def write(address: str, seconds: float) -> tuple[int, float]:
     async def play(writer: EpisodeWriter) -> None:
         nonlocal blocked, played
         await asyncio.sleep(float(np.random.default_rng(writer.writer).random()) * STEPS * STEP_S)
-        plays = True
-        while plays:
+        while True:
             await asyncio.sleep(STEPS * STEP_S)
             asked = time.perf_counter()
             await writer.write(rows, version=0)
             blocked += time.perf_counter() - asked
             played += 1
-            plays = time.perf_counter() < end
+            if time.perf_counter() >= end:
+                break
         await writer.flush()
         await writer.close()
 
