@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 from tests.browser.conftest import WAIT_MS, Show
 from tests.certificates import certify
+from tests.e2e.commands import ENDLESS
 from tests.integration.cluster import Cluster, resolved
 from tests.unit.runs.test_record import record, write
 from tests.waiting import WAIT_S
@@ -20,7 +21,6 @@ from fullrank_collector.server import attach as attach_collector
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
-ENDLESS = "iterations=1000000"
 expect.set_options(timeout=WAIT_MS)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.commands import (
+    ENDLESS,
     Outcome,
     committed,
     end,
@@ -122,7 +123,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(run_dir: Path) -> None:
 
 
 def test_resuming_a_running_run_is_refused_and_does_not_disturb_it(run_dir: Path) -> None:
-    endless = settings("iterations=1000000", "compute.emulate_unit_s=0.05")
+    endless = settings(ENDLESS, "compute.emulate_unit_s=0.05")
     process = start("train", "--run-dir", str(run_dir), *endless)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     listening = {path.name for path in (run_dir / "services").iterdir()}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from tests.e2e.commands import committed, end, interrupt, start
+from tests.e2e.commands import ENDLESS, committed, end, interrupt, start
 from tests.e2e.test_collectors import replicas
 from tests.waiting import wait_until
 
@@ -23,7 +23,7 @@ SMALL = (
     "collect.warmup_episodes=16",
     "containers.batch_size=8",
     "containers.every_s=0.1",
-    "iterations=1000000",
+    ENDLESS,
     "metrics.sinks=[]",
 )
 

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.addresses import free_address
-from tests.e2e.commands import end, interrupt, settings, start
+from tests.e2e.commands import ENDLESS, end, interrupt, settings, start
 from tests.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -24,7 +24,7 @@ def test_the_newest_run_is_shown_while_it_trains_and_its_curve_moves(
     run.parent.mkdir(parents=True)
     monkeypatch.chdir(run_dir)
     address = free_address()
-    training = start("train", "--local", "--run-dir", str(run), *settings("iterations=1000000"))
+    training = start("train", "--local", "--run-dir", str(run), *settings(ENDLESS))
     wait_until(lambda: (run / "config.toml").exists(), what="there is a run")
     dashboard = start("dashboard", "--port", address.partition(":")[2])
     try:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 from tests.addresses import free_address
-from tests.e2e.commands import centralised, committed, digests, kill_all, records, settings, start
+from tests.e2e.commands import (
+    ENDLESS,
+    centralised,
+    committed,
+    digests,
+    kill_all,
+    records,
+    settings,
+    start,
+)
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank import __version__
@@ -39,7 +48,7 @@ class Deployment:
         addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
         self.run_dir, self._log = home / "run", home / "log"
         self.run_dir.mkdir()
-        tuned = ("iterations=1000000", "learners=3", "code.name=uncoded")
+        tuned = (ENDLESS, "learners=3", "code.name=uncoded")
         paced = ("compute.emulate_unit_s=0.3", "collect.steps=9")
         self._settings = settings(*tuned, *paced, *addresses)
 
