@@ -1,19 +1,31 @@
-"""Write deploy/requirements/: the dependencies that each image installs.
+"""Lock deploy/requirements/: the distributions that each image installs, with their hashes.
 
-The one wheel depends on everything; an image installs it without dependencies, beside the list of
-its service's imports. Versions come from pyproject.toml and constraints.txt. ``--check`` fails if a
-list is stale.
+The one wheel depends on everything; an image installs it without dependencies, beside the lock of
+its service's imports. Ranges come from pyproject.toml and constraints.txt. Running this tool is
+the renewal: it resolves the newest releases within the ranges, once for all images, from pip's
+index (needs ``uv``, of the extra ``release``). ``--check`` reads the committed locks alone and
+fails where one leaves a range, lacks a hash, or differs from another one.
+
+torch stands apart, in one lock for the build for CPUs and one for CUDA; an image installs either.
 """
 
 import argparse
 import re
+import subprocess
 import sys
+import tempfile
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "deploy" / "requirements"
+PYTHON = "3.11"
+"""Oldest Python that an image may have; locks hold markers for all later ones."""
 
 SERVICES = frozenset(
     {
@@ -43,52 +55,131 @@ LISTS: Mapping[str, Collection[str]] = {
     "learner": LEARNER,
     "collector": COLLECTOR,
     "controller": CONTROLLER,
+    "build": {"hatchling"},
 }
+"""Direct imports by lock; ``build`` makes the wheel."""
+CUDA = re.compile(r"torch|triton|nvidia-.*|cuda-.*")
+"""Distributions of torch for CUDA, which the lock of no service holds."""
+CPU_WHEELS: Mapping[str, Collection[str]] = {
+    "2.13.0": (
+        "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",  # cp311 x86_64
+        "84453b69508ec79902f899c5ed9495acb9e2bbe9fda5f1d5d6f19e3c3842e1a7",  # cp311 aarch64
+        "4ca4a9394b0c771238a4f73590fdbbc4debad85ed0fa63d026ae1b085da7d6e2",  # cp312 x86_64
+        "6f307c2c32d764ffc6ff6893b801fad6d4752f3e67966cb8abf1843427c02604",  # cp312 aarch64
+        "3fbf9c9d1f3c10c2d59d04aca426dee9ccc6ceb32d255c61e93acc3b4f75fae6",  # cp313 x86_64
+        "0b8f7d0423027ae8b90c7977c627f3379f325363a08224dffad9b4b2d684a83d",  # cp313 aarch64
+        "d20fa53ee744502fa4c69818a720b05ca0d37abd055d4f6e66cae155114bc691",  # cp314 x86_64
+        "ca021f9eb2f8345c83fa03e3a04587308afb8df71bd472670b3ece00df58621c",  # cp314 aarch64
+    )
+}
+"""SHA-256 of PyTorch's builds for CPUs, ``torch-VERSION+cpu-...-manylinux_2_28``, by version: its
+own index lists them, pip's does not."""
 
-OPENING = "# Written by tools/requirements.py from pyproject.toml and constraints.txt.\n"
+OPENING = "# Locked by tools/requirements.py from pyproject.toml and constraints.txt.\n"
 
 
-def name_of(requirement: str) -> str:
-    """Distribution that a requirement names."""
-    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-
-
-def requirements() -> dict[str, str]:
+def ranges() -> dict[str, str]:
     """Requirements of the services by name; a constraint wins over a range."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    texts = [*project["dependencies"], *project["optional-dependencies"]["dashboard"]]
-    ranges = {name_of(text): text for text in texts}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extra = project["project"]["optional-dependencies"]["dashboard"]
+    texts = [*project["project"]["dependencies"], *extra, *project["build-system"]["requires"]]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = {name_of(line): line for line in lines if line and not line.startswith("#")}
-    return {name: pins.get(name, text) for name, text in ranges.items()}
+    pins = [line for line in lines if line and not line.startswith("#")]
+    known = {Requirement(text).name: text for text in texts}
+    return known | {name: pin for pin in pins if (name := Requirement(pin).name) in known}
 
 
-def pages() -> dict[Path, str]:
-    """Contents of all lists by file.
+def entries(lock: str) -> Iterator[tuple[Requirement, str]]:
+    """Each pin of a lock, and its text with all hashes."""
+    for text in re.findall(r"^[^#\s].*(?:\n .*)*", lock, re.MULTILINE):
+        yield Requirement(re.split(r" *\\\n", text)[0]), text
+
+
+def resolve(requirements: Collection[str], constraint: Path | None = None) -> str:
+    """The newest pins that meet requirements, and a lock's where one is given, with hashes.
 
     Raises:
-        KeyError: An image lists a package that the distribution does not depend on.
+        SystemExit: There is no ``uv``, or nothing meets the requirements.
     """
-    known = requirements()
-    return {
-        FOLDER / f"{image}.txt": OPENING + "".join(f"{known[name]}\n" for name in sorted(names))
-        for image, names in LISTS.items()
+    command = [sys.executable, "-m", "uv", "pip", "compile", "-", "--quiet", "--no-header"]
+    command += ["--no-annotate", "--universal", "--generate-hashes", "--python-version", PYTHON]
+    if constraint is not None:
+        command += ["--constraint", str(constraint)]
+    text = "\n".join(requirements)
+    run = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise SystemExit(f"cannot lock; install the extra release: {run.stderr.strip()}")
+    return run.stdout
+
+
+def locks() -> dict[str, str]:
+    """The contents of all locks by name, resolved together."""
+    known = ranges()
+    with tempfile.TemporaryDirectory() as folder:
+        everything = Path(folder) / "everything.txt"
+        everything.write_text(
+            resolve(sorted({known[n] for names in LISTS.values() for n in names}))
+        )
+        found = {
+            name: resolve([known[each] for each in sorted(names)], everything)
+            for name, names in LISTS.items()
+        }
+    cuda = dict(_split(found["learner"]))[True]
+    ((version,),) = (
+        [each.version for each in pin.specifier] for pin, _ in cuda if pin.name == "torch"
+    )
+    hashes = "".join(f" \\\n    --hash=sha256:{each}" for each in CPU_WHEELS[version])
+    pages = {
+        name: "".join(f"{text}\n" for _, text in dict(_split(lock))[False])
+        for name, lock in found.items()
     }
+    pages["torch-cuda"] = "".join(f"{text}\n" for _, text in cuda)
+    pages["torch-cpu"] = f"torch=={version}{hashes}\n"
+    return pages
+
+
+def _split(lock: str) -> Iterator[tuple[bool, list[tuple[Requirement, str]]]]:
+    pins = list(entries(lock))
+    for cuda in (False, True):
+        yield cuda, [pin for pin in pins if bool(CUDA.fullmatch(pin[0].name)) is cuda]
+
+
+def faults() -> Iterator[str]:
+    """What is wrong with the committed locks."""
+    pinned: dict[str, set[str]] = {}
+    for name in (*LISTS, "torch-cpu", "torch-cuda"):
+        path = FOLDER / f"{name}.txt"
+        found = list(entries(path.read_text())) if path.exists() else []
+        names = {canonicalize_name(pin.name) for pin, _ in found}
+        wanted = (
+            {each for each in LISTS[name] if not CUDA.fullmatch(each)}
+            if name in LISTS
+            else {"torch"}
+        )
+        for missing in sorted(wanted - names):
+            yield f"{path.name} lacks {missing}"
+        for pin, text in found:
+            (exact,) = pin.specifier
+            pinned.setdefault(f"{pin.name}; {pin.marker}", set()).add(exact.version)
+            if exact.operator != "==" or "--hash=sha256:" not in text:
+                yield f"{path.name}: {pin.name} has no exact version with a hash"
+    for key, versions in pinned.items():
+        name = key.partition(";")[0]
+        allowed = Requirement(ranges().get(name, name)).specifier
+        if len(versions) > 1 or not all(allowed.contains(Version(each)) for each in versions):
+            yield f"{name} is {' and '.join(sorted(versions))}, of {allowed or 'one version'}"
 
 
 def main() -> int:
-    """Write the lists, or compare them with the committed ones."""
+    """Write the locks, or check the committed ones."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="fail if a list is stale")
-    check = parser.parse_args().check
-    stale = [
-        path for path, text in pages().items() if not path.exists() or path.read_text() != text
-    ]
-    if check and stale:
-        print("stale; run python tools/requirements.py:", *(path.name for path in stale))
-        return 1
-    for path in stale:
-        path.write_text(pages()[path])
+    parser.add_argument("--check", action="store_true", help="check the committed locks alone")
+    if parser.parse_args().check:
+        if found := list(faults()):
+            print("stale; run python tools/requirements.py:", *found, sep="\n")
+        return 1 if found else 0
+    for name, text in locks().items():
+        (FOLDER / f"{name}.txt").write_text(OPENING + text)
     return 0
 
 

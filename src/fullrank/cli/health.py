@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from fullrank.cli.say import say
-from fullrank.rpc.health import check
+from fullrank.common.errors import ServiceLost
+from fullrank.rpc.probe import TIMEOUT_S, probe
 
 
 def health(
@@ -15,9 +16,14 @@ def health(
         typer.Option("--service", help="Service name to ask about; default: the whole process."),
     ] = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.0, help="Deadline of the call, in seconds.")
-    ] = 3.0,
+        float, typer.Option("--timeout", min=0.0, help="Limit on every wait, in seconds.")
+    ] = TIMEOUT_S,
 ) -> None:
     """Print SERVING, or end with exit code 9 and the reason."""
-    check(address, service=service, timeout_s=timeout)
-    say("SERVING")
+    try:
+        found = probe(address, service, timeout)
+    except OSError as error:
+        raise ServiceLost(f"{address}: {error}") from None
+    if found != "SERVING":
+        raise ServiceLost(f"{address}: {found}")
+    say(found)

@@ -2,11 +2,8 @@
 
 from typing import Self
 
-import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from fullrank.common.errors import ServiceLost
-from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server
 
@@ -53,20 +50,3 @@ class Health:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             await self._server.stop(None)
-
-
-def check(address: str, *, service: str, timeout_s: float) -> None:
-    """Return if ``service`` of the process at ``address`` is SERVING; blocking.
-
-    Raises:
-        ServiceLost: It is not, or it does not answer; the message says which.
-    """
-    request = health_pb2.HealthCheckRequest(service=service)
-    try:
-        with open_blocking_channel(address) as channel:
-            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
-    except grpc.RpcError as error:
-        raise ServiceLost(f"{address}: {error.code().name} {error.details()}".rstrip()) from None
-    if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-        raise ServiceLost(f"{address}: {name}")
