@@ -69,12 +69,8 @@ release: $(VENV)/.installed-release ## Build wheel, sdist and bills of materials
 	$(BIN)/python -m build --no-isolation --outdir dist
 	$(BIN)/python tools/distribution.py materials dist/materials
 
-audit: $(VENV)/.installed-release ## Look for known vulnerabilities of what is installed
-	@rm -f $(VENV)/advisories.json
-	@$(BIN)/pip-audit --local --skip-editable -f json -o $(VENV)/advisories.json 2>$(VENV)/audit.log \
-	&& cat $(VENV)/audit.log || if [ -e $(VENV)/advisories.json ]; \
-	then cat $(VENV)/audit.log $(VENV)/advisories.json; exit 1; \
-	else echo "the advisories are out of reach: none was looked up"; fi
+audit: $(VENV)/.installed-release ## Look for known vulnerabilities of what is installed or locked
+	$(BIN)/python tools/audit.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)

@@ -26,7 +26,9 @@ IMAGES: Mapping[str, str] = {
     "straggler": "services",
     "dashboard": "dashboard",
 }
-"""The list of requirements of each image."""
+"""The lock of each image."""
+TORCH = ("controller", "learner", "collector")
+"""Images that install torch, whose builds have locks of their own."""
 EXTRAS = ("mpe", "grids", "onnx", "video", "s3", "dashboard")
 """Extras whose licences are listed; ``wandb`` brings a service's client and terms of its own."""
 
@@ -118,8 +120,9 @@ def materials(image: str, known: Mapping[str, Distribution]) -> str:
     from cyclonedx.output.json import JsonV1Dot6
     from packageurl import PackageURL
 
-    lines = (LISTS / f"{IMAGES[image]}.txt").read_text(encoding="utf-8").splitlines()
-    needed = closure([line for line in lines if not line.startswith("#")], known)
+    lists = [IMAGES[image], *(["torch-cpu"] if image in TORCH else [])]
+    locks = "".join((LISTS / f"{each}.txt").read_text(encoding="utf-8") for each in lists)
+    needed = closure(re.findall(r"^[\w.-]+(?===)", locks, re.MULTILINE), known)
     bom = Bom()
     own = known["fullrank"].version
     bom.metadata.component = root = Component(

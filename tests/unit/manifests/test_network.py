@@ -77,7 +77,7 @@ def test_from_outside_only_health_can_be_asked(overlay: str) -> None:
 
 
 def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(overlay: str) -> None:
-    monitor = {NAME: "monitor"}
+    monitor = {NAME: "monitor", "app.kubernetes.io/instance": "fullrank"}
     reached = {
         (name, port["containerPort"])
         for name, workload in workloads_of(overlay).items()

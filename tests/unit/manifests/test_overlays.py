@@ -58,8 +58,8 @@ def test_on_eks_disks_are_of_the_overlay_s_storage_class() -> None:
 def test_a_job_on_eks_takes_spot_machines_and_the_overlay_s_images(tmp_path: Path) -> None:
     deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
     overlay = deploy / "k8s/overlays/eks/kustomization.yaml"
-    chosen = "components: [../../components/job, ../../components/straggler]"
-    overlay.write_text(overlay.read_text().replace("components: []", chosen))
+    chosen = "components:\n  - ../../components/job\n  - ../../components/straggler\n"
+    overlay.write_text(overlay.read_text().replace("components:\n", chosen))
     (job,) = (each for each in parse(render(overlay.parent)) if each["kind"] == "Job")
     pod = job["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"eks.amazonaws.com/capacityType": "SPOT"}

@@ -93,7 +93,8 @@ async def test_the_file_itself_is_a_probe_that_imports_nothing(address: str) -> 
 
 
 async def test_what_serves_something_else_is_not_healthy(unused_tcp_port: int) -> None:
-    async def other(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"trailers")
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
