@@ -17,7 +17,7 @@ from fullrank.replay.authorship import ENTRIES
 from fullrank.replay.fence import Fence
 from fullrank.replay.intake import Arrival, Intake, WrittenEpisode
 from fullrank.replay.pace import Pace
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.rpc.codec import COLLECTOR_CHUNKS, PLAYED_CHUNKS, bundle, encode_chunks
 from fullrank.rpc.messages import arrival_message, arrival_of, run_term_message, run_term_of
 from fullrank.rpc.version import check_version
@@ -40,6 +40,7 @@ ROW_SIZE = LAYOUT.row_size + ENTRIES
 PACE = Pace(updates_per_episode=0.7, slack=0, window=8, warmup=8, max_lag=9)
 ARRIVAL = Arrival(episodes=LAYOUT, pace=PACE)
 RUN_TERM = RunTerm("r", 1)
+KEY = table_key(RUN_TERM.run, TABLE)
 PLAN = BlockPlan(copies=2, size=2)
 SECTION_SIZE = 4
 
@@ -182,11 +183,11 @@ class Impatient(Pacing):
 def draws() -> Target:
     """Requests of iterations that are to begin, to a table of ten episodes."""
     store, fence = Store(None, sync=False), Fence(None)
-    table = store.open(TABLE, row_size=ROW_SIZE, capacity=200)
+    table = store.open(KEY, row_size=ROW_SIZE, capacity=200)
     Intake(table, ARRIVAL).store(
         [WrittenEpisode(7, each, 0, an_episode(2)) for each in range(1, 11)]
     )
-    fence.raise_to(TABLE, RUN_TERM, arrival=ARRIVAL.to_json())
+    fence.raise_to(KEY, RUN_TERM, arrival=ARRIVAL.to_json())
     writes = Writes(store, fence, Impatient(), EventLog())
     term = run_term_message(RUN_TERM)
     requests = [
@@ -196,7 +197,7 @@ def draws() -> Target:
 
     def read(data: bytes) -> None:
         request = replay_pb2.AwaitDrawRequest.FromString(data)
-        writes.opened(TABLE, Intake(table, ARRIVAL))
+        writes.opened(KEY, Intake(table, ARRIVAL))
         awaited(writes.await_draw(request))
 
     return Target(read=read, valid=[request.SerializeToString() for request in requests])

@@ -13,7 +13,7 @@ from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.common.errors import FullrankError
 from fullrank.config import PluginSettings, from_toml, load, to_toml
 from fullrank.replay import MemoryStorage, Sample, Table
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.rounds.round import Round
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks
 from fullrank.rpc.injection import decode_fault, decode_model
@@ -203,8 +203,9 @@ def replay() -> Target:
 
     def read_open(data: bytes) -> None:
         request = replay_pb2.OpenTableRequest.FromString(data)
-        if request.row_size * request.capacity < 2**20:
-            store.open(request.table, row_size=request.row_size, capacity=request.capacity)
+        if 0 < request.row_size * request.capacity < 2**20:  # as the servicer checks
+            key = table_key(request.run_term.run, request.table)
+            store.open(key, row_size=request.row_size, capacity=request.capacity)
             store.tables.clear()
 
     messages: list[Message] = [append, gather, opened]

@@ -21,7 +21,15 @@ from tests.e2e.commands import (
     shorten,
     start,
 )
-from tests.e2e.test_replay_crashes import BATCH, CAPACITY, ROW_SIZE, assert_held, rows_of, serve
+from tests.e2e.test_replay_crashes import (
+    BATCH,
+    CAPACITY,
+    ROW_SIZE,
+    RUN_TERM,
+    assert_held,
+    rows_of,
+    serve,
+)
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.errors import FullrankError, ServiceLost
@@ -86,14 +94,16 @@ def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(
 async def test_replay_refuses_what_its_disk_does_not_take_and_goes_on_when_there_is_room(
     disk: Disk,
 ) -> None:
-    path = disk.root / "replay" / f"{TABLE}.table"
+    path = disk.root / "replay" / RUN_TERM.run / f"{TABLE}.table"
     RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=True)
     address = free_address()
     service = serve(disk.root, address, mode="fsync", failpoint="")
     writer, acknowledged = ReplayClient(address, deadline_s=WAIT_S), 0
+    writer.under(RUN_TERM)
     acknowledged = await writer.append(0, rows_of(0, BATCH))
     disk.fill(leaving_bytes=2**20)
     hasty = ReplayClient(address, deadline_s=10.0)
+    hasty.under(RUN_TERM)
     refused = ""
     while FULL not in refused:  # a service that is slow to answer is lost, too
         try:

@@ -15,7 +15,7 @@ from tests.e2e.commands import settings
 from tests.waiting import WAIT_S
 
 from fullrank.common.failpoints import VARIABLE
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, RingFile, Table
 from fullrank.rpc.replay_client import ReplayClient
 
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.e2e
 
 ROW_SIZE, CAPACITY, BATCH = 2**14, 20, 15
 """Sizes at which appends often wrap around the end of the ring."""
+RUN_TERM = RunTerm("run", 1)
 POINTS = ("checks.written", "rows.written", "rows.synced", "rows.stored")
 
 
@@ -35,6 +36,7 @@ class Writer:
 
     def __init__(self, address: str) -> None:
         self._client = ReplayClient(address, deadline_s=WAIT_S)
+        self._client.under(RUN_TERM)
         self.acknowledged = 0
 
     async def write(self) -> None:
@@ -72,7 +74,7 @@ async def test_a_replay_service_killed_again_and_again_has_all_that_it_acknowled
     tmp_path: Path, mode: str, counts: tuple[int, ...]
 ) -> None:
     """Kill the service twenty times, and eight times where each append is synced first."""
-    path = tmp_path / "replay" / f"{TABLE}.table"
+    path = tmp_path / "replay" / RUN_TERM.run / f"{TABLE}.table"
     RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=True)
     # A client that dials its own unused address may be given that very port.
     address = free_address().replace("127.0.0.1", "127.0.0.2")

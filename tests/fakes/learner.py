@@ -91,6 +91,7 @@ class FakeLearner:
         replay = ReplayClient(
             welcome.welcome.replay_address, deadline_s=WAIT_S, security=self.security
         )
+        replay.under(context.run_term)
         try:
             while (message := await hear(call)) is not None:
                 if message.WhichOneof("message") == "refused":

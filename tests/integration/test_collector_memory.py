@@ -28,11 +28,14 @@ from fullrank import __version__
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.episodes import NO_ACTION
+from fullrank.replay.fence import FILE as FENCE
+from fullrank.replay.fence import read_fence
 from fullrank.replay.table import TABLE
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.writer_client import EpisodeWriter, episode_requests
+from fullrank.runs.snapshot import REPLAY
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
@@ -125,7 +128,8 @@ async def flood_of_reports(cluster: Cluster, pool: FreePool, episodes: int) -> A
 async def flood_of_episodes(cluster: Cluster, inbox: Inbox, writers: int) -> AsyncIterator[None]:
     """Writers that wait for no answer, with more episodes than there is room for."""
     status = await cluster.status_when(lambda status: True, what="any")
-    rows, run_term = an_episode(inbox.intake.entries), RunTerm(status.run, status.term)
+    rows = an_episode(inbox.intake.entries)
+    run_term = read_fence(cluster.run_dir / REPLAY / status.run / FENCE).terms[TABLE]
     others = len(inbox.senders)
     address = resolve(cluster.config.replay.address, cluster.run_dir, "replay")
     async with open_channel(address) as channel:

@@ -18,8 +18,10 @@ from fullrank.common.errors import ConfigError, Corrupted, EnvironmentFailed, St
 from fullrank.local import LocalRun
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
-from fullrank.replay.table import TABLE
+from fullrank.replay.store import table_file
 from fullrank.rpc.status_messages import decode_status
+from fullrank.runs.recovery import run_of
+from fullrank.runs.snapshot import REPLAY
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
@@ -56,7 +58,7 @@ def services(cluster: Cluster, *, collectors: int = 2) -> Service:
 
 
 def table_of(run_dir: Path) -> Path:
-    return run_dir / "replay" / f"{TABLE}.table"
+    return table_file(run_dir / REPLAY, run_of(run_dir))
 
 
 def held(run_dir: Path) -> list[list[int]]:

@@ -10,8 +10,11 @@ from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import AddressInUse, ConfigError
+from fullrank.replay.store import table_key
+from fullrank.replay.table import TABLE
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.process import Launch
+from fullrank.runs.recovery import run_of
 from fullrank_learner.server import main as serve_learners
 
 pytestmark = pytest.mark.integration
@@ -60,7 +63,8 @@ async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
     sent = sum(record.bytes_sent["parameters"] for record in records)
     assert controller["fullrank_sent_bytes_total", "parameters"] == sent
     acknowledged = controller["fullrank_replay_acknowledged_position", ""]
-    assert replay["fullrank_replay_head_position", "transitions"] == acknowledged > 0
+    table = table_key(run_of(tmp_path), TABLE)
+    assert replay["fullrank_replay_head_position", table] == acknowledged > 0
     assert replay["process_resident_memory_bytes", ""] > 0
 
 

@@ -30,6 +30,7 @@ from fullrank_replay.servicer import ReplayServicer
 pytestmark = pytest.mark.integration
 
 ROW_SIZE, CAPACITY, SHORT_S = 2, 10, 0.05
+RUN_TERM = RunTerm("run", 1)
 
 
 @dataclass
@@ -71,9 +72,8 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
     )
     address = await server.start("127.0.0.1:0")
     writer, reader = (ReplayClient(address, deadline_s=WAIT_S) for _ in range(2))
-    await writer.open_table(
-        row_size=ROW_SIZE, capacity=CAPACITY, head=0, run_term=RunTerm("run", 1)
-    )
+    await writer.open_table(row_size=ROW_SIZE, capacity=CAPACITY, head=0, run_term=RUN_TERM)
+    reader.under(RUN_TERM)
     yield Pair(service, address, writer, reader)
     await writer.close()
     await reader.close()
@@ -124,7 +124,7 @@ async def test_appends_that_wait_take_a_bounded_room(
     writing = [pair.write(2 * CAPACITY, 3) for _ in range(3)]
     await eventually(lambda: pair.service.waiting == 3, what="the appends wait")
     rows = np.zeros((1, ROW_SIZE), np.float32)
-    surplus = append_requests(TABLE, 0, rows, run_term=run_term_message(RunTerm("run", 1)))
+    surplus = append_requests(TABLE, 0, rows, run_term=run_term_message(RUN_TERM))
     call = pair.writer._stub.Append(surplus, timeout=WAIT_S)
     assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "3 appends of 72 bytes wait already" in await call.details()
@@ -141,6 +141,7 @@ async def test_a_reader_waits_for_what_is_not_written_yet_and_others_are_served(
     other = Pair(
         pair.service, pair.address, pair.writer, ReplayClient(pair.address, deadline_s=WAIT_S)
     )
+    other.reader.under(RUN_TERM)
     await other.read(tail=0, head=4)
     await other.reader.close()
     assert not reading.done()
@@ -169,6 +170,6 @@ async def test_a_reader_that_stands_still_gives_its_room_to_others(
     large = Sample(table=TABLE, seed=1, iteration=0, tail=0, head=4, size=size)
     async with open_channel(pair.address) as channel:
         still = ReplayServiceStub(channel).GetSamples()
-        await still.write(pb.GetSamplesRequest(sample=sample_message(large)))
+        await still.write(pb.GetSamplesRequest(sample=sample_message(large), run=RUN_TERM.run))
         assert isinstance(await still.read(), pb.GetSamplesResponse)  # and no more
         await pair.read(tail=0, head=4)

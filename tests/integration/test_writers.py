@@ -133,7 +133,7 @@ async def test_a_service_killed_between_storing_and_acknowledging_stores_each_ep
     tmp_path: Path, failpoint: str
 ) -> None:
     address = free_address().replace("127.0.0.1", "127.0.0.2")
-    path = tmp_path / "replay" / f"{TABLE}.table"
+    path = tmp_path / "replay" / RUN_TERM.run / f"{TABLE}.table"
     service = serve(tmp_path, address, failpoint)
     await open_table(address)
     writers = Writers(address)
@@ -185,4 +185,4 @@ async def test_episodes_whose_answers_were_lost_are_sent_again_and_stored_once(
         await writers.finish()
         assert writers.settled == WRITERS * EPISODES
         assert all(writer.streams > 1 for writer in writers.writers)
-        writers.assert_held(tmp_path / "replay" / f"{TABLE}.table")
+        writers.assert_held(tmp_path / "replay" / RUN_TERM.run / f"{TABLE}.table")

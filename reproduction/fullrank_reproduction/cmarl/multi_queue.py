@@ -24,7 +24,7 @@ from fullrank.replay.authorship import ENTRIES
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.fence import Fence
 from fullrank.replay.intake import Arrival
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import PLAINTEXT
@@ -166,7 +166,7 @@ async def serve(home: Path, seconds: float) -> QueueWaits:
     loop, context = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         sampling = loop.run_in_executor(pool, run_sample, address, seconds)
-        await pacing.moved(lambda: TABLE in store.tables)
+        await pacing.moved(lambda: table_key(RUN_TERM.run, TABLE) in store.tables)
         writing = loop.run_in_executor(pool, run_write, address, seconds)
         (drawn, took_s), (played, blocked) = await sampling, await writing
     await server.stop()

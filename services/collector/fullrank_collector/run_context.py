@@ -36,7 +36,7 @@ class CollectorContext:
         self.config: RunConfig = from_toml(welcome.configuration)
         _check_trusted(self.config.environment, own.environment)
         self._welcome = welcome
-        self.run_term = RunTerm(welcome.run, welcome.term)
+        self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
         agents = [decode_agent(agent) for agent in welcome.agents]
         state_size, masked = welcome.state_size, welcome.masked

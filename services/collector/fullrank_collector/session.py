@@ -217,7 +217,7 @@ class CollectorSession:
             self.context = await loop.run_in_executor(
                 self._pool, CollectorContext, welcome, self._settings
             )
-        self.context.run_term = RunTerm(welcome.run, welcome.term)
+        self.context.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         return self.context
 
     async def _play(

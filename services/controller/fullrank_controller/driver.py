@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -237,7 +238,8 @@ class Driver:
         """
         decision = decided.round.decision
         with self._watchdog.phase("writing"):
-            record = await self._store.append(record, decided)
+            told = replace(record, caveats=self._run.progress.lasting)
+            record = await self._store.append(told, decided)
         if not record.exact and record.variance is None:
             self._record_inexact(record, decision)
         self._resume_head = head

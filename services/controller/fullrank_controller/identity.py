@@ -16,6 +16,8 @@ class RunIdentity:
 
     name: str
     term: int
+    instance: int = 0
+    """Tells this controller from another one that began the same term on a copied directory."""
     iterations: int
     problem: Problem
     """Units, sizes and target of an iteration."""
@@ -33,7 +35,7 @@ class RunIdentity:
     @property
     def run_term(self) -> RunTerm:
         """The term of this run."""
-        return RunTerm(self.name, self.term)
+        return RunTerm(self.name, self.term, self.instance)
 
     def ids(self, *, epoch: int, iteration: int, attempt: int) -> Ids:
         """Ids of a contribution to this run under this term."""

@@ -14,44 +14,63 @@ class RunProgress:
     Attributes:
         applied: Iterations applied so far; the last of them may not be committed yet.
         committed: Iterations committed so far: they are durable and may be published.
-        state: State of the run.
-        message: Reason for the state, or empty.
+        lasting: Caveats that the run has for good.
     """
 
     def __init__(self, *, committed: int = 0) -> None:
         self.applied = self.committed = committed
-        self.state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
-        self.message = ""
+        self._state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
+        self._message = self._outage = ""
         self._caveats: dict[str, str] = {}
+        self.lasting: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> pb.RunState.ValueType:
+        """State of the run."""
+        return pb.RUN_STATE_STALLED if self._outage else self._state
+
+    @property
+    def message(self) -> str:
+        """Reason for the state, or empty."""
+        return self._outage or self._message
+
+    def interrupt(self, reason: str) -> bool:
+        """Report a service that is away, whatever else the run waits for; empty: it is back.
+
+        Returns:
+            True if the service was there before.
+        """
+        before, self._outage = self._outage, reason
+        return bool(reason) and not before
 
     def start(self, message: str) -> None:
         """Report the reason that the start waits."""
-        self.message = message
+        self._message = message
 
     def run(self, message: str = "") -> None:
         """Report that iterations are under way."""
-        self.state, self.message = pb.RUN_STATE_RUNNING, message
+        self._state, self._message = pb.RUN_STATE_RUNNING, message
 
     def stall(self, reason: str) -> bool:
         """Report why no iteration can be committed; False if that was already reported."""
-        before = self.state, self.message
-        self.state, self.message = pb.RUN_STATE_STALLED, reason
-        return before != (self.state, self.message)
+        before = self._state, self._message
+        self._state, self._message = pb.RUN_STATE_STALLED, reason
+        return before != (self._state, self._message)
 
     def finish(self) -> None:
         """Report that all iterations are committed."""
-        self.state = pb.RUN_STATE_FINISHED
-        self.message = f"{self.committed} iterations committed"
+        self._state = pb.RUN_STATE_FINISHED
+        self._message = f"{self.committed} iterations committed"
 
     @property
     def finished(self) -> bool:
         """True once all iterations are committed and audited."""
-        return self.state == pb.RUN_STATE_FINISHED
+        return self._state == pb.RUN_STATE_FINISHED
 
     @property
     def caveats(self) -> Sequence[str]:
         """Guarantees that the run does not give, a line each."""
-        return tuple(self._caveats.values())
+        return (*self._caveats.values(), *self.lasting)
 
     def record_caveat(self, name: str, text: str) -> None:
         """Report a guarantee that the run does not give, in place of an earlier text."""

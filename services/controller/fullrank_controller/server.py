@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
+from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.serving import drive, held, open_term, term_raised
 from fullrank_controller.standby import stand_by
@@ -106,7 +108,12 @@ async def _serve(
                 roster=Roster(barred, config.controller),
             )
         )
-        replay = ReplayClient(address, deadline_s=config.replay.deadline_s, security=security)
+        replay = ReplayClient(
+            address,
+            deadline_s=config.replay.deadline_s,
+            security=security,
+            away=_outage(config, directory, term.run.progress, dialled=address),
+        )
         stack.push_async_callback(replay.close)
         driver = make_network_driver(term, replay)
         ports = ControllerPorts(term=term, driver=driver, security=security)
@@ -117,6 +124,35 @@ async def _serve(
         endings = [stop.wait(), term.run.term_guard.superseded(), superseded]
         liveness = expel_silent(term.run.rosters, config.controller, term.watchdog)
         await drive(driver, term.run, restored, endings, liveness=liveness)
+
+
+def _outage(
+    config: RunConfig, directory: RunDirectory, progress: RunProgress, *, dialled: str
+) -> Callable[[str], None]:
+    """Report an outage of replay as the state of the run, which goes on once replay is back."""
+
+    def report(reason: str) -> None:
+        if progress.interrupt(f"waiting for replay: {reason}" if reason else ""):
+            log.warning("stalled reason=%s", progress.message)
+        elif not reason:
+            log.info("wait_for_replay_ended")
+        if reason:
+            ensure_in_place(config.replay.address, directory.path, dialled)
+
+    return report
+
+
+def ensure_in_place(configured: str, run_dir: Path, dialled: str) -> None:
+    """Raise ``ServiceLost`` if replay has announced another address than the one dialled."""
+    try:
+        found = resolve(configured, run_dir, "replay")
+    except ServiceLost:
+        return
+    if found != dialled:
+        raise ServiceLost(
+            f"replay listens on {found} now, and not on {dialled} any more; start this controller "
+            "again, or give replay.address a port that stays"
+        )
 
 
 async def _replay_address(

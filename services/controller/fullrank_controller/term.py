@@ -78,6 +78,7 @@ def begin(
     identity = RunIdentity(
         name=directory.run,
         term=directory.term,
+        instance=directory.instance,
         iterations=config.iterations,
         problem=training.problem,
     )
@@ -138,6 +139,7 @@ def _heads(config: RunConfig, directory: RunDirectory, training: Training) -> He
 def _progress_of(directory: RunDirectory, training: Training, restored: Restored) -> RunProgress:
     """The progress with its caveats; inexact iterations keep their J, another gives other bits."""
     progress = RunProgress(committed=restored.committed)
+    progress.lasting = directory.caveats
     if not training.problem.data.exact:
         progress.record_caveat("data", INDEPENDENT_SAMPLES)
     for number, line in enumerate(directory.disputes):
@@ -166,6 +168,7 @@ def _welcome(
         state_size=training.state_size,
         masked=training.masked,
         replay_address=replay_address,
+        instance=identity.instance,
     )
 
 
@@ -211,9 +214,17 @@ def make_pipeline(
         table,
         event_log=term.run.event_log,
         watchdog=term.watchdog,
+        lost=partial(_lost_rows, term),
         pool=pool,
         holds=holds,
     )
+
+
+def _lost_rows(term: Term, caveat: str) -> None:
+    """Say for the life of the run that replay has lost some of its rows."""
+    log.warning("replay_lost %s", caveat)
+    term.directory.keep_caveat(caveat)
+    term.run.progress.lasting = term.directory.caveats
 
 
 def _free_pipeline(term: Term, replay: ReplayClient) -> FreePipeline | None:
@@ -229,6 +240,7 @@ def _free_pipeline(term: Term, replay: ReplayClient) -> FreePipeline | None:
         replay,
         event_log=run.event_log,
         progress=run.progress,
+        lost=partial(_lost_rows, term),
         pool=run.free,
     )
 

@@ -70,6 +70,16 @@ class ActiveAssignment:
         """Have the computing thread stop at its next cancellation point."""
         self._stopped = True
 
+    async def minibatch(self) -> Gathered:
+        """Return the minibatch once it has come.
+
+        Raises:
+            Cancelled: The assignment is abandoned; replay may be away for long.
+        """
+        await asyncio.wait({self.batch})
+        self.check_cancelled()
+        return self.batch.result()
+
     async def abandon(self) -> None:
         """Stop the work; return once neither the thread nor the stream works on it.
 
@@ -80,10 +90,9 @@ class ActiveAssignment:
             return
         self.stop()
         self.abandoned.set()
+        self.batch.cancel()
         if self.task is not None:
             await asyncio.shield(self.task)
-        else:
-            self.batch.cancel()
         self.finished.set()  # the session sets the next assignment before a waiting task runs
 
     async def pause(self, seconds: float) -> None:

@@ -79,7 +79,7 @@ class AssignmentInbox:
         problem = self._context.problem
         items = problem.items_of(unit for row in assignment.rows for unit in row.units)
         fetching = asyncio.create_task(
-            self._replay.get_sample(assignment.sample, row_size=problem.row_size, items=items)
+            self._replay.await_sample(assignment.sample, row_size=problem.row_size, items=items)
         )
         if assignment.offsets and not self._shares_memory:
             raise InvalidContribution(f"{self._peer}: sections in memory that is not shared")

@@ -29,7 +29,7 @@ async def compute(
     """
     loop = asyncio.get_running_loop()
     posted: asyncio.Queue[Progress | Exception] = asyncio.Queue()
-    batch = await work.batch
+    batch = await work.minibatch()
     work.started_at = loop.time()
 
     def post(item: Progress | Exception) -> None:

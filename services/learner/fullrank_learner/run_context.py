@@ -59,7 +59,7 @@ class LearnerContext:
         self.config = replace(config, compute=replace(config.compute, device=device))
         self.processes: RankProcesses | None = None
         self.welcome = welcome
-        self.run_term = RunTerm(welcome.run, welcome.term)
+        self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
         agents = [decode_agent(agent) for agent in welcome.agents]
         self.algorithm: Algorithm = algorithm_of(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -143,8 +144,12 @@ class LearnerSession:
             Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner)
         )
         replay = ReplayClient(
-            welcome.replay_address, deadline_s=config.replay.deadline_s, security=self._security
+            welcome.replay_address,
+            deadline_s=config.replay.deadline_s,
+            security=self._security,
+            away=_away_log(),
         )
+        replay.under(RunTerm(welcome.run, welcome.term, welcome.instance))
         try:
             await first(
                 keep_lease(
@@ -212,8 +217,23 @@ class LearnerSession:
             self.context = await in_pool(partial(LearnerContext, welcome, place=self._place))
         if self._place.ranks.count > 1 and not self.context.has_ranks:
             await in_pool(join_ranks, self.context, self._place)
-        self.context.run_term = RunTerm(welcome.run, welcome.term)
+        self.context.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         return self.context
+
+
+def _away_log() -> Callable[[str], None]:
+    """Log once that a minibatch waits for replay, and once that it waits no more."""
+    waiting = False
+
+    def report(reason: str) -> None:
+        nonlocal waiting
+        if reason and not waiting:
+            log.warning("replay_away reason=%s", reason)
+        elif not reason:
+            log.info("wait_for_replay_ended")
+        waiting = bool(reason)
+
+    return report
 
 
 async def _maps_table(context: LearnerContext, replay: ReplayClient) -> bool:

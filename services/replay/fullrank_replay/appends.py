@@ -18,7 +18,7 @@ from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
 from fullrank.replay.fence import Fence
 from fullrank.replay.limits import APPEND_BYTES, rows_per_append
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
 from fullrank.rpc.codec import Assembler
 from fullrank.rpc.messages import run_term_of
@@ -106,30 +106,32 @@ class Appends:
         except (InvalidContribution, NotFound, Overloaded, StaleTerm):
             await drain(requests)
             raise
-        table = self._store.get(request.table)
-        head = await shielded(self._store_rows(request, table, rows, room))
+        key = _key_of(request)
+        table = self._store.get(key)
+        head = await shielded(self._store_rows(key, request, table, rows, room))
         return pb.AppendResponse(head=head, repeated=table.repeated)
 
     async def _receive(
         self, request: pb.AppendRequest, messages: AsyncIterator[pb.AppendRequest]
     ) -> tuple[FloatArray, ExitStack]:
         """The rows of an append, and the room that they occupy until the stack is closed."""
-        row_size, total = self._store.get(request.table).row_size, request.chunk.total
+        key, total = _key_of(request), request.chunk.total
+        row_size = self._store.get(key).row_size
         check_total(total, row_size=row_size)
         with ExitStack() as room:
             room.enter_context(self._room.lent(total))
-            self._fence.check(request.table, run_term_of(request.run_term))
-            if self._fence.arrival(request.table) is not None:
+            self._fence.check(key, run_term_of(request.run_term))
+            if self._fence.arrival(key) is not None:
                 raise InvalidContribution(f"table {request.table!r} grows by arrival: use Write")
             rows = await receive_rows(request, messages, row_size=row_size)
             return rows, room.pop_all()
 
     async def _store_rows(
-        self, request: pb.AppendRequest, table: Table, rows: FloatArray, room: ExitStack
+        self, key: str, request: pb.AppendRequest, table: Table, rows: FloatArray, room: ExitStack
     ) -> int:
         """Store rows as soon as samples are not too far behind; returns the head."""
         with room:
-            limiter = self._pacing.limiter(request.table, window=table.capacity)
+            limiter = self._pacing.limiter(key, window=table.capacity)
             if request.drawn_head:
                 limiter.sampled(min(request.drawn_head, table.head))
             head = request.first_position + len(rows)
@@ -139,16 +141,21 @@ class Appends:
                     f"{head} would evict; see what holds the learners up",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            head = await self._pacing.locked(partial(self._append, request, table, rows))
+            head = await self._pacing.locked(partial(self._append, key, request, table, rows))
         await self._pacing.notify()
         return head
 
-    def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
-        self._fence.check(request.table, run_term_of(request.run_term))
+    def _append(self, key: str, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
+        self._fence.check(key, run_term_of(request.run_term))
         head = table.append(request.first_position, rows)
         reach("rows.stored")
-        self._event_log.append(Stored(table=request.table, first=request.first_position, head=head))
+        self._event_log.append(Stored(table=key, first=request.first_position, head=head))
         return head
+
+
+def _key_of(request: pb.AppendRequest) -> str:
+    """The key of the table that the first message of an append names."""
+    return table_key(request.run_term.run, request.table)
 
 
 async def first_message(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendRequest:

@@ -19,7 +19,8 @@ EncodeItems: TypeAlias = Callable[[FloatArray, IntArray, Items], list[bytes]]
 """Encodes the rows of some items as messages."""
 
 KEPT = 2
-"""Minibatches kept: that of the current iteration, and the previous one for late learners."""
+"""Minibatches of a table that are kept: the current iteration's, and the previous one for late
+learners."""
 
 COPIES = 4
 """Bytes of encoded items that are kept with a minibatch, at most, as a multiple of its size."""
@@ -67,9 +68,9 @@ class Minibatches:
         self._gather = gather
         self._held: dict[Sample, CachedMinibatch] = {}
 
-    def clear(self) -> None:
-        """Forget all minibatches: from now on the same samples draw other rows."""
-        self._held.clear()
+    def clear(self, table: str) -> None:
+        """Forget a table's minibatches: from now on the same samples draw other rows."""
+        self._held = {key: held for key, held in self._held.items() if key.table != table}
 
     @contextmanager
     def lent(self, sample: Sample, *, size_bytes: int) -> Iterator[CachedMinibatch]:
@@ -84,10 +85,10 @@ class Minibatches:
             yield minibatch
         finally:
             minibatch.readers -= 1
-            self._forget(keep=KEPT)
+            self._forget(keep=KEPT, of=sample.table)
 
     def _begun(self, sample: Sample, size_bytes: int) -> CachedMinibatch:
-        self._forget(keep=KEPT - 1)
+        self._forget(keep=KEPT - 1, of=sample.table)
         if self._held_bytes + size_bytes > MINIBATCH_BYTES:
             self._forget(keep=0)
         if self._held and self._held_bytes + size_bytes > MINIBATCH_BYTES:
@@ -104,9 +105,10 @@ class Minibatches:
     def _held_bytes(self) -> int:
         return sum(minibatch.size_bytes for minibatch in self._held.values())
 
-    def _forget(self, *, keep: int) -> None:
-        """Drop the oldest minibatches without readers until ``keep`` are left."""
-        surplus = len(self._held) - keep
-        idle = [sample for sample, minibatch in self._held.items() if not minibatch.readers]
+    def _forget(self, *, keep: int, of: str | None = None) -> None:
+        """Drop the oldest minibatches without readers, of a table or of all, but for ``keep``."""
+        held = [sample for sample in self._held if of in (None, sample.table)]
+        surplus = len(held) - keep
+        idle = [sample for sample in held if not self._held[sample].readers]
         for sample in idle[: max(0, surplus)]:
             del self._held[sample]

@@ -1,6 +1,7 @@
 """Reads: minibatches are gathered between appends, and sent."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -9,7 +10,7 @@ from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.items import Items, rows_of_items
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.samplers import Sample
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks
 from fullrank.rpc.messages import sample_of
@@ -35,9 +36,9 @@ class Reads:
         self._store, self._pacing, self._note = store, pacing, gathered
         self._minibatches = Minibatches(self._gathered)
 
-    def clear(self) -> None:
-        """Forget all minibatches: from now on the same samples draw other rows."""
-        self._minibatches.clear()
+    def clear(self, key: str) -> None:
+        """Forget a table's minibatches: from now on the same samples draw other rows."""
+        self._minibatches.clear(key)
 
     async def serve(self, requests: AsyncIterator[pb.GetSamplesRequest], send: SendEncoded) -> None:
         """Send the items asked for.
@@ -46,7 +47,8 @@ class Reads:
             FullrankError: The stream ends with an error.
         """
         async for request in requests:
-            sample = sample_of(request.sample)
+            key = table_key(request.run, request.sample.table)
+            sample = replace(sample_of(request.sample), table=key)
             size_bytes = await self._admitted(sample)
             with self._minibatches.lent(sample, size_bytes=size_bytes) as minibatch:
                 items = tuple(request.items) or None

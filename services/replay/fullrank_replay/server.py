@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fullrank.common.errors import RunDirectoryInUse
 from fullrank.replay.fence import Fence
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, adopt_tables
 from fullrank.replay.table import Table
 from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.health import Health
@@ -65,9 +65,14 @@ async def _locked(directory: Path, stop: asyncio.Event, *, within_s: float) -> E
 
 async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) -> None:
     settings = launch.config.replay
-    store = Store(directory, sync=settings.acknowledge == "fsync")
+    for line in adopt_tables(directory) if directory is not None else ():
+        log.warning("%s", line)
+    sync = settings.acknowledge == "fsync"
+    store = Store(directory, sync=sync, most_bytes=settings.total_bytes)
     for table, rows in store.lost.items():
         log.warning("rows_lost table=%s rows=%d", table, rows)
+    for table, error in store.unusable.items():
+        log.error("table_unusable table=%s reason=%s", table, error)
     event_log = EventLog(launch.run_dir, "replay")
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],

@@ -10,7 +10,7 @@ from fullrank import __version__
 from fullrank.common.errors import DeadlinePassed, InvalidContribution
 from fullrank.replay.fence import Fence
 from fullrank.replay.intake import Intake
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.messages import arrival_of, run_term_of
@@ -28,7 +28,7 @@ SEND_S = 30.0
 
 
 class ReplayServicer:
-    """ReplayService over a store; the fence admits one controller for each table.
+    """ReplayService over a store; the fence admits one controller of its run for each table.
 
     Args:
         store: The tables.
@@ -53,39 +53,45 @@ class ReplayServicer:
     ) -> pb.OpenTableResponse:
         """Make or find a table."""
         async with statuses(context):
-            if not (
-                request.table and request.row_size and request.capacity and request.run_term.run
-            ):
-                raise InvalidContribution("table, row_size, capacity and run_term must be given")
+            if not (request.row_size and request.capacity):
+                raise InvalidContribution("row_size and capacity must be given")
+            key = table_key(request.run_term.run, request.table)
             check_version(request.version, peer="controller", own="replay service")
-            table = self._store.open(
-                request.table, row_size=request.row_size, capacity=request.capacity
-            )
-            await shielded(self._open(request, table))
+            table = await shielded(self._open(key, request))
             return pb.OpenTableResponse(tail=table.tail, head=table.head, version=__version__)
 
-    async def _open(self, request: pb.OpenTableRequest, table: Table) -> None:
+    async def _open(self, key: str, request: pb.OpenTableRequest) -> Table:
         """Open a table; minibatches held for the controller before are given up."""
-        intake = await self._pacing.locked(partial(self._opened, request, table))
-        self._writes.opened(request.table, intake)
-        self._reads.clear()  # a resumed run may write other rows to these positions
-        self._pacing.restart(request.table)
+        table, intake = await self._pacing.locked(partial(self._opened, key, request))
+        self._writes.opened(key, intake)
+        self._reads.clear(key)  # a resumed run may write other rows to these positions
+        self._pacing.restart(key)
         await self._pacing.notify()
+        return table
 
-    def _opened(self, request: pb.OpenTableRequest, table: Table) -> Intake | None:
+    def _opened(self, key: str, request: pb.OpenTableRequest) -> tuple[Table, Intake | None]:
         """Admit the controller; a table that it writes by position ends where it goes on."""
         run_term = run_term_of(request.run_term)
+        table = self._table(key, row_size=request.row_size, capacity=request.capacity)
         if not request.HasField("arrival"):
-            self._fence.raise_to(request.table, run_term)
+            self._fence.raise_to(key, run_term)
             table.truncate(request.head)
-            self._event_log.append(Truncated(table=request.table, head=table.head))
-            return None
+            self._event_log.append(Truncated(table=key, head=table.head))
+            return table, None
         arrival = arrival_of(request.arrival, row_size=request.row_size)
         if table.head > table.tail:
-            arrival = arrival.following(self._fence.arrival(request.table))
+            arrival = arrival.following(self._fence.arrival(key))
         intake = Intake(table, arrival)
-        self._fence.raise_to(request.table, run_term, arrival=arrival.to_json())
-        return intake
+        self._fence.raise_to(key, run_term, arrival=arrival.to_json())
+        return table, intake
+
+    def _table(self, key: str, *, row_size: int, capacity: int) -> Table:
+        """Make or find the table."""
+        known = key in self._store.tables
+        table = self._store.open(key, row_size=row_size, capacity=capacity)
+        if not known and table.head:  # its folder was put there after the start
+            self._event_log.append(Reopened(table=key, head=table.head))
+        return table
 
     @property
     def waiting(self) -> int:
@@ -116,8 +122,9 @@ class ReplayServicer:
     ) -> pb.LocateTableResponse:
         """Return path and id of a table's file."""
         async with statuses(context):
-            await self._pacing.until(lambda: request.table in self._store.tables)
-            location = self._store.location(request.table)
+            key = table_key(request.run, request.table)
+            await self._pacing.until(lambda: key in self._store.tables)
+            location = self._store.location(key)
             return pb.LocateTableResponse(path=location.path, instance=location.instance)
 
     async def GetSamples(

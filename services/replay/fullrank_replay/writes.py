@@ -16,7 +16,7 @@ from fullrank.common.types import RunTerm
 from fullrank.replay.authorship import MOST
 from fullrank.replay.fence import Fence
 from fullrank.replay.intake import Arrival, EpisodeOutcome, Fate, Intake, WrittenEpisode
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.version import check_version
 from fullrank.runs.event_log import EventLog
@@ -87,9 +87,10 @@ class Writes:
             FullrankError: The stream ends with an error.
         """
         hello = (await _first(requests)).hello
-        run_term, inbox = self._checked(hello), await self.inbox(hello.table)
+        key = table_key(hello.run_term.run, hello.table)
+        run_term, inbox = self._checked(key, hello), await self.inbox(key)
         answer = await self._pacing.locked(partial(_greeted, inbox.intake, hello))
-        self._fence.check(hello.table, run_term)  # it may have been opened anew meanwhile
+        self._fence.check(key, run_term)  # it may have been opened anew meanwhile
         stream = WriterStream(inbox, _parser(inbox.intake, hello.writer), run_term=run_term)
         if (older := inbox.senders.get(hello.writer)) is not None:
             older.fail(ServiceLost(f"writer {hello.writer:012x} has opened another stream"))
@@ -101,7 +102,7 @@ class Writes:
             if inbox.senders.get(hello.writer) is stream:
                 del inbox.senders[hello.writer]
 
-    def _checked(self, hello: pb.WriterHello) -> RunTerm:
+    def _checked(self, key: str, hello: pb.WriterHello) -> RunTerm:
         """The term of a writer.
 
         Raises:
@@ -109,15 +110,13 @@ class Writes:
             VersionMismatch: It runs another version.
             StaleTerm: A later controller has opened the table.
         """
-        if not (hello.table and hello.run_term.run):
-            raise InvalidContribution("hello.table and hello.run_term must be given")
         for name, value in (("writer", hello.writer), ("first", hello.first)):
             if not 0 < value <= MOST:
                 raise InvalidContribution(f"hello.{name} is {value}, not 1 to {MOST}")
         check_version(hello.version, peer="writer", own="replay service")
         run_term = run_term_of(hello.run_term)
-        self._store.get(hello.table)
-        self._fence.check(hello.table, run_term)
+        self._store.get(key)
+        self._fence.check(key, run_term)
         return run_term
 
     def _commit(
@@ -160,13 +159,14 @@ class Writes:
 
     async def await_draw(self, request: pb.AwaitDrawRequest) -> pb.AwaitDrawResponse:
         """Answer once an iteration may begin, or after a while how much is missing."""
-        self._store.get(request.table)
-        self._fence.check(request.table, run_term_of(request.run_term))
+        key = table_key(request.run_term.run, request.table)
+        self._store.get(key)
+        self._fence.check(key, run_term_of(request.run_term))
         if not request.newest:
             raise InvalidContribution("newest is 0: an iteration draws from at least one row")
         if request.iteration > MOST:
             raise InvalidContribution(f"iteration is {request.iteration}, more than {MOST}")
-        intake = (await self.inbox(request.table)).intake
+        intake = (await self.inbox(key)).intake
         intake.draws.asked(request.iteration)
         await self._pacing.notify()
         if not await self._pacing.until(lambda: intake.draws.may_draw(request.iteration)):

@@ -14,6 +14,7 @@ from fullrank.cli.say import say, say_json
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import JSON
+from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.checkpoint import MANIFEST, STATE, Checkpoint, load, newest, read_manifest, saved
 from fullrank.runs.journal import survey
 from fullrank.runs.record import published
@@ -64,11 +65,14 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
     neither.
     """
     path = find_run(run)
-    recovery = examine(path, published=published(path))
+    recovery, caveats = examine(path, published=published(path)), lasting_caveats(path)
     if as_json:
-        say_json(asdict(recovery))
+        say_json({**asdict(recovery), "caveats": caveats})
     else:
-        say(f"{path}: a resumed run continues from {recovery.committed} committed iterations")
+        say(
+            f"{path}: a resumed run continues from {recovery.committed} committed iterations",
+            *(f"caveat: {caveat}" for caveat in caveats),
+        )
     if recovery.faults:
         raise CheckpointUnusable("; ".join(recovery.faults))
 

@@ -23,14 +23,14 @@ from fullrank.config.tree import RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.replay.conversion import convert, kept_columns
 from fullrank.replay.file_format import Mapping
-from fullrank.replay.store import SUFFIX
-from fullrank.replay.table import TABLE
+from fullrank.replay.store import table_file
 from fullrank.rpc.lock import lock_run
 from fullrank.runs.checkpoint import newest, saved
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.journal import survey
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
+from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, run_of
+from fullrank.runs.snapshot import REPLAY
 from fullrank.wiring import Training, capacity_of, spare_rows, training_of
 
 CONFIGURATION, IDENTITY, KEPT = "config.toml", "run.json", "config.toml.before"
@@ -118,7 +118,8 @@ def _conversion(directory: Path, config: RunConfig) -> tuple[str, Callable[[], N
         if saved(directory / CHECKPOINTS):
             checkpoint = newest(directory / CHECKPOINTS)
             training.load(checkpoint.arrays, resume_at=checkpoint.iteration + 1)
-        return _table_conversion(directory / "replay" / f"{TABLE}{SUFFIX}", config, training)
+        table = table_file(directory / REPLAY, run_of(directory))
+        return _table_conversion(table, config, training)
     except FullrankError as error:
         raise type(error)(f"{error}; it cannot be migrated: {REMEDY}") from None
     finally:

@@ -18,13 +18,14 @@ from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.samplers import Sample
-from fullrank.replay.store import SUFFIX
-from fullrank.replay.table import TABLE
+from fullrank.replay.store import table_file
+from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.checkpoint import Arrays, load
 from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import published
-from fullrank.runs.recovery import JOURNAL, standing
+from fullrank.runs.recovery import JOURNAL, run_of, standing
+from fullrank.runs.snapshot import REPLAY
 from fullrank.training.trainer import Trainer
 from fullrank.wiring import training_of
 
@@ -66,7 +67,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         raise
     if damage:
         raise Corrupted(f"every recomputed iteration is equal, but {damage}")
-    say(*_report(path, outcomes))
+    say(*_report(path, outcomes), *(f"caveat: {caveat}" for caveat in lasting_caveats(path)))
 
 
 def _entries_of(path: Path) -> tuple[list[Entry], str]:
@@ -109,7 +110,7 @@ def _table_of(path: Path, trainer: Trainer) -> TableFile | None:
     """
     if not trainer.algorithm.problem.data.batch_size:
         return None
-    file = path / "replay" / f"{TABLE}{SUFFIX}"
+    file = table_file(path / REPLAY, run_of(path))
     try:
         table = TableFile(file)
     except OSError as error:

@@ -43,6 +43,9 @@ class RunTerm(NamedTuple):
 
     run: str
     term: int
+    instance: int = 0
+    """Drawn at random by the controller that began the term; those of two copies of a run's
+    directory differ."""
 
 
 class Interval(NamedTuple):

@@ -74,11 +74,16 @@ class ReplaySettings:
     """Limit on the number of transitions; the oldest are overwritten."""
     capacity_bytes: Count = 16 * 2**30
     """Limit on the bytes of transitions; the lower of both limits applies."""
+    total_bytes: Count = 64 * 2**30
+    """Limit of a replay service on the bytes of the tables of all its runs, when full; the table of
+    a further run is refused beyond it. It is no share of the free disk, which would admit a run on
+    one day and refuse it on the next."""
     acknowledge: Literal["memory", "fsync"] = "memory"
     """Durability of acknowledged transitions: with ``memory`` they survive the end of the process,
     with ``fsync`` also that of the machine."""
     deadline_s: Duration = 30.0
-    """Deadline of a call, seconds."""
+    """Deadline of a call, seconds. Controller and learners then say so and wait on, for as long as
+    replay is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

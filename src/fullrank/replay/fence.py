@@ -1,7 +1,13 @@
-"""Fencing of tables: only the controller that opened a table last may write to it."""
+"""Fencing of tables: of a run's controllers, only the one that opened a table last may write to it.
+
+The fence of a run lies beside its tables, so that a service holds the tables of many runs and each
+of them is moved, copied or removed with its fence.
+"""
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, StaleTerm
@@ -11,70 +17,115 @@ from fullrank.common.types import JSON, RunTerm
 FILE = "fence.json"
 
 
+@dataclass(frozen=True, slots=True)
+class FenceState:
+    """Term and rules under which each table of a run was opened last, by the table's name."""
+
+    terms: dict[str, RunTerm] = field(default_factory=dict)
+    arrivals: dict[str, JSON] = field(default_factory=dict)
+
+
 class Fence:
     """The run term and the rules under which each table was opened last.
 
     Args:
-        directory: Directory of its file, so that a restarted service still refuses stale
-            controllers; None keeps it in memory, like the tables.
-
-    Raises:
-        ConfigError: The file is damaged.
-        VersionMismatch: The file has another format.
+        directory: Directory of the tables, with a folder for each run, so that a restarted service
+            still refuses stale controllers; None keeps the fence in memory, like the tables.
     """
 
     def __init__(self, directory: Path | None) -> None:
-        self._path = directory / FILE if directory is not None else None
-        exists = self._path is not None and self._path.exists()
-        self._held, self._arrivals = _read(self._path) if self._path and exists else ({}, {})
+        self._directory = directory
+        self._runs: dict[str, FenceState] = {}
 
-    def raise_to(self, table: str, run_term: RunTerm, *, arrival: JSON | None = None) -> None:
+    def raise_to(self, key: str, run_term: RunTerm, *, arrival: JSON | None = None) -> None:
         """Admit the controller that opens the table; on disk when this returns.
 
         Args:
-            table: Name of the table.
+            key: Key of the table.
             run_term: The controller's.
             arrival: Rules of a table that grows by arrival, which a restarted service needs; None
                 for one that the controller writes by position.
 
         Raises:
-            StaleTerm: A controller of its term, or of a later one, opened the table before.
+            StaleTerm: Another controller of its term, or of a later one, opened the table before.
+            ConfigError: The file of the fence is damaged.
+            VersionMismatch: The file has another format.
         """
-        held = self._held.get(table)
-        if held is not None and held.run == run_term.run and run_term.term <= held.term:
-            raise _stale(table, run_term, held)
-        self._held[table] = run_term
-        self._arrivals.pop(table, None)
+        run, table = key.split("/")
+        held = self._of(run)
+        last = held.terms.get(table)
+        if _bars(last, run_term):
+            raise _stale(table, run_term, last)
+        held.terms[table] = run_term
+        held.arrivals.pop(table, None)
         if arrival is not None:
-            self._arrivals[table] = arrival
-        if self._path is not None:
-            content = {"format": FORMAT, "tables": self._held, "arrivals": self._arrivals}
-            replace_text(self._path, json.dumps(content, indent=2) + "\n")
+            held.arrivals[table] = arrival
+        if self._directory is not None:
+            write_fence(self._directory / run / FILE, held)
 
-    def arrival(self, table: str) -> JSON | None:
-        """Return the rules under which the table was opened last."""
-        return self._arrivals.get(table)
+    def arrival(self, key: str) -> JSON | None:
+        """Return the rules under which the table was opened last; raises like ``raise_to``."""
+        run, table = key.split("/")
+        return self._of(run).arrivals.get(table)
 
-    def check(self, table: str, run_term: RunTerm) -> None:
+    def check(self, key: str, run_term: RunTerm) -> None:
         """Refuse, with ``StaleTerm``, all but the controller that opened the table last."""
-        held = self._held.get(table)
-        if held is not None and held != run_term:
-            raise _stale(table, run_term, held)
+        run, table = key.split("/")
+        last = self._of(run).terms.get(table)
+        if last is not None and last != run_term:
+            raise _stale(table, run_term, last)
+
+    def _of(self, run: str) -> FenceState:
+        if run not in self._runs:
+            path = self._directory / run / FILE if self._directory is not None else None
+            self._runs[run] = (
+                read_fence(path) if path is not None and path.exists() else FenceState()
+            )
+        return self._runs[run]
 
 
-def _stale(table: str, run_term: RunTerm, held: RunTerm) -> StaleTerm:
+def _bars(last: RunTerm | None, run_term: RunTerm) -> TypeGuard[RunTerm]:
+    """Tell if the controller that opened a table last bars another one from opening it.
+
+    A fence of another run came with the table of the copied directory.
+    """
+    if last is None or last.run != run_term.run:
+        return False
+    repeats = run_term.instance != 0 and last == run_term
+    return run_term.term <= last.term and not repeats
+
+
+def _stale(table: str, run_term: RunTerm, last: RunTerm) -> StaleTerm:
+    said = f"table {table!r} was opened in term {last.term} of run {last.run}"
+    if run_term.term != last.term:
+        return StaleTerm(
+            f"{said}; term {run_term.term} may not write to it: stop this controller, a later one "
+            "serves"
+        )
     return StaleTerm(
-        f"table {table!r} was opened in term {held.term} of run {held.run}; term {run_term.term} "
-        f"of run {run_term.run} may not write to it: stop this controller, a later one serves"
+        f"{said} by another controller, whose run directory is a copy of this one, or this one of "
+        "it: stop this controller, or start it again to go on here and to end the other one"
     )
 
 
-def _read(path: Path) -> tuple[dict[str, RunTerm], dict[str, JSON]]:
+def read_fence(path: Path) -> FenceState:
+    """Read the fence of a run.
+
+    Raises:
+        ConfigError: The file is damaged.
+        VersionMismatch: It has another format.
+    """
     try:
         content: JSON = json.loads(path.read_text())
         check_format(content.get("format", 1), where=str(path))
         tables = content["tables"] if "format" in content else content
         held = {table: RunTerm(*held) for table, held in tables.items()}
-        return held, dict(content.get("arrivals", {})) if "format" in content else {}
+        return FenceState(held, dict(content.get("arrivals", {})) if "format" in content else {})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None
+
+
+def write_fence(path: Path, held: FenceState) -> None:
+    """Write the fence of a run, whose folder is made if it is missing."""
+    content = {"format": FORMAT, "tables": held.terms, "arrivals": held.arrivals}
+    replace_text(path, json.dumps(content, indent=2) + "\n")

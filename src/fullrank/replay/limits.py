@@ -1,10 +1,17 @@
-"""Bytes of transitions that move at once; a single row always passes, however large it is."""
+"""Bytes of transitions that move at once, and tables that one service holds.
+
+A single row always moves, however large it is.
+"""
 
 APPEND_BYTES = 4 * 2**20
 """Rows of one append, at most."""
 
 MINIBATCH_BYTES = 2**30
 """One minibatch, at most, and all minibatches that the service holds at a time."""
+
+
+MOST_TABLES = 128
+"""Tables of one service, of two descriptors each: a quarter of the usual limit of a process."""
 
 
 def rows_per_append(row_bytes: int) -> int:

@@ -1,13 +1,19 @@
-"""Storage of the tables: memory, or files that outlive the process."""
+"""Storage of the tables of many runs: memory, or files that outlive the process."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fullrank.common.errors import ConfigError, InvalidContribution, NotFound
+from fullrank.common.durable import rename
+from fullrank.common.errors import ConfigError, FullrankError, InvalidContribution, NotFound
+from fullrank.replay.fence import FILE as FENCE
+from fullrank.replay.fence import FenceState, read_fence, write_fence
+from fullrank.replay.file_format import FileLayout
+from fullrank.replay.limits import MOST_TABLES, rows_per_append
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.storage import MemoryStorage
-from fullrank.replay.table import Table
+from fullrank.replay.table import TABLE, Table
 
 SUFFIX = ".table"
 NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -22,89 +28,187 @@ class Location(NamedTuple):
     """Id that the file holds since this process opened it."""
 
 
-class Store:
-    """Tables by name.
-
-    Args:
-        directory: Directory with a file for each table, so that a restarted service serves every
-            acknowledged row at once; None keeps the tables in memory. Files are sparse: they take
-            space as they are written.
-        sync: Whether rows are on disk before they are acknowledged. Otherwise a crash of the
-            machine may lose rows that it had not yet written back.
-
-    Attributes:
-        tables: All tables by name.
-        lost: Rows that each table has lost in a crash of the machine.
+def table_key(run: str, table: str) -> str:
+    """Return the key of a run's table: its file's path below the directory, without the suffix.
 
     Raises:
-        Corrupted: A file in the directory is damaged.
+        InvalidContribution: A name is not valid for a file.
+    """
+    for kind, name in (("run", run), ("table", table)):
+        if not NAME.fullmatch(name):
+            raise InvalidContribution(f"{kind} {name!r}: a name has letters, digits, - and _ only")
+    return f"{run}/{table}"
+
+
+def table_file(directory: Path, run: str) -> Path:
+    """Return the file of a run's transitions, where version 0.2 kept it if it is still there.
+
+    Raises:
+        InvalidContribution: The run's name is not valid for a folder.
+    """
+    file, before = directory / f"{table_key(run, TABLE)}{SUFFIX}", directory / f"{TABLE}{SUFFIX}"
+    return before if before.exists() and not file.exists() else file
+
+
+class Store:
+    """Tables of many runs, by key.
+
+    Args:
+        directory: Directory with a folder for each run and in it a file for each table, so that a
+            restarted service serves every acknowledged row at once; None keeps the tables in
+            memory. Files are sparse: they take space as they are written.
+        sync: Whether rows are on disk before they are acknowledged. Otherwise a crash of the
+            machine may lose rows that it had not yet written back.
+        most_bytes: Limit on the bytes of all tables when full, beyond which no further one is made;
+            None: there is no limit.
+
+    Attributes:
+        tables: All tables by key.
+        lost: Rows that each table has lost in a crash of the machine.
+        unusable: Why a table cannot be read, by key; it ends no run but its own.
+
+    Raises:
         ConfigError: ``sync`` without a directory.
     """
 
-    def __init__(self, directory: Path | None, *, sync: bool) -> None:
+    def __init__(
+        self, directory: Path | None, *, sync: bool, most_bytes: int | None = None
+    ) -> None:
         if sync and directory is None:
             raise ConfigError('replay.acknowledge = "fsync" needs files: give --run-dir')
-        self._directory, self._sync = directory, sync
+        self._directory, self._sync, self._most_bytes = directory, sync, most_bytes
         self.tables: dict[str, Table] = {}
         self._locations: dict[str, Location] = {}
         self.lost: dict[str, int] = {}
-        for path in sorted(directory.glob(f"*{SUFFIX}")) if directory is not None else ():
-            self.tables[path.stem] = self._reopened(path)
+        self.unusable: dict[str, FullrankError] = {}
+        for path in sorted(directory.glob(f"*/*{SUFFIX}")) if directory is not None else ():
+            key = f"{path.parent.name}/{path.stem}"
+            try:
+                self.tables[key] = self._reopened(key, path)
+            except FullrankError as error:
+                self.unusable[key] = error
 
-    def open(self, name: str, *, row_size: int, capacity: int) -> Table:
-        """The table called ``name``, created if it does not exist.
+    def open(self, key: str, *, row_size: int, capacity: int) -> Table:
+        """Open a table, which is made if it does not exist.
 
         Raises:
-            InvalidContribution: The name is not valid for a file.
             ConfigError: It exists with another row size or capacity, or there is no room for it.
+            FullrankError: Its file cannot be read.
         """
-        if not NAME.fullmatch(name):
-            raise InvalidContribution(f"table {name!r}: a name has letters, digits, - and _ only")
-        table = self.tables.get(name) or self._made(name, row_size=row_size, capacity=capacity)
+        table = self._held(key) or self._made(key, row_size=row_size, capacity=capacity)
         if (table.row_size, table.capacity) != (row_size, capacity):
             raise ConfigError(
-                f"table {name!r} has row size {table.row_size} and capacity {table.capacity}, "
-                f"not {row_size} and {capacity}; convert a run of an earlier version by "
+                f"table {key!r} has row size {table.row_size} and capacity {table.capacity}, "
+                f"not {row_size} and {capacity}; convert a run of an earlier release by "
                 "`fullrank migrate RUN`, or use another run directory"
             )
-        self.tables[name] = table
+        self.tables[key] = table
         return table
 
-    def get(self, name: str) -> Table:
-        """The table called ``name``; ``NotFound`` if it was never opened."""
-        try:
-            return self.tables[name]
-        except KeyError:
-            raise NotFound(f"there is no table {name!r}; the controller opens it") from None
-
-    def location(self, name: str) -> Location:
-        """Return the file of the table called ``name``; an empty path if it is in memory.
+    def get(self, key: str) -> Table:
+        """Return a table.
 
         Raises:
-            NotFound: The table was never opened.
+            NotFound: It was never opened.
+            FullrankError: Its file cannot be read.
         """
-        self.get(name)
-        return self._locations.get(name, Location("", b""))
+        if key in self.unusable:
+            raise self.unusable[key]
+        try:
+            return self.tables[key]
+        except KeyError:
+            raise NotFound(f"there is no table {key!r}; the controller opens it") from None
 
-    def _reopened(self, path: Path) -> Table:
-        storage = RingFile(path, sync=self._sync)
+    def location(self, key: str) -> Location:
+        """Return the file of a table; an empty path if it is in memory. Raises like ``get``."""
+        self.get(key)
+        return self._locations.get(key, Location("", b""))
+
+    def _held(self, key: str) -> Table | None:
+        """The table if it exists; its folder may have been put there meanwhile."""
+        if key in self.tables or key in self.unusable:
+            return self.get(key)
+        if self._directory is None:
+            return None
+        path = self._directory / f"{key}{SUFFIX}"
+        return self._reopened(key, path) if path.exists() else None
+
+    def _reopened(self, key: str, path: Path) -> Table:
+        try:
+            storage = RingFile(path, sync=self._sync)
+        except OSError as error:
+            raise ConfigError(f"cannot open {path}: {error.strerror or error}") from None
         if storage.dropped:
-            self.lost[path.stem] = storage.dropped
-        return self._table_of(storage)
+            self.lost[key] = storage.dropped
+        return self._table_of(key, storage)
 
-    def _table_of(self, storage: RingFile) -> Table:
-        self._locations[storage.path.stem] = Location(str(storage.path.resolve()), storage.instance)
+    def _table_of(self, key: str, storage: RingFile) -> Table:
+        self._locations[key] = Location(str(storage.path.resolve()), storage.instance)
         return Table(storage, capacity=storage.capacity)
 
-    def _made(self, name: str, *, row_size: int, capacity: int) -> Table:
+    def _made(self, key: str, *, row_size: int, capacity: int) -> Table:
+        self._check_room(key, row_size=row_size, capacity=capacity)
         try:
             if self._directory is None:
                 return Table(MemoryStorage(capacity, row_size), capacity=capacity)
-            path = self._directory / f"{name}{SUFFIX}"
+            path = self._directory / f"{key}{SUFFIX}"
             storage = RingFile.create(path, row_size=row_size, capacity=capacity, sync=self._sync)
         except (OSError, MemoryError, OverflowError, ValueError) as error:
             raise ConfigError(
                 f"there is no room for {capacity} rows of {row_size} float32 ({error}); lower "
                 "replay.capacity"
             ) from None
-        return self._table_of(storage)
+        return self._table_of(key, storage)
+
+    def _check_room(self, key: str, *, row_size: int, capacity: int) -> None:
+        """Refuse, with ``ConfigError``, a table beyond the bounds of all tables together."""
+        count = len(self.tables)
+        used = sum(_bytes_of(table.row_size, table.capacity) for table in self.tables.values())
+        wanted = _bytes_of(row_size, capacity)
+        held = f"{count} tables of {len({key.split('/')[0] for key in self.tables})} runs"
+        remedy = "remove the folders of runs that are over while replay is stopped"
+        if self._most_bytes is not None and used + wanted > self._most_bytes:
+            raise ConfigError(
+                f"there is no room for table {key!r} of {wanted} bytes: {held} take {used} bytes "
+                f"of replay.total_bytes = {self._most_bytes}; lower replay.capacity or "
+                f"replay.capacity_bytes of this run, raise replay.total_bytes, or {remedy}"
+            )
+        if count >= MOST_TABLES:
+            raise ConfigError(
+                f"there is no room for table {key!r}: the service holds {held}, {MOST_TABLES} at "
+                f"most; {remedy}, or start another replay service"
+            )
+
+
+def _bytes_of(row_size: int, capacity: int) -> int:
+    """Bytes of the file of a full table."""
+    return FileLayout(row_size=row_size, slots=capacity + rows_per_append(4 * row_size)).size
+
+
+def adopt_tables(directory: Path) -> Iterator[str]:
+    """Move the tables of version 0.2, which named no run, to the runs that opened them last.
+
+    Yields:
+        What happened to each table, for the log.
+
+    Raises:
+        ConfigError: The fence is damaged.
+        VersionMismatch: The fence has another format.
+    """
+    fence = directory / FENCE
+    held = read_fence(fence) if fence.exists() else FenceState()
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        owner = held.terms.get(path.stem)
+        if owner is None or not NAME.fullmatch(owner.run):
+            yield f"table_left path={path} reason=no run has opened it; remove it"
+            continue
+        target = directory / owner.run / path.name
+        if target.exists():
+            yield f"table_left path={path} reason=the run has {target}; remove one of them"
+            continue
+        rules = held.arrivals.get(path.stem)
+        arrivals = {} if rules is None else {path.stem: rules}
+        write_fence(target.with_name(FENCE), FenceState({path.stem: owner}, arrivals))
+        rename(path, target)
+        yield f"table_adopted path={target} run={owner.run}"
+    fence.unlink(missing_ok=True)

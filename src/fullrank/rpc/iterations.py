@@ -29,6 +29,7 @@ _CONVERTED = {
         "timelines",
         "update_digest",
         "quarantined",
+        "caveats",
     ),
     *("bytes_sent", "bytes_received"),
 }
@@ -48,6 +49,7 @@ def encode_iteration(record: IterationRecord) -> pb.Iteration:
         timelines=_timelines(record),
         update_digest=bytes.fromhex(record.update_digest),
         quarantined=record.quarantined,
+        caveats=record.caveats,
         bytes_sent=record.bytes_sent,
         bytes_received=record.bytes_received,
     )
@@ -84,6 +86,7 @@ def decode_iteration(message: pb.Iteration) -> IterationRecord:
         late=tuple(timeline.learner for timeline in message.timelines if timeline.late),
         update_digest=message.update_digest.hex(),
         quarantined=tuple(message.quarantined),
+        caveats=tuple(message.caveats),
         bytes_sent=dict(message.bytes_sent),
         bytes_received=dict(message.bytes_received),
     )

@@ -121,12 +121,12 @@ def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:
 
 def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:
     """A run term as a message."""
-    return common_pb2.RunTerm(run=run_term.run, term=run_term.term)
+    return common_pb2.RunTerm(run=run_term.run, term=run_term.term, instance=run_term.instance)
 
 
 def run_term_of(message: common_pb2.RunTerm) -> RunTerm:
     """A run term from its message."""
-    return RunTerm(message.run, message.term)
+    return RunTerm(message.run, message.term, message.instance)
 
 
 def sent_event(header: controller_pb2.Coded, *, learner: LearnerId) -> Sent:

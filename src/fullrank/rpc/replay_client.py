@@ -41,17 +41,46 @@ FEW_BYTES = 2**18
 
 
 class Repeated:
-    """Calls of a service that are repeated until a deadline, while it restarts or has no room.
+    """Calls of a service that are repeated while it restarts, is away or has no room.
+
+    A service that has no room, as on a full disk, is there: such a call fails at the deadline.
 
     Args:
         peer: The service, for messages.
-        deadline_s: For all attempts of a call together.
+        deadline_s: For all attempts of a call together, or until it is said that they wait.
+        away: Takes the reason for which calls wait, each time that the deadline has passed, and an
+            empty one once none waits any more; it may raise. None: a call fails at the deadline.
     """
 
-    def __init__(self, peer: str, *, deadline_s: float) -> None:
-        self._peer, self._deadline_s = peer, deadline_s
+    def __init__(
+        self, peer: str, *, deadline_s: float, away: Callable[[str], None] | None = None
+    ) -> None:
+        self._peer, self._deadline_s, self._away = peer, deadline_s, away
+        self._waiting = 0
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call that failed or was deferred, for as long as that may help."""
+        return await self.outlast(lambda: self.within_deadline(call))
+
+    async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat attempts, each of which has the deadline, while the service is away."""
+        away, waits = self._away, False
+        try:
+            while True:
+                try:
+                    return await attempt()
+                except ServiceLost as error:
+                    if away is None or isinstance(error, Overloaded):
+                        raise
+                    self._waiting += not waits
+                    waits = True
+                    away(str(error))
+        finally:
+            self._waiting -= waits
+            if away is not None and waits and not self._waiting:
+                away("")
+
+    async def within_deadline(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call that failed or was deferred, until the deadline."""
         last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
         try:
@@ -71,21 +100,28 @@ class Repeated:
 class ReplayClient:
     """Appends to and samples from one table of a replay service.
 
-    Positions make every call idempotent, so that calls survive a restart of the service within the
-    deadline.
+    Positions make every call idempotent, so that calls survive a restart of the service.
 
     Args:
         address: ``host:port``.
-        deadline_s: For appends and samples, repetitions included.
+        deadline_s: For calls, repetitions included.
         security: Identity of the caller.
+        away: As of ``Repeated``; ``get_sample`` and ``map_table`` end at the deadline all the same.
     """
 
-    def __init__(self, address: str, *, deadline_s: float, security: Security = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        deadline_s: float,
+        security: Security = PLAINTEXT,
+        away: Callable[[str], None] | None = None,
+    ) -> None:
         self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
         self._stub = ReplayServiceStub(self._channel)
         self._peer = f"replay {address}"
         self._deadline_s = deadline_s
-        self._calls = Repeated(self._peer, deadline_s=deadline_s)
+        self._calls = Repeated(self._peer, deadline_s=deadline_s, away=away)
         self._sampling = asyncio.Lock()
         dial = partial(self._stub.GetSamples, wait_for_ready=True)
         self._samples = SampleStream(dial, peer=self._peer)
@@ -95,14 +131,14 @@ class ReplayClient:
         """Head of the newest sample drawn; 0: none."""
 
     async def map_table(self) -> None:
-        """Map the table's file; samples of acknowledged rows are then gathered from it.
+        """Map the file of the run's table; samples of acknowledged rows are gathered from it then.
 
         Raises:
             NotFound: This process cannot read the file, or the table is not in one.
             ServiceLost: The service does not answer.
         """
         self._mapped = None
-        request = pb.LocateTableRequest(table=TABLE)
+        request = pb.LocateTableRequest(table=TABLE, run=self._run_term.run)
         with translated(self._peer):
             located = await self._stub.LocateTable(
                 request, timeout=self._deadline_s, wait_for_ready=True
@@ -124,7 +160,8 @@ class ReplayClient:
         writers fill the table instead, and it keeps all its rows.
 
         Raises:
-            StaleTerm: This term has opened the table already, or a later one has.
+            StaleTerm: Another controller has opened the table in this term or a later one.
+            ConfigError: The service has no room for it, or holds it with another size.
             VersionMismatch: The service runs another version.
         """
         self.under(run_term)
@@ -137,15 +174,14 @@ class ReplayClient:
             version=__version__,
             arrival=None if arrival is None else arrival_message(arrival),
         )
-        with translated(self._peer):
-            response = await self._stub.OpenTable(
-                request, timeout=self._deadline_s, wait_for_ready=True
-            )
+        response = await self._calls.insist(
+            lambda: self._stub.OpenTable(request, timeout=self._deadline_s, wait_for_ready=True)
+        )
         check_version(response.version, peer="replay service", own="controller")
         return response.tail, response.head
 
     def under(self, run_term: RunTerm) -> None:
-        """Make later calls under a term, which has opened the table."""
+        """Make later calls for a run, under a term that has opened its table."""
         self._run_term = run_term_message(run_term)
 
     async def await_draw(self, iteration: int, *, newest: int) -> Reach | int:
@@ -203,10 +239,18 @@ class ReplayClient:
             TABLE, head, rows, run_term=self._run_term, drawn_head=self._drawn_head
         )
 
+    async def await_sample(
+        self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
+    ) -> Gathered:
+        """Fetch like ``get_sample``, however long the service is away."""
+        return await self._calls.outlast(
+            lambda: self.get_sample(sample, row_size=row_size, items=items)
+        )
+
     async def get_sample(
         self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
     ) -> Gathered:
-        """Fetch some or all items of a minibatch.
+        """Fetch some or all items of a minibatch, within the deadline.
 
         One stream serves all samples of a learner, one after the other. An empty minibatch needs no
         request.
@@ -223,13 +267,13 @@ class ReplayClient:
                 gathered = await _gather(self._mapped, sample_of(sample), items, row_size)
                 if gathered is not None:
                     return gathered
-            return await self._calls.insist(
+            return await self._calls.within_deadline(
                 lambda: self._samples.using(self._fetch(sample, row_size, items))
             )
 
     async def _fetch(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
         """Ask the service for a minibatch that cannot be gathered from the mapped file."""
-        request = pb.GetSamplesRequest(sample=sample, items=items)
+        request = pb.GetSamplesRequest(sample=sample, items=items, run=self._run_term.run)
         batch = await self._samples.fetch(request, row_size)
         if self._mapped is not None:  # the service may have opened the file anew
             with suppress(NotFound):

@@ -26,10 +26,10 @@ _CONTENTS_BYTES = 2**24
 _CHECKSUM_BYTES = 16
 _AT_ONCE = 2**20
 _NAME = re.compile(
-    r"config\.toml|run\.json|numerics\.json|disputed\.txt|(metrics|evaluations)\.jsonl"
+    r"config\.toml|run\.json|numerics\.json|(disputed|caveats)\.txt|(metrics|evaluations)\.jsonl"
     r"|checkpoints/\d{1,18}/(state\.safetensors|manifest\.json)"
     r"|journal/\d{1,18}-\d{1,18}\.journal"
-    r"|replay/([\w-]{1,64}\.table|fence\.json)"
+    r"|replay/([\w-]{1,64}/)?([\w-]{1,64}\.table|fence\.json)"
     r"|history/[\w-]{1,64}\.jsonl",
     re.ASCII,
 )

@@ -101,6 +101,8 @@ class IterationRecord:
     """Hexadecimal digest of the committed updates."""
     quarantined: tuple[LearnerId, ...] = ()
     """Learners whose contribution was found wrong and left out; they hold no row afterwards."""
+    caveats: tuple[str, ...] = ()
+    """Guarantees that the run had lost for good by then; absent where there are none."""
     bytes_sent: Mapping[str, int]
     """Bytes that the controller wrote to learners' streams: ``parameters`` (assignments and
     sections), ``commit`` and ``refused``. Sections in shared memory and minibatches, which come
@@ -118,13 +120,13 @@ class IterationRecord:
 
 _RECORD = TypeAdapter(IterationRecord)
 _NAMES = tuple(attribute.name for attribute in fields(IterationRecord))
-_COMMON = tuple(name for name in _NAMES if name != "statistics")
+_WHERE_GIVEN = frozenset({"statistics", "caveats"})
 
 
 def to_facts(record: IterationRecord) -> JSON:
     """The record as JSON."""
-    names = _NAMES if record.statistics else _COMMON
-    return {name: _finite(getattr(record, name)) for name in names}
+    values = {name: _finite(getattr(record, name)) for name in _NAMES}
+    return {name: value for name, value in values.items() if value or name not in _WHERE_GIVEN}
 
 
 def from_facts(facts: JSON) -> IterationRecord:

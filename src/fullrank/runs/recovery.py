@@ -1,5 +1,6 @@
 """State from which a run can be resumed, and differences between checkpoints."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,6 +31,19 @@ class Recovery:
     """Number of iterations that a resumed run starts with."""
     faults: tuple[str, ...]
     """Damaged or missing files; a record truncated by a crash is no fault."""
+
+
+def run_of(run_dir: Path) -> str:
+    """Return the id of the run in a directory.
+
+    Raises:
+        CheckpointUnusable: The file that states it is missing or damaged.
+    """
+    path = run_dir / IDENTITY
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["run"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointUnusable(f"{path} is damaged ({error}); restore it from a copy") from None
 
 
 def examine(run_dir: Path, *, published: int) -> Recovery:

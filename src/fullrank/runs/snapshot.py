@@ -14,10 +14,11 @@ from pathlib import Path
 
 from fullrank.common.errors import CheckpointUnusable, Corrupted, OutOfRange
 from fullrank.replay.conversion import copy_table
+from fullrank.replay.fence import FILE as FENCE
 from fullrank.replay.mapped_table import TableFile
-from fullrank.replay.store import SUFFIX as TABLES
-from fullrank.replay.table import TABLE
+from fullrank.replay.store import table_file
 from fullrank.runs import checkpoint
+from fullrank.runs.caveats import CAVEATS
 from fullrank.runs.evaluations import EVALUATIONS
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.event_log import whole_bytes
@@ -29,12 +30,13 @@ from fullrank.runs.recovery import (
     JOURNAL,
     Recovery,
     examine,
+    run_of,
     standing,
 )
 
 REPLAY = "replay"
 """Subdirectory of a run's directory with its tables."""
-FACTS = (CONFIGURATION, IDENTITY, "numerics.json", "disputed.txt", f"{REPLAY}/fence.json")
+FACTS = (CONFIGURATION, IDENTITY, "numerics.json", "disputed.txt", CAVEATS)
 """Files that are replaced as a whole; the last three may be missing."""
 LINES = (METRICS, EVALUATIONS)
 """Files to which lines are appended."""
@@ -88,7 +90,7 @@ def _table_faults(run_dir: Path) -> Iterator[str]:
     """Why a resumed run would not find its transitions; none if it would."""
     paths = standing(run_dir)
     head = checkpoint.read_manifest(paths[0])["facts"].get("replay_head", 0) if paths else 0
-    path = run_dir / REPLAY / f"{TABLE}{TABLES}"
+    path = table_file(run_dir / REPLAY, run_of(run_dir))
     if not path.exists():
         if head:
             yield (
@@ -123,10 +125,21 @@ def _copy(run_dir: Path, into: Path) -> None:
         (run_dir / HISTORY).glob("*.jsonl"), key=lambda log: log.stem != "controller"
     ):
         _copy_lines(path, into / HISTORY / path.name)
-    for path in sorted((run_dir / REPLAY).glob(f"*{TABLES}")):
-        copy_table(TableFile(path), into / REPLAY / path.name)
+    _copy_tables(run_dir, into)
     for path in sorted((run_dir / JOURNAL).glob("*.journal")):
         shutil.copyfile(path, into / JOURNAL / path.name)
+
+
+def _copy_tables(run_dir: Path, into: Path) -> None:
+    """Copy the run's table and its fence; a replay service may hold those of other runs beside."""
+    path = table_file(run_dir / REPLAY, run_of(run_dir))
+    if not path.exists():
+        return
+    copy = into / path.relative_to(run_dir)
+    if (fence := path.with_name(FENCE)).exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(fence, copy.with_name(FENCE))
+    copy_table(TableFile(path), copy)
 
 
 def _copy_lines(source: Path, target: Path) -> None:

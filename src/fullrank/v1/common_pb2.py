@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/common.proto\x12\x0b\x66ullrank.v1\"S\n\x03Ids\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\titeration\x18\x04 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\"$\n\x07RunTerm\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\":\n\x0bSharedBlock\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12\x12\n\ndescriptor\x18\x02 \x01(\r\x12\n\n\x02id\x18\x03 \x01(\x0c\"2\n\x04Unit\x12\x12\n\x05\x61gent\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04part\x18\x02 \x01(\x05\x42\x08\n\x06_agent\"\xb7\x01\n\x06Sample\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x03\x12\x11\n\titeration\x18\x03 \x01(\x03\x12\x0c\n\x04tail\x18\x04 \x01(\x04\x12\x0c\n\x04head\x18\x05 \x01(\x04\x12\x0c\n\x04size\x18\x06 \x01(\r\x12\'\n\x08priority\x18\x07 \x01(\x0b\x32\x15.fullrank.v1.Priority\x12*\n\x08\x65pisodes\x18\x08 \x01(\x0b\x32\x18.fullrank.v1.EpisodeDraw\"-\n\x0b\x45pisodeDraw\x12\x0e\n\x06length\x18\x01 \x01(\r\x12\x0e\n\x06newest\x18\x02 \x01(\x04\"6\n\x08Priority\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04gain\x18\x03 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/common.proto\x12\x0b\x66ullrank.v1\"S\n\x03Ids\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\titeration\x18\x04 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\"6\n\x07RunTerm\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x10\n\x08instance\x18\x03 \x01(\x06\":\n\x0bSharedBlock\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12\x12\n\ndescriptor\x18\x02 \x01(\r\x12\n\n\x02id\x18\x03 \x01(\x0c\"2\n\x04Unit\x12\x12\n\x05\x61gent\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04part\x18\x02 \x01(\x05\x42\x08\n\x06_agent\"\xb7\x01\n\x06Sample\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x03\x12\x11\n\titeration\x18\x03 \x01(\x03\x12\x0c\n\x04tail\x18\x04 \x01(\x04\x12\x0c\n\x04head\x18\x05 \x01(\x04\x12\x0c\n\x04size\x18\x06 \x01(\r\x12\'\n\x08priority\x18\x07 \x01(\x0b\x32\x15.fullrank.v1.Priority\x12*\n\x08\x65pisodes\x18\x08 \x01(\x0b\x32\x18.fullrank.v1.EpisodeDraw\"-\n\x0b\x45pisodeDraw\x12\x0e\n\x06length\x18\x01 \x01(\r\x12\x0e\n\x06newest\x18\x02 \x01(\x04\"6\n\x08Priority\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04gain\x18\x03 \x01(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IDS']._serialized_start=41
   _globals['_IDS']._serialized_end=124
   _globals['_RUNTERM']._serialized_start=126
-  _globals['_RUNTERM']._serialized_end=162
-  _globals['_SHAREDBLOCK']._serialized_start=164
-  _globals['_SHAREDBLOCK']._serialized_end=222
-  _globals['_UNIT']._serialized_start=224
-  _globals['_UNIT']._serialized_end=274
-  _globals['_SAMPLE']._serialized_start=277
-  _globals['_SAMPLE']._serialized_end=460
-  _globals['_EPISODEDRAW']._serialized_start=462
-  _globals['_EPISODEDRAW']._serialized_end=507
-  _globals['_PRIORITY']._serialized_start=509
-  _globals['_PRIORITY']._serialized_end=563
+  _globals['_RUNTERM']._serialized_end=180
+  _globals['_SHAREDBLOCK']._serialized_start=182
+  _globals['_SHAREDBLOCK']._serialized_end=240
+  _globals['_UNIT']._serialized_start=242
+  _globals['_UNIT']._serialized_end=292
+  _globals['_SAMPLE']._serialized_start=295
+  _globals['_SAMPLE']._serialized_end=478
+  _globals['_EPISODEDRAW']._serialized_start=480
+  _globals['_EPISODEDRAW']._serialized_end=525
+  _globals['_PRIORITY']._serialized_start=527
+  _globals['_PRIORITY']._serialized_end=581
 # @@protoc_insertion_point(module_scope)

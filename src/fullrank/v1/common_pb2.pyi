@@ -66,17 +66,23 @@ class RunTerm(_message.Message):
 
     RUN_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
+    instance: _builtins.int
+    """Drawn at random by the controller that began the term: two controllers on copies of a run's
+    directory may begin the same term.
+    """
     def __init__(
         self,
         *,
         run: _builtins.str = ...,
         term: _builtins.int = ...,
+        instance: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "run", b"run", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

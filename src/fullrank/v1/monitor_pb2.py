@@ -27,7 +27,7 @@ from fullrank.v1 import controller_pb2 as fullrank_dot_v1_dot_controller__pb2
 from fullrank.v1 import tensor_pb2 as fullrank_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66ullrank/v1/monitor.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x1c\x66ullrank/v1/controller.proto\x1a\x18\x66ullrank/v1/tensor.proto\"L\n\x0cWatchRequest\x12\x16\n\x0e\x66rom_iteration\x18\x01 \x01(\x04\x12\x11\n\tseen_term\x18\x02 \x01(\x04\x12\x11\n\tuntil_now\x18\x03 \x01(\x08\"I\n\rWatchResponse\x12*\n\niterations\x18\x01 \x03(\x0b\x32\x16.fullrank.v1.Iteration\x12\x0c\n\x04lost\x18\x02 \x01(\x04\"\xaf\t\n\tIteration\x12\x11\n\titeration\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0c\n\x04\x63ode\x18\x05 \x01(\t\x12\x0c\n\x04rows\x18\x06 \x01(\r\x12\x11\n\ttolerance\x18\x07 \x01(\r\x12\x0f\n\x07variant\x18\x08 \x01(\t\x12\x18\n\x0breturn_mean\x18\t \x01(\x01H\x00\x88\x01\x01\x12=\n\x0cside_returns\x18\n \x03(\x0b\x32\'.fullrank.v1.Iteration.SideReturnsEntry\x12\x11\n\tcollect_s\x18\x0b \x01(\x01\x12\x0f\n\x07round_s\x18\x0c \x01(\x01\x12\x18\n\x0b\x64\x65\x63odable_s\x18\r \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x08\x64\x65\x63ode_s\x18\x0e \x01(\x01\x12\x10\n\x08received\x18\x0f \x03(\r\x12(\n\ttimelines\x18\x10 \x03(\x0b\x32\x15.fullrank.v1.Timeline\x12\r\n\x05\x65xact\x18\x11 \x01(\x08\x12\x16\n\tcondition\x18\x12 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x0b\x65rror_bound\x18\x13 \x01(\x01H\x03\x88\x01\x01\x12\x15\n\rupdate_digest\x18\x14 \x01(\x0c\x12\x13\n\x0bquarantined\x18\x15 \x03(\r\x12\x39\n\nbytes_sent\x18\x16 \x03(\x0b\x32%.fullrank.v1.Iteration.BytesSentEntry\x12\x41\n\x0e\x62ytes_received\x18\x17 \x03(\x0b\x32).fullrank.v1.Iteration.BytesReceivedEntry\x12\x15\n\x08variance\x18\x18 \x01(\x01H\x04\x88\x01\x01\x12\x15\n\x08win_rate\x18\x19 \x01(\x01H\x05\x88\x01\x01\x12\x18\n\x10rows_per_learner\x18\x1a \x01(\r\x12:\n\nstatistics\x18\x1b \x03(\x0b\x32&.fullrank.v1.Iteration.StatisticsEntry\x12\x13\n\x06play_s\x18\x1c \x01(\x01H\x06\x88\x01\x01\x12\x15\n\x08update_s\x18\x1d \x01(\x01H\x07\x88\x01\x01\x12\x18\n\x0biteration_s\x18\x1e \x01(\x01H\x08\x88\x01\x01\x12 \n\x13\x61gent_updates_per_s\x18\x1f \x01(\x01H\t\x88\x01\x01\x1a\x32\n\x10SideReturnsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0e\x42ytesSentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x34\n\x12\x42ytesReceivedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x31\n\x0fStatisticsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_return_meanB\x0e\n\x0c_decodable_sB\x0c\n\n_conditionB\x0e\n\x0c_error_boundB\x0b\n\t_varianceB\x0b\n\t_win_rateB\t\n\x07_play_sB\x0b\n\t_update_sB\x0e\n\x0c_iteration_sB\x16\n\x14_agent_updates_per_s\"\x9f\x02\n\x08Timeline\x12\x0f\n\x07learner\x18\x01 \x01(\r\x12\x10\n\x03row\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04late\x18\x03 \x01(\x08\x12\x17\n\nassigned_s\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\tstarted_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\tcompute_s\x18\x06 \x01(\x01H\x03\x88\x01\x01\x12\x13\n\x06sent_s\x18\x07 \x01(\x01H\x04\x88\x01\x01\x12\x16\n\tarrived_s\x18\x08 \x01(\x01H\x05\x88\x01\x01\x12\x14\n\x07\x61udited\x18\t \x01(\rH\x06\x88\x01\x01\x42\x06\n\x04_rowB\r\n\x0b_assigned_sB\x0c\n\n_started_sB\x0c\n\n_compute_sB\t\n\x07_sent_sB\x0c\n\n_arrived_sB\n\n\x08_audited\"\x10\n\x0eGetCodeRequest\"\xe0\x01\n\x0fGetCodeResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\x12\r\n\x05units\x18\x04 \x01(\r\x12\x1e\n\x04rows\x18\x05 \x03(\x0b\x32\x10.fullrank.v1.Row\x12\x11\n\ttolerance\x18\x06 \x01(\r\x12\x13\n\x0b\x63\x65rtificate\x18\x07 \x01(\t\x12$\n\x07holders\x18\x08 \x03(\x0b\x32\x13.fullrank.v1.Holder\x12\x1f\n\x04plan\x18\t \x01(\x0b\x32\x11.fullrank.v1.Plan\"&\n\x06Holder\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\x0f\n\x07learner\x18\x02 \x01(\r\"N\n\x04Plan\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12(\n\tforecasts\x18\x03 \x03(\x0b\x32\x15.fullrank.v1.Forecast\"<\n\x08\x46orecast\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06mean_s\x18\x02 \x01(\x01\x12\x12\n\ncautious_s\x18\x03 \x01(\x01\"\x19\n\x17GetConfigurationRequest\"s\n\x18GetConfigurationResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x15\n\rconfiguration\x18\x03 \x01(\t\x12\"\n\x06\x61gents\x18\x04 \x03(\x0b\x32\x12.fullrank.v1.Agent\"\x14\n\x12GetPoliciesRequest\"Y\n\x13GetPoliciesResponse\x12\x11\n\titeration\x18\x01 \x01(\x04\x12!\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0c\n\x04term\x18\x03 \x01(\x04\x32\xcb\x03\n\x0eMonitorService\x12T\n\tGetStatus\x12\x1d.fullrank.v1.GetStatusRequest\x1a\x1e.fullrank.v1.GetStatusResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x12J\n\x05Watch\x12\x19.fullrank.v1.WatchRequest\x1a\x1a.fullrank.v1.WatchResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x30\x01\x12N\n\x07GetCode\x12\x1b.fullrank.v1.GetCodeRequest\x1a\x1c.fullrank.v1.GetCodeResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x12i\n\x10GetConfiguration\x12$.fullrank.v1.GetConfigurationRequest\x1a%.fullrank.v1.GetConfigurationResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x12\\\n\x0bGetPolicies\x12\x1f.fullrank.v1.GetPoliciesRequest\x1a .fullrank.v1.GetPoliciesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66ullrank/v1/monitor.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x1c\x66ullrank/v1/controller.proto\x1a\x18\x66ullrank/v1/tensor.proto\"L\n\x0cWatchRequest\x12\x16\n\x0e\x66rom_iteration\x18\x01 \x01(\x04\x12\x11\n\tseen_term\x18\x02 \x01(\x04\x12\x11\n\tuntil_now\x18\x03 \x01(\x08\"I\n\rWatchResponse\x12*\n\niterations\x18\x01 \x03(\x0b\x32\x16.fullrank.v1.Iteration\x12\x0c\n\x04lost\x18\x02 \x01(\x04\"\xc0\t\n\tIteration\x12\x11\n\titeration\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0c\n\x04\x63ode\x18\x05 \x01(\t\x12\x0c\n\x04rows\x18\x06 \x01(\r\x12\x11\n\ttolerance\x18\x07 \x01(\r\x12\x0f\n\x07variant\x18\x08 \x01(\t\x12\x18\n\x0breturn_mean\x18\t \x01(\x01H\x00\x88\x01\x01\x12=\n\x0cside_returns\x18\n \x03(\x0b\x32\'.fullrank.v1.Iteration.SideReturnsEntry\x12\x11\n\tcollect_s\x18\x0b \x01(\x01\x12\x0f\n\x07round_s\x18\x0c \x01(\x01\x12\x18\n\x0b\x64\x65\x63odable_s\x18\r \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x08\x64\x65\x63ode_s\x18\x0e \x01(\x01\x12\x10\n\x08received\x18\x0f \x03(\r\x12(\n\ttimelines\x18\x10 \x03(\x0b\x32\x15.fullrank.v1.Timeline\x12\r\n\x05\x65xact\x18\x11 \x01(\x08\x12\x16\n\tcondition\x18\x12 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x0b\x65rror_bound\x18\x13 \x01(\x01H\x03\x88\x01\x01\x12\x15\n\rupdate_digest\x18\x14 \x01(\x0c\x12\x13\n\x0bquarantined\x18\x15 \x03(\r\x12\x39\n\nbytes_sent\x18\x16 \x03(\x0b\x32%.fullrank.v1.Iteration.BytesSentEntry\x12\x41\n\x0e\x62ytes_received\x18\x17 \x03(\x0b\x32).fullrank.v1.Iteration.BytesReceivedEntry\x12\x15\n\x08variance\x18\x18 \x01(\x01H\x04\x88\x01\x01\x12\x15\n\x08win_rate\x18\x19 \x01(\x01H\x05\x88\x01\x01\x12\x18\n\x10rows_per_learner\x18\x1a \x01(\r\x12:\n\nstatistics\x18\x1b \x03(\x0b\x32&.fullrank.v1.Iteration.StatisticsEntry\x12\x13\n\x06play_s\x18\x1c \x01(\x01H\x06\x88\x01\x01\x12\x15\n\x08update_s\x18\x1d \x01(\x01H\x07\x88\x01\x01\x12\x18\n\x0biteration_s\x18\x1e \x01(\x01H\x08\x88\x01\x01\x12 \n\x13\x61gent_updates_per_s\x18\x1f \x01(\x01H\t\x88\x01\x01\x12\x0f\n\x07\x63\x61veats\x18  \x03(\t\x1a\x32\n\x10SideReturnsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0e\x42ytesSentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x34\n\x12\x42ytesReceivedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x31\n\x0fStatisticsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_return_meanB\x0e\n\x0c_decodable_sB\x0c\n\n_conditionB\x0e\n\x0c_error_boundB\x0b\n\t_varianceB\x0b\n\t_win_rateB\t\n\x07_play_sB\x0b\n\t_update_sB\x0e\n\x0c_iteration_sB\x16\n\x14_agent_updates_per_s\"\x9f\x02\n\x08Timeline\x12\x0f\n\x07learner\x18\x01 \x01(\r\x12\x10\n\x03row\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04late\x18\x03 \x01(\x08\x12\x17\n\nassigned_s\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\tstarted_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\tcompute_s\x18\x06 \x01(\x01H\x03\x88\x01\x01\x12\x13\n\x06sent_s\x18\x07 \x01(\x01H\x04\x88\x01\x01\x12\x16\n\tarrived_s\x18\x08 \x01(\x01H\x05\x88\x01\x01\x12\x14\n\x07\x61udited\x18\t \x01(\rH\x06\x88\x01\x01\x42\x06\n\x04_rowB\r\n\x0b_assigned_sB\x0c\n\n_started_sB\x0c\n\n_compute_sB\t\n\x07_sent_sB\x0c\n\n_arrived_sB\n\n\x08_audited\"\x10\n\x0eGetCodeRequest\"\xe0\x01\n\x0fGetCodeResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\x12\r\n\x05units\x18\x04 \x01(\r\x12\x1e\n\x04rows\x18\x05 \x03(\x0b\x32\x10.fullrank.v1.Row\x12\x11\n\ttolerance\x18\x06 \x01(\r\x12\x13\n\x0b\x63\x65rtificate\x18\x07 \x01(\t\x12$\n\x07holders\x18\x08 \x03(\x0b\x32\x13.fullrank.v1.Holder\x12\x1f\n\x04plan\x18\t \x01(\x0b\x32\x11.fullrank.v1.Plan\"&\n\x06Holder\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\x0f\n\x07learner\x18\x02 \x01(\r\"N\n\x04Plan\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12(\n\tforecasts\x18\x03 \x03(\x0b\x32\x15.fullrank.v1.Forecast\"<\n\x08\x46orecast\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06mean_s\x18\x02 \x01(\x01\x12\x12\n\ncautious_s\x18\x03 \x01(\x01\"\x19\n\x17GetConfigurationRequest\"s\n\x18GetConfigurationResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x15\n\rconfiguration\x18\x03 \x01(\t\x12\"\n\x06\x61gents\x18\x04 \x03(\x0b\x32\x12.fullrank.v1.Agent\"\x14\n\x12GetPoliciesRequest\"Y\n\x13GetPoliciesResponse\x12\x11\n\titeration\x18\x01 \x01(\x04\x12!\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0c\n\x04term\x18\x03 \x01(\x04\x32\xcb\x03\n\x0eMonitorService\x12T\n\tGetStatus\x12\x1d.fullrank.v1.GetStatusRequest\x1a\x1e.fullrank.v1.GetStatusResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x12J\n\x05Watch\x12\x19.fullrank.v1.WatchRequest\x1a\x1a.fullrank.v1.WatchResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x30\x01\x12N\n\x07GetCode\x12\x1b.fullrank.v1.GetCodeRequest\x1a\x1c.fullrank.v1.GetCodeResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x12i\n\x10GetConfiguration\x12$.fullrank.v1.GetConfigurationRequest\x1a%.fullrank.v1.GetConfigurationResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x12\\\n\x0bGetPolicies\x12\x1f.fullrank.v1.GetPoliciesRequest\x1a .fullrank.v1.GetPoliciesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,35 +57,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHRESPONSE']._serialized_start=202
   _globals['_WATCHRESPONSE']._serialized_end=275
   _globals['_ITERATION']._serialized_start=278
-  _globals['_ITERATION']._serialized_end=1477
-  _globals['_ITERATION_SIDERETURNSENTRY']._serialized_start=1120
-  _globals['_ITERATION_SIDERETURNSENTRY']._serialized_end=1170
-  _globals['_ITERATION_BYTESSENTENTRY']._serialized_start=1172
-  _globals['_ITERATION_BYTESSENTENTRY']._serialized_end=1220
-  _globals['_ITERATION_BYTESRECEIVEDENTRY']._serialized_start=1222
-  _globals['_ITERATION_BYTESRECEIVEDENTRY']._serialized_end=1274
-  _globals['_ITERATION_STATISTICSENTRY']._serialized_start=1276
-  _globals['_ITERATION_STATISTICSENTRY']._serialized_end=1325
-  _globals['_TIMELINE']._serialized_start=1480
-  _globals['_TIMELINE']._serialized_end=1767
-  _globals['_GETCODEREQUEST']._serialized_start=1769
-  _globals['_GETCODEREQUEST']._serialized_end=1785
-  _globals['_GETCODERESPONSE']._serialized_start=1788
-  _globals['_GETCODERESPONSE']._serialized_end=2012
-  _globals['_HOLDER']._serialized_start=2014
-  _globals['_HOLDER']._serialized_end=2052
-  _globals['_PLAN']._serialized_start=2054
-  _globals['_PLAN']._serialized_end=2132
-  _globals['_FORECAST']._serialized_start=2134
-  _globals['_FORECAST']._serialized_end=2194
-  _globals['_GETCONFIGURATIONREQUEST']._serialized_start=2196
-  _globals['_GETCONFIGURATIONREQUEST']._serialized_end=2221
-  _globals['_GETCONFIGURATIONRESPONSE']._serialized_start=2223
-  _globals['_GETCONFIGURATIONRESPONSE']._serialized_end=2338
-  _globals['_GETPOLICIESREQUEST']._serialized_start=2340
-  _globals['_GETPOLICIESREQUEST']._serialized_end=2360
-  _globals['_GETPOLICIESRESPONSE']._serialized_start=2362
-  _globals['_GETPOLICIESRESPONSE']._serialized_end=2451
-  _globals['_MONITORSERVICE']._serialized_start=2454
-  _globals['_MONITORSERVICE']._serialized_end=2913
+  _globals['_ITERATION']._serialized_end=1494
+  _globals['_ITERATION_SIDERETURNSENTRY']._serialized_start=1137
+  _globals['_ITERATION_SIDERETURNSENTRY']._serialized_end=1187
+  _globals['_ITERATION_BYTESSENTENTRY']._serialized_start=1189
+  _globals['_ITERATION_BYTESSENTENTRY']._serialized_end=1237
+  _globals['_ITERATION_BYTESRECEIVEDENTRY']._serialized_start=1239
+  _globals['_ITERATION_BYTESRECEIVEDENTRY']._serialized_end=1291
+  _globals['_ITERATION_STATISTICSENTRY']._serialized_start=1293
+  _globals['_ITERATION_STATISTICSENTRY']._serialized_end=1342
+  _globals['_TIMELINE']._serialized_start=1497
+  _globals['_TIMELINE']._serialized_end=1784
+  _globals['_GETCODEREQUEST']._serialized_start=1786
+  _globals['_GETCODEREQUEST']._serialized_end=1802
+  _globals['_GETCODERESPONSE']._serialized_start=1805
+  _globals['_GETCODERESPONSE']._serialized_end=2029
+  _globals['_HOLDER']._serialized_start=2031
+  _globals['_HOLDER']._serialized_end=2069
+  _globals['_PLAN']._serialized_start=2071
+  _globals['_PLAN']._serialized_end=2149
+  _globals['_FORECAST']._serialized_start=2151
+  _globals['_FORECAST']._serialized_end=2211
+  _globals['_GETCONFIGURATIONREQUEST']._serialized_start=2213
+  _globals['_GETCONFIGURATIONREQUEST']._serialized_end=2238
+  _globals['_GETCONFIGURATIONRESPONSE']._serialized_start=2240
+  _globals['_GETCONFIGURATIONRESPONSE']._serialized_end=2355
+  _globals['_GETPOLICIESREQUEST']._serialized_start=2357
+  _globals['_GETPOLICIESREQUEST']._serialized_end=2377
+  _globals['_GETPOLICIESRESPONSE']._serialized_start=2379
+  _globals['_GETPOLICIESRESPONSE']._serialized_end=2468
+  _globals['_MONITORSERVICE']._serialized_start=2471
+  _globals['_MONITORSERVICE']._serialized_end=2930
 # @@protoc_insertion_point(module_scope)

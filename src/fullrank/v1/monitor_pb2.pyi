@@ -191,6 +191,7 @@ class Iteration(_message.Message):
     UPDATE_S_FIELD_NUMBER: _builtins.int
     ITERATION_S_FIELD_NUMBER: _builtins.int
     AGENT_UPDATES_PER_S_FIELD_NUMBER: _builtins.int
+    CAVEATS_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     term: _builtins.int
     epoch: _builtins.int
@@ -267,6 +268,10 @@ class Iteration(_message.Message):
         none.
         """
 
+    @_builtins.property
+    def caveats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Guarantees that the run had lost for good by then."""
+
     def __init__(
         self,
         *,
@@ -301,10 +306,11 @@ class Iteration(_message.Message):
         update_s: _builtins.float | None = ...,
         iteration_s: _builtins.float | None = ...,
         agent_updates_per_s: _builtins.float | None = ...,
+        caveats: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "iteration_s", b"iteration_s", "play_s", b"play_s", "return_mean", b"return_mean", "update_s", b"update_s", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "update_s", b"update_s", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "caveats", b"caveats", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "update_s", b"update_s", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_updates_per_s: _TypeAlias = _typing.Literal["agent_updates_per_s"]  # noqa: Y015
     _WhichOneofArgType__agent_updates_per_s: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s"]  # noqa: Y015

@@ -73,10 +73,12 @@ class ReplayServiceServicer(object):
         """Create a table, or open an existing one and discard its rows from `head` on. From then on only
         the caller may write to it.
 
-        ABORTED if this term of the run, or a later one, has opened the table before: each controller
-        opens it once. FAILED_PRECONDITION if the versions differ, if the table exists with another row
-        size or capacity, or if there is no room for it. INVALID_ARGUMENT if its name has other
-        characters than letters, digits, - and _.
+        ABORTED if another controller of this term of the run, or of a later one, has opened the table
+        before; the same one may repeat a call that was not answered. FAILED_PRECONDITION if the versions
+        differ, if the table exists with another row size or capacity, or if there is no room for it:
+        on the disk, within the service's limit on the bytes of all tables, or on their number.
+        DATA_LOSS if its file is damaged. INVALID_ARGUMENT if the name of the table, or of the run, has
+        other characters than letters, digits, - and _.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

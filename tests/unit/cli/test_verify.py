@@ -16,10 +16,15 @@ from fullrank.common.types import FloatArray
 from fullrank.config import load, to_toml
 from fullrank.replay.file_format import FileLayout, read_header
 from fullrank.replay.samplers import Sample
+from fullrank.replay.store import table_file
 from fullrank.rpc.process import Launch
 from fullrank.runs import checkpoint, journal
+from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.journal import Journal, supersede
 from fullrank.runs.journal_format import Entry
+from fullrank.runs.record import METRICS, read_records
+from fullrank.runs.recovery import run_of
+from fullrank.runs.snapshot import REPLAY, take
 from fullrank_controller.local.server import serve
 from fullrank_controller.rounds import replay_pipeline
 
@@ -101,7 +106,7 @@ def flip(path: Path, place: int) -> None:
 
 def flip_row(run: Path, position: int, column: int = 0) -> None:
     """Flip the lowest bit of an entry of a row."""
-    path = run / "replay" / "transitions.table"
+    path = table_file(run / REPLAY, run_of(run))
     row_size, _, slots = read_header(path, path.read_bytes()[:4096])
     layout = FileLayout(row_size=row_size, slots=slots)
     with path.open("r+b") as file:
@@ -301,14 +306,56 @@ def test_updates_too_large_to_store_are_recomputed_from_checkpoint_to_checkpoint
     assert "no checkpoint holds the parameters before it" in outcome.output
 
 
-def test_a_table_that_was_lost_and_filled_anew_is_no_fault(tmp_path: Path, fullrank: Any) -> None:
+def test_a_table_that_was_lost_and_filled_anew_is_a_caveat_until_the_end_and_no_fault(
+    tmp_path: Path, fullrank: Any
+) -> None:
     run = train(tmp_path / "run", *MADDPG, "iterations=4")
     shutil.rmtree(run / "replay")
+    train(run, *MADDPG, "iterations=6")
     train(run, *MADDPG)
+    [caveat] = lasting_caveats(run)
+    assert caveat.startswith(
+        "replay lost rows before iteration 4: of the acknowledged positions 0 "
+    )
+    assert "it held none" in caveat
+    stated = [record.caveats for record in read_records(run / METRICS)]
+    assert stated == [()] * 4 + [(caveat,)] * 4
+    checked = fullrank("checkpoint", "verify", str(run))
+    assert (checked.code, checked.output.endswith(f"\ncaveat: {caveat}\n")) == (0, True)
+    archived = tmp_path / "archive"
+    take(run, archived)
+    assert lasting_caveats(archived) == [caveat]
     outcome = fullrank("verify", str(run))
     assert (outcome.code, outcome.error) == (0, "")
     assert "4 committed iterations recomputed, 4 to 7: " in outcome.output
     assert "not recomputed: iterations 0 to 3: its rows were lost" in outcome.output
+    assert outcome.output.endswith(f"\ncaveat: {caveat}\n")
+
+
+def test_a_copy_beside_its_original_goes_on_with_the_copied_rows(
+    tmp_path: Path, fullrank: Any
+) -> None:
+    """It is another run, and the tables in its directory are that run's from then on."""
+    run = train(tmp_path / "run", *MADDPG, "iterations=4")
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    train(copy, *MADDPG)
+    assert run_of(copy) != run_of(run)
+    assert [path.name for path in (copy / REPLAY).iterdir() if path.is_dir()] == [run_of(copy)]
+    assert lasting_caveats(copy) == []
+    assert "8 committed iterations recomputed, 0 to 7: " in fullrank("verify", str(copy)).output
+
+
+def test_a_run_of_version_0_2_goes_on_with_its_rows(tmp_path: Path, fullrank: Any) -> None:
+    run = train(tmp_path / "run", *MADDPG, "iterations=4")
+    folder = run / REPLAY / run_of(run)
+    for path in list(folder.iterdir()):
+        path.rename(run / REPLAY / path.name)  # where that version kept them
+    folder.rmdir()
+    assert "4 committed iterations recomputed" in fullrank("verify", str(run)).output
+    train(run, *MADDPG)
+    assert {path.name for path in folder.iterdir()} == {"fence.json", "transitions.table"}
+    assert lasting_caveats(run) == []
+    assert "8 committed iterations recomputed, 0 to 7: " in fullrank("verify", str(run)).output
 
 
 def test_a_run_that_goes_on_is_recomputed_as_far_as_it_has_come(run: Path, fullrank: Any) -> None:
@@ -334,7 +381,7 @@ def test_what_cannot_be_recomputed_is_refused_in_one_line(
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "is this a run?")
     refused(tmp_path / "nowhere", "there is no run")
-    (run / "replay" / "transitions.table").rename(run / "replay" / "moved")
+    table_file(run / REPLAY, run_of(run)).rename(run / "moved")
     refused(run, "copy the file from there")
     shutil.rmtree(run / "journal")
     refused(run, "holds no committed iteration")

@@ -9,45 +9,61 @@ from fullrank.common.types import RunTerm
 from fullrank.replay.fence import FILE, Fence
 
 
+def write(directory: Path, content: str) -> None:
+    (directory / "run").mkdir()
+    (directory / "run" / FILE).write_text(content)
+
+
 def test_a_restarted_service_refuses_whom_it_refused_before(tmp_path: Path) -> None:
-    Fence(tmp_path).raise_to("t", RunTerm("run", 3))
+    Fence(tmp_path).raise_to("run/t", RunTerm("run", 3))
     fence = Fence(tmp_path)
-    fence.check("t", RunTerm("run", 3))
+    fence.check("run/t", RunTerm("run", 3))
     for term in (1, 2, 3):
         with pytest.raises(StaleTerm):
-            fence.raise_to("t", RunTerm("run", term))
+            fence.raise_to("run/t", RunTerm("run", term))
     with pytest.raises(StaleTerm):
-        fence.check("t", RunTerm("run", 2))
-    fence.raise_to("t", RunTerm("run", 4))
+        fence.check("run/t", RunTerm("run", 2))
+    fence.raise_to("run/t", RunTerm("run", 4))
 
 
 def test_tables_are_fenced_each_on_its_own(tmp_path: Path) -> None:
     fence = Fence(tmp_path)
-    fence.raise_to("a", RunTerm("run", 2))
-    fence.raise_to("b", RunTerm("run", 1))
-    fence.check("a", RunTerm("run", 2))
-    fence.check("b", RunTerm("run", 1))
+    fence.raise_to("run/a", RunTerm("run", 2))
+    fence.raise_to("run/b", RunTerm("run", 1))
+    fence.check("run/a", RunTerm("run", 2))
+    fence.check("run/b", RunTerm("run", 1))
 
 
 @pytest.mark.parametrize(
     "content", ["", "[]", "{", '{"format": 1}', '{"format": 1, "tables": {"t": ["run"]}}']
 )
 def test_a_damaged_fence_is_an_error(tmp_path: Path, content: str) -> None:
-    (tmp_path / FILE).write_text(content)
+    write(tmp_path, content)
     with pytest.raises(ConfigError, match="damaged"):
-        Fence(tmp_path)
+        Fence(tmp_path).check("run/t", RunTerm("run", 3))
+    Fence(tmp_path).check("other/t", RunTerm("other", 1))  # another run has a fence of its own
 
 
 @pytest.mark.parametrize(("content", "version"), [('{"format": 0}', 0), ('{"format": 2}', 2)])
 def test_a_fence_of_another_format_is_refused_with_both_versions(
     tmp_path: Path, content: str, version: int
 ) -> None:
-    (tmp_path / FILE).write_text(content)
+    write(tmp_path, content)
     with pytest.raises(VersionMismatch, match=f"has format {version}, .* up to 1"):
-        Fence(tmp_path)
+        Fence(tmp_path).arrival("run/t")
 
 
 def test_a_fence_from_before_formats_holds_the_tables_themselves(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text('{"t": ["run", 3]}')
+    write(tmp_path, '{"t": ["run", 3]}')
     with pytest.raises(StaleTerm, match="opened in term 3"):
-        Fence(tmp_path).raise_to("t", RunTerm("run", 3))
+        Fence(tmp_path).raise_to("run/t", RunTerm("run", 3))
+
+
+def test_a_fence_of_another_run_came_with_a_copied_table_and_bars_nobody(tmp_path: Path) -> None:
+    Fence(tmp_path).raise_to("run/t", RunTerm("run", 3))
+    (tmp_path / "run").rename(tmp_path / "copy")
+    fence = Fence(tmp_path)
+    with pytest.raises(StaleTerm):
+        fence.check("copy/t", RunTerm("copy", 1))  # it has not opened the table yet
+    fence.raise_to("copy/t", RunTerm("copy", 1))
+    fence.check("copy/t", RunTerm("copy", 1))

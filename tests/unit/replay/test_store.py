@@ -5,8 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.common.errors import ConfigError, Corrupted, InvalidContribution, NotFound
-from fullrank.replay.store import Store
+from fullrank.common.errors import (
+    ConfigError,
+    Corrupted,
+    InvalidContribution,
+    NotFound,
+    StaleTerm,
+)
+from fullrank.common.types import RunTerm
+from fullrank.replay import store as store_module
+from fullrank.replay.fence import Fence
+from fullrank.replay.store import Store, adopt_tables, table_file, table_key
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -14,17 +23,17 @@ ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 def test_a_restarted_store_serves_acknowledged_rows_before_anybody_opens_the_table(
     tmp_path: Path,
 ) -> None:
-    Store(tmp_path, sync=False).open("t", row_size=3, capacity=4).append(0, ROWS)
+    Store(tmp_path, sync=False).open("r/t", row_size=3, capacity=4).append(0, ROWS)
     store = Store(tmp_path, sync=False)
-    table = store.get("t")
-    assert table is store.open("t", row_size=3, capacity=4)
+    table = store.get("r/t")
+    assert table is store.open("r/t", row_size=3, capacity=4)
     assert (table.tail, table.head) == (0, 2)
     assert table.gather(np.array([1, 0])).tolist() == [[3, 4, 5], [0, 1, 2]]
 
 
 def test_without_a_directory_nothing_survives() -> None:
-    Store(None, sync=False).open("t", row_size=3, capacity=4).append(0, ROWS)
-    assert Store(None, sync=False).open("t", row_size=3, capacity=4).head == 0
+    Store(None, sync=False).open("r/t", row_size=3, capacity=4).append(0, ROWS)
+    assert Store(None, sync=False).open("r/t", row_size=3, capacity=4).head == 0
 
 
 @pytest.mark.parametrize("directory", [True, False])
@@ -33,26 +42,31 @@ def test_another_size_is_refused(
     tmp_path: Path, directory: bool, row_size: int, capacity: int
 ) -> None:
     store = Store(tmp_path if directory else None, sync=False)
-    table = store.open("t", row_size=3, capacity=4)
+    table = store.open("r/t", row_size=3, capacity=4)
     with pytest.raises(ConfigError, match="row size 3 and capacity 4"):
-        store.open("t", row_size=row_size, capacity=capacity)
-    assert store.get("t") is table
+        store.open("r/t", row_size=row_size, capacity=capacity)
+    assert store.get("r/t") is table
 
 
 def test_a_file_of_another_size_is_refused_and_kept(tmp_path: Path) -> None:
-    Store(tmp_path, sync=False).open("t", row_size=3, capacity=4).append(0, ROWS)
+    Store(tmp_path, sync=False).open("r/t", row_size=3, capacity=4).append(0, ROWS)
     with pytest.raises(ConfigError, match="row size 3 and capacity 4, not 3 and 5"):
-        Store(tmp_path, sync=False).open("t", row_size=3, capacity=5)
-    assert Store(tmp_path, sync=False).open("t", row_size=3, capacity=4).head == 2
+        Store(tmp_path, sync=False).open("r/t", row_size=3, capacity=5)
+    assert Store(tmp_path, sync=False).open("r/t", row_size=3, capacity=4).head == 2
 
 
-def test_a_damaged_file_is_named_and_kept(tmp_path: Path) -> None:
-    Store(tmp_path, sync=False).open("t", row_size=3, capacity=4)
-    path = tmp_path / "t.table"
+def test_a_damaged_file_is_named_and_kept_and_ends_no_other_run(tmp_path: Path) -> None:
+    store = Store(tmp_path, sync=False)
+    store.open("r/t", row_size=3, capacity=4)
+    store.open("other/t", row_size=3, capacity=4).append(0, ROWS)
+    path = tmp_path / "r" / "t.table"
     path.write_bytes(b"torn")
-    with pytest.raises(Corrupted, match=r"t\.table is damaged"):
-        Store(tmp_path, sync=False)
+    store = Store(tmp_path, sync=False)
+    for use in (store.get, lambda key: store.open(key, row_size=3, capacity=4)):
+        with pytest.raises(Corrupted, match=r"r/t\.table is damaged"):
+            use("r/t")
     assert path.read_bytes() == b"torn"
+    assert store.get("other/t").head == 2
 
 
 def test_memory_cannot_be_synced() -> None:
@@ -61,28 +75,91 @@ def test_memory_cannot_be_synced() -> None:
 
 
 def test_rows_that_a_crash_of_the_machine_took_are_counted(tmp_path: Path) -> None:
-    Store(tmp_path, sync=False).open("t", row_size=3, capacity=4).append(0, ROWS)
-    path = tmp_path / "t.table"
+    Store(tmp_path, sync=False).open("r/t", row_size=3, capacity=4).append(0, ROWS)
+    path = tmp_path / "r" / "t.table"
     path.write_bytes(path.read_bytes().replace(ROWS[1].tobytes(), bytes(12)))
     store = Store(tmp_path, sync=False)
-    assert store.get("t").head == 1
-    assert store.lost == {"t": 1}
+    assert store.get("r/t").head == 1
+    assert store.lost == {"r/t": 1}
 
 
 @pytest.mark.parametrize("name", ["", "../t", "a/b", ".", "a.b", "é", "x" * 65, "t\n"])
-def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidContribution, match="a name has letters"):
-        Store(tmp_path / "tables", sync=False).open(name, row_size=3, capacity=4)
-    assert list(tmp_path.iterdir()) == []
+def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
+    for run, table in ((name, "t"), ("r", name)):
+        with pytest.raises(InvalidContribution, match="a name has letters"):
+            table_key(run, table)
+
+
+def test_tables_are_made_within_the_bytes_of_all_of_them(tmp_path: Path) -> None:
+    """The case of 41 sparse tables of 40 GB: each alone would fit on the disk."""
+    most_bytes = 64 * 2**30
+    store = Store(tmp_path, sync=False, most_bytes=most_bytes)
+    large = {"row_size": 1000, "capacity": 10**7}
+    store.open("a/t", **large)
+    with pytest.raises(
+        ConfigError, match=rf"1 tables of 1 runs take 400\d+ .* replay.total_bytes = {most_bytes};"
+    ):
+        store.open("b/t", **large)
+    assert not (tmp_path / "b").exists()
+    store.open("b/t", row_size=3, capacity=4)  # a smaller one fits
+    reopened = Store(tmp_path, sync=False, most_bytes=1)
+    assert list(reopened.tables) == ["a/t", "b/t"]  # a lower limit closes none
+
+
+def test_tables_are_made_within_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_TABLES", 2)
+    store = Store(None, sync=False)
+    for run in ("a", "b"):
+        store.open(f"{run}/t", row_size=3, capacity=4)
+    with pytest.raises(ConfigError, match=r"holds 2 tables of 2 runs, 2 at most; remove"):
+        store.open("c/t", row_size=3, capacity=4)
+    store.open("a/t", row_size=3, capacity=4)
+
+
+def test_a_folder_that_is_put_there_later_is_found(tmp_path: Path) -> None:
+    """A copied run directory renames its tables when its controller begins as another run."""
+    store = Store(tmp_path, sync=False)
+    store.open("r/t", row_size=3, capacity=4).append(0, ROWS)
+    (tmp_path / "r").rename(tmp_path / "other")
+    assert store.open("other/t", row_size=3, capacity=4).head == 2
+
+
+def unkeyed(directory: Path, fence: str) -> Path:
+    """A table where version 0.2 kept it, with its fence."""
+    Store(directory, sync=False).open("r/transitions", row_size=3, capacity=4).append(0, ROWS)
+    (directory / "r" / "transitions.table").rename(directory / "transitions.table")
+    (directory / "r").rmdir()
+    (directory / "fence.json").write_text(fence)
+    return directory / "transitions.table"
+
+
+def test_a_table_of_version_0_2_is_given_to_the_run_that_opened_it_last(tmp_path: Path) -> None:
+    before = unkeyed(tmp_path, '{"format": 1, "tables": {"transitions": ["run", 3]}}')
+    assert table_file(tmp_path, "run") == before
+    [line] = adopt_tables(tmp_path)
+    assert line.startswith("table_adopted")
+    assert table_file(tmp_path, "run") == tmp_path / "run" / "transitions.table"
+    assert Store(tmp_path, sync=False).get("run/transitions").head == 2
+    with pytest.raises(StaleTerm, match="opened in term 3"):
+        Fence(tmp_path).raise_to("run/transitions", RunTerm("run", 3))
+    assert list(adopt_tables(tmp_path)) == []
+
+
+def test_a_table_that_no_run_has_opened_is_left_and_named(tmp_path: Path) -> None:
+    before = unkeyed(tmp_path, '{"format": 1, "tables": {}}')
+    [line] = adopt_tables(tmp_path)
+    assert line == f"table_left path={before} reason=no run has opened it; remove it"
+    assert before.exists()
+    assert Store(tmp_path, sync=False).tables == {}
 
 
 @pytest.mark.parametrize("directory", [True, False])
 def test_a_table_without_room_is_refused(tmp_path: Path, directory: bool) -> None:
     store = Store(tmp_path if directory else None, sync=False)
     with pytest.raises(ConfigError, match=r"lower replay\.capacity"):
-        store.open("t", row_size=2**20, capacity=2**40)
+        store.open("r/t", row_size=2**20, capacity=2**40)
 
 
 def test_an_unknown_table_is_not_found() -> None:
-    with pytest.raises(NotFound, match="there is no table 't'"):
-        Store(None, sync=False).get("t")
+    with pytest.raises(NotFound, match="there is no table 'r/t'"):
+        Store(None, sync=False).get("r/t")

@@ -44,6 +44,7 @@ SIZES = st.dictionaries(st.text(max_size=9), st.integers(0, 2**64 - 1), max_size
         received=st.lists(LEARNERS, unique=True, max_size=5).map(tuple),
         late=st.lists(LEARNERS, unique=True, max_size=5).map(sorted).map(tuple),
         quarantined=st.lists(LEARNERS, max_size=2).map(tuple),
+        caveats=st.lists(st.text(max_size=9), max_size=2).map(tuple),
         update_digest=st.binary(max_size=16).map(bytes.hex),
         bytes_sent=SIZES,
         bytes_received=SIZES,

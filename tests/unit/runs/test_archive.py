@@ -32,8 +32,7 @@ def run_of(path: Path, *, iterations: int = 10, rows: int = 12, capacity: int = 
     (path / "audit.key").write_text("secret")
     (path / "history").mkdir()
     (path / "history" / "controller.jsonl").write_bytes(b"{}\n{}\n{half")
-    (path / "replay").mkdir()
-    table = path / "replay" / "transitions.table"
+    table = path / "replay" / "a" / "transitions.table"
     ring = RingFile.create(table, row_size=3, capacity=capacity, sync=False)
     grow(ring, rows)
     return ring
@@ -71,7 +70,7 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
     unpack(archived(tmp_path), tmp_path / "new")
     assert contents(tmp_path / "new") == contents(tmp_path / "copy")
     assert inspect(tmp_path / "new").committed == 10
-    table = TableFile(tmp_path / "new" / "replay" / "transitions.table")
+    table = TableFile(tmp_path / "new" / "replay" / "a" / "transitions.table")
     assert (table.tail, table.head) == (4, 12)
     first, rows = table.rows(0, 12)
     assert first == 4
@@ -90,7 +89,7 @@ def test_a_table_keeps_its_holes(tmp_path: Path) -> None:
     take(tmp_path / "run", tmp_path / "copy")
     assert pack(tmp_path / "copy", tmp_path / "file") < 2**20
     unpack(tmp_path / "file", tmp_path / "new")
-    table = (tmp_path / "new" / "replay" / "transitions.table").stat()
+    table = (tmp_path / "new" / "replay" / "a" / "transitions.table").stat()
     assert 512 * table.st_blocks < table.st_size / 2
 
 
@@ -153,7 +152,7 @@ def test_a_damaged_run_is_not_exported(tmp_path: Path, name: str) -> None:
 
 def test_a_run_whose_transitions_are_elsewhere_is_not_exported(tmp_path: Path) -> None:
     run_of(tmp_path / "run")
-    (tmp_path / "run" / "replay" / "transitions.table").unlink()
+    (tmp_path / "run" / "replay" / "a" / "transitions.table").unlink()
     with pytest.raises(CheckpointUnusable, match="its replay service keeps it in another"):
         take(tmp_path / "run", tmp_path / "copy")
 

@@ -11,7 +11,7 @@ from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.fence import Fence
 from fullrank.replay.limits import rows_per_append
 from fullrank.replay.samplers import Sample
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, adopt_tables, table_key
 from fullrank.replay.table import TABLE, Table
 from fullrank.rpc.lock import lock_replay
 from fullrank.runs.event_log import EventLog
@@ -34,13 +34,14 @@ class LocalTable:
 
     Raises:
         RunDirectoryInUse: A replay service holds the directory.
-        Corrupted: A file in it is damaged.
     """
 
     def __init__(self, run_dir: Path, *, sync: bool) -> None:
         directory = run_dir / "replay"
         self._lock = lock_replay(directory)
-        self._sync, self._fence = sync, Fence(directory)
+        for line in adopt_tables(directory):
+            log.warning("%s", line)
+        self._sync, self._fence, self._key = sync, Fence(directory), ""
         self._store = Store(directory, sync=sync)
         self._event_log = EventLog(run_dir, "replay")
         for name, table in self._store.tables.items():
@@ -55,7 +56,7 @@ class LocalTable:
 
     @property
     def _table(self) -> Table:
-        return self._store.get(TABLE)
+        return self._store.get(self._key)
 
     async def open_table(
         self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
@@ -64,11 +65,13 @@ class LocalTable:
 
         Raises:
             StaleTerm: This term has opened the table already, or a later one has.
+            Corrupted: Its file is damaged.
         """
-        table = self._store.open(TABLE, row_size=row_size, capacity=capacity)
-        self._fence.raise_to(TABLE, run_term)
+        self._key = table_key(run_term.run, TABLE)
+        table = self._store.open(self._key, row_size=row_size, capacity=capacity)
+        self._fence.raise_to(self._key, run_term)
         table.truncate(head)
-        self._event_log.append(Truncated(table=TABLE, head=table.head))
+        self._event_log.append(Truncated(table=self._key, head=table.head))
         return table.tail, table.head
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
@@ -87,7 +90,7 @@ class LocalTable:
             block = rows[start : start + step]
             self._table.append(head, block)
             reach("rows.stored")
-            stored = Stored(table=TABLE, first=head, head=head + len(block))
+            stored = Stored(table=self._key, first=head, head=head + len(block))
             self._event_log.append(stored)
             head += len(block)
         return head

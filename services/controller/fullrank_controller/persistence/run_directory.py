@@ -6,21 +6,24 @@ import uuid
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_bytes
+from secrets import randbelow, token_bytes
 
 from fullrank.audit.draws import KEY_BYTES
-from fullrank.common.durable import replace_bytes, replace_text
+from fullrank.common.durable import rename, replace_bytes, replace_text
 from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
+from fullrank.replay.store import NAME
 from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
+from fullrank.runs.caveats import keep_caveat, lasting_caveats
 from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import CHECKPOINTS, IDENTITY, JOURNAL
+from fullrank.runs.snapshot import REPLAY
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,10 @@ DISPUTED = "disputed.txt"
 """File with a line for each dispute about committed iterations that could not be taken back."""
 
 
+INSTANCES = 2**63 - 1
+"""Number of instances of which one is drawn; 0 is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDirectory:
     """A locked run directory."""
@@ -37,6 +44,8 @@ class RunDirectory:
     path: Path
     run: str
     term: int
+    instance: int
+    """Drawn for this term: a controller on a copy of the directory may begin the same term."""
     lock: ExitStack
     mirror: Mirror | None = None
     """Keeps the committed state outside this machine."""
@@ -44,7 +53,7 @@ class RunDirectory:
     @property
     def run_term(self) -> RunTerm:
         """The term of this controller."""
-        return RunTerm(self.run, self.term)
+        return RunTerm(self.run, self.term, self.instance)
 
     def confirm(self) -> None:
         """Return if no later controller has taken the directory.
@@ -88,6 +97,16 @@ class RunDirectory:
         replace_text(
             self.path / DISPUTED, "".join(f"{dispute}\n" for dispute in [*self.disputes, line])
         )
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Guarantees that the run has lost for good, a line each."""
+        return tuple(lasting_caveats(self.path))
+
+    def keep_caveat(self, line: str) -> None:
+        """Keep a lost guarantee for the life of the run."""
+        self.confirm()
+        keep_caveat(self.path, line)
 
     def withdraw(self, service: str) -> None:
         """Remove an announced address, unless a later controller has announced its own."""
@@ -133,6 +152,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         if (original := _original_of(path, facts)) is not None:
             run, copied = uuid.uuid4().hex, run
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
+            _rename_tables(path / REPLAY, copied, run)
         mirror = Mirror(place, path) if (place := config.checkpoint.mirror) else None
         term = last + 1 if mirror is None else mirror.claim(run, last=last)
         replace_text(path / "config.toml", to_toml(config))
@@ -144,7 +164,20 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             for mended in mirror.mend(keep=config.checkpoint.keep):
                 log.warning("mended path=%s mirror=%s", mended, place)
             mirror.equalise()
-        return RunDirectory(path=path, run=run, term=term, lock=lock.pop_all(), mirror=mirror)
+        return RunDirectory(
+            path=path,
+            run=run,
+            term=term,
+            instance=1 + randbelow(INSTANCES),
+            lock=lock.pop_all(),
+            mirror=mirror,
+        )
+
+
+def _rename_tables(directory: Path, copied: str, run: str) -> None:
+    """Give the copied tables of a run to the run that goes on with them."""
+    if NAME.fullmatch(copied) and (directory / copied).is_dir():
+        rename(directory / copied, directory / run)
 
 
 def _original_of(path: Path, facts: JSON) -> str | None:

@@ -1,12 +1,14 @@
 """Free collection: wait until replay holds enough episodes, and draw from its content."""
 
 import logging
+from collections.abc import Callable
 
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.samplers import Sample
 from fullrank.rpc.replay_client import ReplayClient
+from fullrank.runs.caveats import rows_lost
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
 from fullrank.training.block_player import PlayTerms
@@ -34,6 +36,7 @@ class FreePipeline:
         table: The run's table.
         event_log: Receives acknowledged positions.
         progress: Shows the reason of a wait and the number of durable iterations.
+        lost: Takes the caveat of rows that replay has lost.
         pool: The collectors.
 
     Attributes:
@@ -53,11 +56,13 @@ class FreePipeline:
         *,
         event_log: EventLog,
         progress: RunProgress,
+        lost: Callable[[str], None],
         pool: FreePool,
     ) -> None:
         self._config, self._identity, self._training = config, identity, training
         self._rollout, self._table = rollout, table
         self._event_log, self._progress, self._pool = event_log, progress, pool
+        self._lost = lost
         self._capacity = capacity_of(config, training)
         self._spare_rows = spare_rows(config, training)
         self._reach: Reach | None = None
@@ -66,7 +71,7 @@ class FreePipeline:
 
     async def open(self, head: int, *, resumes_at: int) -> None:
         """Open the table, which keeps all acknowledged episodes."""
-        _, held = await self._table.open_table(
+        tail, held = await self._table.open_table(
             row_size=self._training.problem.row_size,
             capacity=self._capacity + self._spare_rows,
             head=head,
@@ -74,7 +79,8 @@ class FreePipeline:
             arrival=arrival_rules(self._config, self._training.problem, first=resumes_at),
         )
         if held < head:
-            log.warning("replay_lost expected=%d held=%d", head, held)
+            lost = rows_lost(iteration=resumes_at, expected=head, tail=tail, head=held)
+            self._lost(lost)
         self._acknowledge(held)
 
     def begin(self, iteration: int) -> None:

@@ -1,7 +1,6 @@
 """Collection: play transitions, possibly ahead of their iteration, and append them to replay."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -9,6 +8,7 @@ from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
+from fullrank.runs.caveats import rows_lost
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
 from fullrank.training.block_player import PlayTerms
@@ -18,8 +18,6 @@ from fullrank.wiring import Training, capacity_of, spare_rows
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.watchdog import Watchdog
-
-log = logging.getLogger(__name__)
 
 CollectTask: TypeAlias = asyncio.Task[Collected]
 
@@ -137,6 +135,7 @@ class ReplayPipeline:
         table: The run's table.
         event_log: Receives acknowledged positions.
         watchdog: Observes playing.
+        lost: Takes the caveat of rows that replay has lost.
         pool: Collectors that play; None: this process plays.
         holds: Whether the table holds a sample's rows; given where playing shares nothing with
             computing and every collection has as many rows, it lets both go on at once.
@@ -154,13 +153,14 @@ class ReplayPipeline:
         *,
         event_log: EventLog,
         watchdog: Watchdog,
+        lost: Callable[[str], None],
         pool: CollectorPool | None = None,
         holds: Callable[[Sample], bool] | None = None,
     ) -> None:
         self._identity, self._training, self._table = identity, training, table
         self._capacity = capacity_of(config, training)
         self._spare_rows = spare_rows(config, training)
-        self._event_log, self._watchdog = event_log, watchdog
+        self._event_log, self._watchdog, self._lost = event_log, watchdog, lost
         self._playback = Playback(training, watchdog=watchdog, pool=pool)
         self._holds, self._rows = holds, config.environment.copies * config.collect.steps
         self._beside: CollectTask | None = None
@@ -175,8 +175,9 @@ class ReplayPipeline:
             head=head,
             run_term=self._identity.run_term,
         )
-        if held != head:
-            log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)
+        if held != head or self._tail > max(0, head - self._capacity):
+            lost = rows_lost(iteration=resumes_at, expected=head, tail=self._tail, head=held)
+            self._lost(lost)
         if held == self._tail:
             with self._watchdog.phase("warming up"):
                 rows = await asyncio.to_thread(self._training.collector.warm_up)

@@ -4,8 +4,9 @@ import asyncio
 
 import numpy as np
 import pytest
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
+from fullrank.common.errors import Cancelled
 from fullrank.replay.items import Gathered
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment
@@ -61,3 +62,25 @@ async def test_a_cancellation_while_the_work_winds_down_is_not_lost(work: Work) 
     with pytest.raises(asyncio.CancelledError):
         await abandoning
     work.released.set()
+
+
+async def test_an_assignment_whose_minibatch_does_not_come_can_be_abandoned() -> None:
+    """Replay may be away for long; the learner goes on with what the controller sends next."""
+    never: asyncio.Future[Gathered] = asyncio.get_running_loop().create_future()
+
+    async def fetching() -> Gathered:
+        return await never
+
+    assignment = ActiveAssignment(
+        message=pb.Assignment(), batch=asyncio.create_task(fetching()), missing=[]
+    )
+
+    async def contribute() -> None:
+        with pytest.raises(Cancelled, match="is abandoned"):
+            await assignment.minibatch()
+
+    assignment.task = asyncio.create_task(contribute())
+    await asyncio.sleep(0)  # it waits
+    await asyncio.wait_for(assignment.abandon(), WAIT_S)
+    await assignment.task
+    assert assignment.batch.cancelled()

@@ -14,7 +14,7 @@ from tests.waiting import WAIT_S
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample
 from fullrank.replay.fence import Fence
-from fullrank.replay.store import Store
+from fullrank.replay.store import Store, table_key
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.messages import run_term_message, sample_message
 from fullrank.rpc.replay_client import ReplayClient, append_requests
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ROW_SIZE = 3
 CAPACITY = 10
 RUN_TERM = RunTerm("run", 1)
+KEY = table_key(RUN_TERM.run, TABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Replay:
     @property
     def head(self) -> int:
         """One past the last row that the table holds."""
-        return self.store.get(TABLE).head
+        return self.store.get(KEY).head
 
     async def append(self, messages: Sequence[pb.AppendRequest]) -> pb.AppendResponse:
         """Make one append of these messages."""

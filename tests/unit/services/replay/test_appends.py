@@ -141,7 +141,7 @@ INFINITE = np.array([[1.0, np.inf, 0.0]], np.float32)
         (append(INFINITE, at=4), grpc.StatusCode.INVALID_ARGUMENT, "not finite"),
         (append(rows(1)[:, :2], at=4), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
         (append(rows(11), at=4), grpc.StatusCode.INVALID_ARGUMENT, "exceed the capacity of 10"),
-        (append(rows(1), table="t"), grpc.StatusCode.NOT_FOUND, "there is no table 't'"),
+        (append(rows(1), table="t"), grpc.StatusCode.NOT_FOUND, "there is no table 'run/t'"),
         (
             damaged(rows(1), data=bytes(MESSAGE_BYTES)),
             grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -1,5 +1,7 @@
 """Minibatches are gathered once, within a bound of memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,18 @@ async def test_the_last_two_are_kept_and_older_ones_encoded_again() -> None:
     for iteration in (0, 0, 1, 0, 2, 1, 2, 0):
         await counted.read(iteration)
     assert counted.encoded == [0, 1, 2, 0]
+
+
+async def test_minibatches_of_other_runs_displace_none() -> None:
+    counted = Counted()
+    await counted.read(0)
+    for iteration in (1, 2, 3):
+        theirs = replace(sample(iteration), table="another run/transitions")
+        with counted.minibatches.lent(theirs, size_bytes=4) as minibatch:
+            await minibatch.gathered()
+    counted.minibatches.clear("another run/transitions")
+    await counted.read(0)
+    assert counted.gathered == [0, 1, 2, 3]
 
 
 async def test_what_is_being_read_is_kept_however_old() -> None:
@@ -94,6 +108,6 @@ async def test_encoded_items_are_kept_up_to_some_times_the_size_of_the_minibatch
 async def test_what_was_forgotten_is_encoded_again() -> None:
     counted = Counted()
     await counted.read(0)
-    counted.minibatches.clear()
+    counted.minibatches.clear(TABLE)
     await counted.read(0)
     assert counted.encoded == [0, 0]

@@ -17,14 +17,14 @@ from fullrank.common.errors import (
 )
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Discrete
-from fullrank.replay import TABLE, EpisodeDraw, Sample, Table
+from fullrank.replay import EpisodeDraw, Sample, Table
 from fullrank.replay.episodes import episodes_in
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import pacing, reads
 
-from .replay_service import ROW_SIZE, Replay, drawn, rows, sample, serving
+from .replay_service import KEY, ROW_SIZE, RUN_TERM, Replay, drawn, rows, sample, serving
 
 
 async def test_a_minibatch_is_the_rows_at_its_positions(replay: Replay) -> None:
@@ -42,7 +42,7 @@ async def test_a_minibatch_of_episodes_is_sent_whole_however_long_they_are(
     await replay.client.append(0, stored)
     draw = EpisodeDraw(length=column, newest=7)
     wanted = replace(sample(head=9, size=5), episodes=draw)
-    expected = replay.store.tables[TABLE].minibatch(wanted)
+    expected = replay.store.tables[KEY].minibatch(wanted)
     assert len(expected) > wanted.size
     assert np.array_equal(await drawn(replay.client, wanted), expected)
     monkeypatch.setattr(reads, "rows_per_minibatch", lambda row_bytes: len(expected) - 1)
@@ -66,7 +66,7 @@ async def test_items_of_a_minibatch_lie_where_the_whole_one_has_them(
     replay: Replay, items: tuple[int, ...]
 ) -> None:
     for wanted in (await with_episodes(replay, [1, 3, 2]), sample(head=9, size=12)):
-        whole = replay.store.tables[TABLE].minibatch(wanted)
+        whole = replay.store.tables[KEY].minibatch(wanted)
         gathered = await replay.client.get_sample(
             sample_message(wanted), row_size=ROW_SIZE, items=items
         )
@@ -111,7 +111,9 @@ async def test_a_learner_of_eight_that_bear_a_straggler_is_sent_a_quarter() -> N
         await replay.client.append(0, stored)
         for row in code.matrix:
             items = problem.items_of(support(row))
-            request = pb.GetSamplesRequest(sample=sample_message(wanted), items=items)
+            request = pb.GetSamplesRequest(
+                sample=sample_message(wanted), items=items, run=RUN_TERM.run
+            )
             messages = [message async for message in replay.stub.GetSamples(iter([request]))]
             assert sum(len(message.chunk.data) for message in messages) == whole * 2 // 8
             assert sum(message.ByteSize() for message in messages) < 1.001 * whole * 2 / 8
@@ -152,7 +154,7 @@ async def test_a_sample_that_cannot_be_served_is_refused(
 async def test_a_sample_of_an_unknown_table_is_not_found(replay: Replay) -> None:
     message = sample_message(sample())
     message.table = "other"
-    with pytest.raises(NotFound, match="there is no table 'other'"):
+    with pytest.raises(NotFound, match="there is no table 'run/other'"):
         await replay.client.get_sample(message, row_size=ROW_SIZE)
 
 
@@ -169,6 +171,8 @@ async def test_learners_that_ask_at_once_share_one_gather(
     await replay.client.append(0, rows(4))
     monkeypatch.setattr(Table, "gather", counted)
     clients = [ReplayClient(replay.address, deadline_s=WAIT_S) for _ in range(6)]
+    for client in clients:
+        client.under(RUN_TERM)
     got = await asyncio.gather(*(drawn(client, sample()) for client in clients))
     assert gathered == [8]
     assert all(np.array_equal(batch, got[0]) for batch in got)

@@ -9,6 +9,9 @@ from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.common.errors import (
+    ConfigError,
+    InvalidContribution,
+    NotFound,
     StaleTerm,
     VersionMismatch,
 )
@@ -20,7 +23,7 @@ from fullrank.rpc.replay_client import ReplayClient
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import servicer
 
-from .replay_service import CAPACITY, ROW_SIZE, RUN_TERM, Replay, append, drawn, rows, sample
+from .replay_service import CAPACITY, KEY, ROW_SIZE, RUN_TERM, Replay, append, drawn, rows, sample
 
 VERSION = re.escape(__version__)
 SUCCESSOR = RunTerm("run", 2)
@@ -102,16 +105,70 @@ async def test_a_table_is_not_opened_again_in_the_same_or_an_earlier_term(
     await reopened(replay.client, SUCCESSOR, head=0)
     await replay.client.append(0, rows(3))
     other = ReplayClient(replay.address, deadline_s=WAIT_S)
-    with pytest.raises(StaleTerm, match=f"opened in term 2 of run run; term {term}"):
+    with pytest.raises(StaleTerm, match="opened in term 2 of run run"):
         await reopened(other, RunTerm("run", term), head=0)
     await other.close()
     assert await replay.client.append(3, rows(1, first=3)) == 4  # nothing was forgotten
 
 
-async def test_another_run_may_take_over_a_table(replay: Replay) -> None:
-    await replay.client.append(0, rows(3))
+async def test_another_run_is_served_apart_and_touches_nothing_of_the_first_one(
+    replay: Replay,
+) -> None:
+    await replay.client.append(0, rows(4))
     other = ReplayClient(replay.address, deadline_s=WAIT_S)
-    assert await reopened(other, RunTerm("other", 1), head=0) == (0, 0)
-    with pytest.raises(StaleTerm):
+    assert await reopened(other, RunTerm("other", 9), head=0) == (0, 0)
+    await other.append(0, rows(CAPACITY, first=70))
+    await drawn(other, sample(head=CAPACITY))
+    await other.append(CAPACITY, rows(2, first=90))  # evicts two of its own rows
+    assert await replay.client.append(4, rows(1, first=4)) == 5
+    ours, theirs = await drawn(replay.client, sample()), await drawn(other, sample(tail=2))
+    assert np.array_equal(ours, rows(4)[sample().positions()])
+    assert np.array_equal(theirs, rows(CAPACITY, first=70)[sample(tail=2).positions()])
+    await other.close()
+
+
+async def test_a_reader_names_its_run(replay: Replay) -> None:
+    await replay.client.append(0, rows(4))
+    reader = ReplayClient(replay.address, deadline_s=WAIT_S)
+    with pytest.raises(InvalidContribution, match="run ''"):
+        await drawn(reader, sample())
+    reader.under(RunTerm("other", 1))
+    with pytest.raises(NotFound, match="no table 'other/transitions'"):
+        await drawn(reader, sample())
+    reader.under(RunTerm("run", 7))  # a term is no key of reading
+    assert len(await drawn(reader, sample())) == sample().size
+    await reader.close()
+
+
+async def test_of_controllers_of_one_term_the_first_one_is_served_and_may_ask_again(
+    replay: Replay,
+) -> None:
+    first, second = RunTerm("run", 2, 11), RunTerm("run", 2, 12)
+    await reopened(replay.client, first, head=0)
+    assert await reopened(replay.client, first, head=0) == (0, 0)  # its answer was lost
+    copy = ReplayClient(replay.address, deadline_s=WAIT_S)
+    with pytest.raises(StaleTerm, match=r"a copy of this one.*start it again to go on here"):
+        await reopened(copy, second, head=0)
+    with pytest.raises(StaleTerm, match="by another controller"):
+        await copy.append(0, rows(1))
+    assert await replay.client.append(0, rows(3)) == 3
+    assert await reopened(copy, RunTerm("run", 3, 12), head=3) == (0, 3)  # started again
+    with pytest.raises(StaleTerm, match="a later one serves"):
         await replay.client.append(3, rows(1, first=3))
+    await copy.close()
+
+
+async def test_a_table_beyond_the_bytes_of_all_tables_is_a_failed_precondition(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay.store, "_most_bytes", 2**26)
+    other = ReplayClient(replay.address, deadline_s=WAIT_S)
+    with pytest.raises(
+        ConfigError, match=r"1 tables of 1 runs take \d+ bytes of replay\.total_bytes"
+    ):
+        await other.open_table(
+            row_size=ROW_SIZE, capacity=2**24, head=0, run_term=RunTerm("other", 1)
+        )
+    assert list(replay.store.tables) == [KEY]
+    assert await replay.client.append(0, rows(3)) == 3
     await other.close()

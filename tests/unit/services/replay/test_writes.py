@@ -26,7 +26,7 @@ from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import inbox as inbox_module
 from fullrank_replay.inbox import Inbox
 
-from .replay_service import RUN_TERM, Replay, serving
+from .replay_service import KEY, RUN_TERM, Replay, serving
 
 LAYOUT = EpisodeLayout(observation_sizes=(2,), action_sizes=(2,))
 ROW_SIZE = LAYOUT.row_size + ENTRIES
@@ -62,7 +62,7 @@ async def opened(replay: Replay, pace: Pace, *, term: int, capacity: int = CAPAC
 
 def held(replay: Replay) -> list[tuple[int, int, int]]:
     """Writer, sequence and number of every episode in the table, whose rows must be whole."""
-    table = replay.store.get(TABLE)
+    table = replay.store.get(KEY)
     rows = table.gather(np.arange(table.tail, table.head))
     every = authorships(rows)
     ends = np.flatnonzero(every[:, 3])
@@ -95,7 +95,7 @@ async def answers(replay: Replay, requests: Sequence[pb.WriteRequest]) -> list[p
 
 
 def inbox(replay: Replay) -> Inbox:
-    return replay.servicer._writes._inboxes[TABLE]
+    return replay.servicer._writes._inboxes[KEY]
 
 
 async def test_many_writers_episodes_are_stored_in_each_one_s_order_and_once() -> None:

@@ -1,0 +1,42 @@
+"""Lasting caveats: guarantees that a run has lost for good, until its end.
+
+They are facts of the run and not of a controller: its directory and its mirror keep them, every
+record says them from then on, and every later term reports them.
+"""
+
+from pathlib import Path
+
+from fullrank.common.durable import replace_text
+
+CAVEATS = "caveats.txt"
+"""File of a run directory with a line for each of them; missing where there is none."""
+
+
+def lasting_caveats(run_dir: Path) -> list[str]:
+    """Return the lasting caveats of a run, in the order in which they arose."""
+    path = run_dir / CAVEATS
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def keep_caveat(run_dir: Path, line: str) -> None:
+    """Add a caveat, on disk when this returns, unless the run has it already."""
+    held = lasting_caveats(run_dir)
+    if line not in held:
+        replace_text(run_dir / CAVEATS, "".join(f"{caveat}\n" for caveat in [*held, line]))
+
+
+def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:
+    """Return the caveat of a run whose table does not hold the rows that it was told are stored.
+
+    Args:
+        iteration: The iteration that is committed next.
+        expected: One past the last position that the run goes on from.
+        tail: Oldest position held.
+        head: One past the newest position held.
+    """
+    held = f"only positions {tail} to {head - 1}" if head > tail else "none"
+    return (
+        f"replay lost rows before iteration {iteration}: of the acknowledged positions 0 to "
+        f"{expected - 1} it held {held}; later minibatches, and so the bits, are not those of the "
+        "run without the loss"
+    )
