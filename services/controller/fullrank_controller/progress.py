@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fullrank.common.errors import FullrankError
 from fullrank.v1 import controller_pb2 as pb
 
 
@@ -16,12 +17,14 @@ class RunProgress:
         committed: Iterations committed so far: they are durable and may be published.
         state: State of the run.
         message: Reason for the state, or empty.
+        exit_code: That of the error by which the run has failed; 0 for any other state.
     """
 
     def __init__(self, *, committed: int = 0) -> None:
         self.applied = self.committed = committed
         self.state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
         self.message = ""
+        self.exit_code = 0
         self._caveats: dict[str, str] = {}
 
     def start(self, message: str) -> None:
@@ -42,6 +45,20 @@ class RunProgress:
         """Report that all iterations are committed."""
         self.state = pb.RUN_STATE_FINISHED
         self.message = f"{self.committed} iterations committed"
+
+    def fail(self, error: FullrankError) -> None:
+        """Report that the run has ended by an error that a restart does not cure."""
+        self.state, self.message = pb.RUN_STATE_FAILED, str(error)
+        self.exit_code = error.exit_code
+
+    @property
+    def parting(self) -> str:
+        """Reason for which the ports close."""
+        if self.finished:
+            return f"the run is finished: {self.message}"
+        if self.state == pb.RUN_STATE_FAILED:
+            return f"the run failed: {self.message}"
+        return "the controller is stopping"
 
     @property
     def finished(self) -> bool:

@@ -35,12 +35,17 @@ class ReplayServicer:
         fence: Admits the controller that opened a table last.
         event_log: Records stored rows before they are acknowledged.
         pacing: Orders the calls; None: a plain one.
+
+    Attributes:
+        ended: Set once a run has ended while no other is open.
     """
 
     def __init__(
         self, store: Store, fence: Fence, event_log: EventLog, *, pacing: Pacing | None = None
     ) -> None:
         self._store, self._fence, self._event_log = store, fence, event_log
+        self._open_runs: set[str] = set()
+        self.ended = asyncio.Event()
         for name, table in store.tables.items():
             event_log.append(Reopened(table=name, head=table.head))
         self._pacing = pacing or Pacing()
@@ -62,6 +67,7 @@ class ReplayServicer:
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
             await shielded(self._open(request, table))
+            self._open_runs.add(request.run_term.run)
             return pb.OpenTableResponse(tail=table.tail, head=table.head, version=__version__)
 
     async def _open(self, request: pb.OpenTableRequest, table: Table) -> None:
@@ -86,6 +92,16 @@ class ReplayServicer:
         intake = Intake(table, arrival)
         self._fence.raise_to(request.table, run_term, arrival=arrival.to_json())
         return intake
+
+    async def CloseRun(self, request: pb.CloseRunRequest, context: Context) -> pb.CloseRunResponse:
+        """Take note that a run has ended."""
+        async with statuses(context):
+            run_term = run_term_of(request.run_term)
+            self._fence.check_closing(request.table, run_term)
+            self._open_runs.discard(run_term.run)
+            if not self._open_runs:
+                self.ended.set()
+            return pb.CloseRunResponse()
 
     @property
     def waiting(self) -> int:

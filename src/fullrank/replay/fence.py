@@ -55,6 +55,12 @@ class Fence:
         """Return the rules under which the table was opened last."""
         return self._arrivals.get(table)
 
+    def check_closing(self, table: str, run_term: RunTerm) -> None:
+        """Refuse, with ``StaleTerm``, a controller of another run or an earlier term."""
+        held = self._held.get(table)
+        if held is not None and (held.run != run_term.run or run_term.term < held.term):
+            raise _stale(table, run_term, held)
+
     def check(self, table: str, run_term: RunTerm) -> None:
         """Refuse, with ``StaleTerm``, all but the controller that opened the table last."""
         held = self._held.get(table)

@@ -8,6 +8,7 @@ from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
+from fullrank.rpc.silence import Silence
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
 from fullrank_controller.membership.placement import Domain
 from fullrank_controller.watchdog import Watchdog
@@ -70,6 +71,7 @@ class Roster:
             learner=learner,
             host=host,
             heard_at=now,
+            silence=Silence(self._settings, now=now),
             domain=domain,
             origin=origin,
             process=process,
@@ -122,6 +124,7 @@ class Roster:
         member = self._leases.get(lease)
         if member is not None:
             member.heard_at = now
+            member.silence.heard(now=now)
         return member is not None
 
     @property
@@ -202,6 +205,24 @@ async def expel_silent(
     while True:
         with watchdog.phase("the event loop"):
             await asyncio.sleep(settings.heartbeat_s)
-        for member in (each for roster in rosters for each in roster.members):
-            if member.heard_at < clock() - settings.lost_after_s:
-                member.expel(ServiceLost(f"nothing was heard for {settings.lost_after_s:.1f} s"))
+        for roster in rosters:
+            for member, silent_s in lost(roster.members, settings, now=clock()):
+                member.expel(ServiceLost(f"nothing was heard for {silent_s:.1f} s"))
+
+
+def lost(
+    members: Sequence[Member], settings: ControllerSettings, *, now: float
+) -> list[tuple[Member, float]]:
+    """The members that are silent beyond their limits, each with its silence in seconds.
+
+    While most are silent at once, their host or this one is starved rather than they dead: until
+    the deadline of the first rounds none is lost.
+    """
+    silences = [(member, now - member.heard_at) for member in members]
+    silent = sum(silent_s > settings.lost_after_s for _, silent_s in silences)
+    patience_s = settings.deadline_s if 2 * silent > len(members) else 0.0
+    return [
+        (member, silent_s)
+        for member, silent_s in silences
+        if silent_s > max(patience_s, member.silence.limit_s)
+    ]

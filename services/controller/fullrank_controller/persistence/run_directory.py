@@ -18,6 +18,7 @@ from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
+from fullrank.runs.ending import Ending, write_ending
 from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import CHECKPOINTS, IDENTITY, JOURNAL
@@ -58,6 +59,11 @@ class RunDirectory:
                 f"{self.path} is in term {later}, this controller in term {self.term}: a later "
                 "controller has its journal; nothing more is committed here"
             )
+
+    def end(self, ending: Ending) -> None:
+        """Record how the run has ended."""
+        self.confirm()
+        write_ending(self.path, ending)
 
     @property
     def secret(self) -> bytes:
