@@ -35,6 +35,11 @@ class Silence:
         self._heard_at = now
 
     @property
+    def latest_s(self) -> float:
+        """The latest interval, seconds; 0 before the first."""
+        return self._intervals_s[-1] if self._intervals_s else 0.0
+
+    @property
     def limit_s(self) -> float:
         """Seconds of silence after which the peer counts as lost."""
         return limit_s(

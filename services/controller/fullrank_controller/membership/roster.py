@@ -215,12 +215,15 @@ def lost(
 ) -> list[tuple[Member, float]]:
     """The members that are silent beyond their limits, each with its silence in seconds.
 
-    While most are silent at once, their host or this one is starved rather than they dead: until
-    the deadline of the first rounds none is lost.
+    Where heartbeats of some come late, those of others may, too: a host, this one or the network is
+    starved. So limits follow the longest latest interval, and the silence of the member that was
+    heard last; but where all are silent, no longer than the deadline of the first rounds.
     """
     silences = [(member, now - member.heard_at) for member in members]
-    silent = sum(silent_s > settings.lost_after_s for _, silent_s in silences)
-    patience_s = settings.deadline_s if 2 * silent > len(members) else 0.0
+    latest_s = max((member.silence.latest_s for member in members), default=0.0)
+    freshest_s = min((silent_s for _, silent_s in silences), default=0.0)
+    factor = settings.deadline_factor
+    patience_s = max(factor * latest_s, min(factor * freshest_s, settings.deadline_s))
     return [
         (member, silent_s)
         for member, silent_s in silences

@@ -101,6 +101,20 @@ async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
     assert run.progress.message == ""
 
 
+async def test_a_resumed_run_begins_with_the_first_learners_that_can_decode() -> None:
+    run = make_run("code.name=uncoded", "learners=3")
+    membership = run.membership
+    assembling = asyncio.create_task(membership.assemble(resumed=True))
+    await asyncio.sleep(0)
+    assert not assembling.done()
+    join(run)
+    await asyncio.wait_for(assembling, WAIT_S)
+    first = await settled(membership)
+    assert first.decodable
+    join(run, 2)
+    assert len(set((await settled(membership)).holders.values())) == 3
+
+
 async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> None:
     run = make_run()
     membership = run.membership

@@ -16,7 +16,7 @@ from fullrank.common.types import RunTerm
 from fullrank.replay import TABLE
 from fullrank.rpc import replay_client
 from fullrank.rpc.messages import run_term_message
-from fullrank.rpc.replay_client import ReplayClient
+from fullrank.rpc.replay_client import ReplayClient, close_run
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import servicer
 
@@ -115,3 +115,21 @@ async def test_another_run_may_take_over_a_table(replay: Replay) -> None:
     with pytest.raises(StaleTerm):
         await replay.client.append(3, rows(1, first=3))
     await other.close()
+
+
+async def test_a_run_that_another_one_has_displaced_cannot_end_the_service(replay: Replay) -> None:
+    await reopened(replay.client, RunTerm("other", 1), head=0)  # the table is now of this run
+    with pytest.raises(StaleTerm):
+        await close_run(replay.address, RUN_TERM)
+    assert not replay.servicer.ended.is_set()
+    await close_run(replay.address, RunTerm("other", 1))
+    assert not replay.servicer.ended.is_set()
+
+
+async def test_only_the_controller_of_the_latest_term_ends_a_run(replay: Replay) -> None:
+    await reopened(replay.client, SUCCESSOR, head=0)
+    with pytest.raises(StaleTerm):
+        await close_run(replay.address, RUN_TERM)
+    assert not replay.servicer.ended.is_set()
+    await close_run(replay.address, RunTerm("run", 3))  # it failed before it opened the table
+    assert replay.servicer.ended.is_set()
