@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 
 from fullrank import __version__
-from fullrank.common.errors import FullrankError, NotFound, RunDirectoryInUse, ServiceLost
+from fullrank.common.errors import FullrankError, NotFound, ServiceLost
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import settings_digest, to_toml
 from fullrank.config.tree import RunConfig
@@ -21,6 +21,7 @@ from fullrank.rpc.prometheus import Exporter, Family
 from fullrank.rpc.replay_client import close_run
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
+from fullrank.rpc.tasks import first, is_set
 from fullrank.runs.ending import Ending, failed, write_ending
 from fullrank.runs.record import METRICS, published
 from fullrank.runs.recovery import CHECKPOINTS, IDENTITY
@@ -59,23 +60,19 @@ async def tell(
     """Tell learners, collectors, monitors and replay how the run has ended, then return.
 
     The ports stay open until nobody has asked for ``controller.lost_after_s``, and no longer than
-    ``controller.join_deadline_s``. Returns at once if another controller holds the directory.
+    ``controller.join_deadline_s``. Returns at once if they cannot be opened, or another controller
+    holds the directory.
     """
-    stack = ExitStack()
     try:
-        stack.enter_context(closing(lock_run(run_dir)))
-    except RunDirectoryInUse as error:
+        with closing(lock_run(run_dir)):
+            async with Epilogue(ending, config, run_dir) as epilogue:
+                await health.at_work(True)
+                telling = asyncio.create_task(epilogue.tell_replay())
+                await first(is_set(stop), epilogue.unasked())
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
+    except FullrankError as error:
         log.info("not_told reason=%s", error)
-        return
-    with stack:
-        async with Epilogue(ending, config, run_dir) as epilogue:
-            await health.at_work(True)
-            tasks = [asyncio.create_task(each) for each in (stop.wait(), epilogue.unasked())]
-            tell_replay = asyncio.create_task(epilogue.tell_replay())
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in (*tasks, tell_replay):
-                task.cancel()
-            await asyncio.gather(*tasks, tell_replay, return_exceptions=True)
 
 
 class Epilogue:

@@ -32,6 +32,9 @@ from fullrank_controller.term import make_network_driver
 
 log = logging.getLogger(__name__)
 
+REMEDY = "; remove the cause, then `fullrank resume %s` or start without --until-finished"
+"""Clause that follows the reason for which a run has failed."""
+
 
 def main(launch: Launch) -> int:
     """Start or resume the configured run and serve until told to stop; returns the exit code.
@@ -64,14 +67,15 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
     async with Health(config.health.address) as health:
         ending = read_ending(run_dir) if launch.until_finished else None
         if ending is not None and ending.settings == settings_digest(config):
-            log.warning("%s; `fullrank resume %s` goes on from there", ending, run_dir)
+            log.warning("%s%s", ending, REMEDY % run_dir if ending.state == "failed" else "")
             await tell(ending, config, run_dir, stop, health=health)
             return
         try:
             ended_elsewhere = await _serve_terms(launch, run_dir, stop=stop, health=health)
         except FullrankError as error:
             ending = record_failure(error, config, run_dir)
-            if ending is not None and launch.until_finished:
+            heard = health.has_worked and not launch.stop_with_stdin  # a parent sees its exit code
+            if ending is not None and (launch.until_finished or heard):
                 await tell(ending, config, run_dir, stop, health=health)
             raise
         if not launch.until_finished or ended_elsewhere:

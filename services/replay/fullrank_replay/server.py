@@ -18,7 +18,7 @@ from fullrank.rpc.process import STOPPED, Launch, run, stop_event, tune_process
 from fullrank.rpc.prometheus import Exporter, Family, gauge
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
-from fullrank.rpc.tasks import first
+from fullrank.rpc.tasks import first, is_set
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.servicer import ReplayServicer
@@ -92,7 +92,7 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         announce(launch.run_dir, "replay", bound)
         await health.at_work(True)
         endings = [stop, servicer.ended] if launch.until_finished else [stop]
-        await first(*map(_set, endings))
+        await first(*map(is_set, endings))
         await health.at_work(False)
         withdraw(launch.run_dir, "replay")
         await server.stop()
@@ -100,10 +100,6 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         event_log.close()
     if launch.until_finished and not servicer.ended.is_set():
         raise ServiceLost(STOPPED)
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 def table_metrics(store: Store) -> Iterator[Family]:
