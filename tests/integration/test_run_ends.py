@@ -16,6 +16,7 @@ from fullrank.config.toml import settings_digest
 from fullrank.rpc.health import Health
 from fullrank.runs.ending import failed, read_ending, write_ending
 from fullrank_collector.server import attach as attach_collector
+from fullrank_controller.driver import Driver
 from fullrank_controller.epilogue import Epilogue, tell
 from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach
@@ -80,6 +81,31 @@ async def test_monitors_learn_why_a_run_has_failed_and_still_see_its_iterations(
             assert (await monitor.setup()).config == config
             assert (await monitor.policies()).iteration == 3
     assert not list((tmp_path / "services").glob("monitor.json"))
+
+
+async def test_learners_hear_of_a_failure_from_a_controller_that_serves_until_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterate = Driver._iterate
+
+    async def fail_at_two(driver: Driver) -> None:
+        if driver._run.progress.applied == 2:
+            raise EnvironmentFailed("it raised")
+        await iterate(driver)
+
+    monkeypatch.setattr(Driver, "_iterate", fail_at_two)
+    async with Cluster(tmp_path, resolved(*TELLING)) as cluster:
+        cluster.replay()
+        launch, stop = replace(cluster.launch, until_finished=True), asyncio.Event()
+        learners = [cluster.start(stop, attach(launch, stop)) for _ in range(4)]
+        lasting = replace(cluster.launch, stop_with_stdin=False)
+        controller = cluster.start(stop, serve_controller(lasting, tmp_path, stop))
+        for service in (*learners, controller):
+            with pytest.raises(EnvironmentFailed, match="it raised"):
+                await asyncio.wait_for(service.task, WAIT_S)
+    ending = read_ending(tmp_path)
+    assert ending is not None
+    assert (ending.state, ending.exit_code, ending.committed) == ("failed", 3, 2)
 
 
 async def test_a_run_that_has_failed_is_not_begun_again_before_its_settings_change(
