@@ -58,8 +58,10 @@ class Services:
     def begin(self) -> "list[subprocess.Popen[str]]":
         """Start all, the controller once the learners dial."""
         peers = [self.start(name, number) for number, name in enumerate(PEERS)]
-        for number in (1, 2):
-            wait_until(lambda n=number: "dialling_again" in self.log("learner", n), what="it dials")
+        wait_until(
+            lambda: all("dialling_again" in self.log("learner", number) for number in (1, 2)),
+            what="learners dial",
+        )
         return [*peers, self.start("controller")]
 
     def ended(self, processes: "Sequence[subprocess.Popen[str]]") -> list[int]:
