@@ -234,7 +234,7 @@ class EndedMonitor(PublishedRun):
     ) -> monitor_pb2.GetCodeResponse:
         """Refuse: no code is in use."""
         async with statuses(context):
-            raise NotFound(f"there is no code: {self._epilogue.asked()}")
+            raise NotFound(f"there is no code: {self._epilogue.status().message}")
 
     async def GetConfiguration(
         self, request: monitor_pb2.GetConfigurationRequest, context: Context

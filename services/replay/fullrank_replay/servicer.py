@@ -44,7 +44,7 @@ class ReplayServicer:
         self, store: Store, fence: Fence, event_log: EventLog, *, pacing: Pacing | None = None
     ) -> None:
         self._store, self._fence, self._event_log = store, fence, event_log
-        self._open_runs: set[str] = set()
+        self._open_runs = fence.runs  # of a service that was started again, too
         self.ended = asyncio.Event()
         for name, table in store.tables.items():
             event_log.append(Reopened(table=name, head=table.head))

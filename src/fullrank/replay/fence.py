@@ -55,6 +55,11 @@ class Fence:
         """Return the rules under which the table was opened last."""
         return self._arrivals.get(table)
 
+    @property
+    def runs(self) -> set[str]:
+        """The runs whose controllers opened the tables last."""
+        return {held.run for held in self._held.values()}
+
     def check_closing(self, table: str, run_term: RunTerm) -> None:
         """Refuse, with ``StaleTerm``, a controller of another run or an earlier term."""
         held = self._held.get(table)

@@ -1,6 +1,7 @@
 """Tables over a real server: sizes, versions, and one controller at a time."""
 
 import re
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -14,6 +15,7 @@ from fullrank.common.errors import (
 )
 from fullrank.common.types import RunTerm
 from fullrank.replay import TABLE
+from fullrank.replay.fence import Fence
 from fullrank.rpc import replay_client
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.replay_client import ReplayClient, close_run
@@ -117,13 +119,18 @@ async def test_another_run_may_take_over_a_table(replay: Replay) -> None:
     await other.close()
 
 
-async def test_a_run_that_another_one_has_displaced_cannot_end_the_service(replay: Replay) -> None:
+async def test_another_run_cannot_end_the_service(replay: Replay) -> None:
     await reopened(replay.client, RunTerm("other", 1), head=0)  # the table is now of this run
     with pytest.raises(StaleTerm):
         await close_run(replay.address, RUN_TERM)
     assert not replay.servicer.ended.is_set()
     await close_run(replay.address, RunTerm("other", 1))
-    assert not replay.servicer.ended.is_set()
+    assert not replay.servicer.ended.is_set()  # the first one may open it again
+
+
+def test_a_service_that_is_started_again_knows_the_runs_of_its_tables(tmp_path: Path) -> None:
+    Fence(tmp_path).raise_to(TABLE, RUN_TERM)
+    assert Fence(tmp_path).runs == {RUN_TERM.run}
 
 
 async def test_only_the_controller_of_the_latest_term_ends_a_run(replay: Replay) -> None:
