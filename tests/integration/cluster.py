@@ -143,8 +143,8 @@ class Cluster:
 
     @property
     def launch(self) -> Launch:
-        """Settings with which services are launched."""
-        return Launch(resolved=self.settings, run_dir=self.run_dir)
+        """Settings with which services are launched, by a parent that sees how they end."""
+        return Launch(resolved=self.settings, run_dir=self.run_dir, stop_with_stdin=True)
 
     def security(self, role: Role) -> Security:
         """Credentials of a role in the run."""

@@ -159,9 +159,8 @@ async def test_a_silent_learner_is_expelled_and_dials_again(
     async def wait_for_ever(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    settings = resolved(
-        *UNCODED, "controller.heartbeat_s=0.05", "controller.lost_after_s=0.5", "iterations=2"
-    )
+    silent = ("controller.lost_after_s=0.5", "controller.deadline_s=0.5")
+    settings = resolved(*UNCODED, "controller.heartbeat_s=0.05", *silent, "iterations=2")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()

@@ -16,8 +16,8 @@ from fullrank.config import PluginSettings, load
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.health import check
 from fullrank.rpc.identity import Role
+from fullrank.rpc.probe import probe
 from fullrank.rpc.process import Launch
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.straggler import get_injection, set_injection
@@ -153,10 +153,10 @@ async def test_the_plaintext_port_serves_health_and_nothing_else(tmp_path: Path)
         with pytest.raises(ServiceLost, match="UNIMPLEMENTED"):
             await client.open_table(run_term=NOBODY, row_size=1, capacity=1, head=0)
         await client.close()
-        await asyncio.to_thread(check, address, service="", timeout_s=WAIT_S)
+        assert await asyncio.to_thread(probe, address, "", WAIT_S) == "SERVING"
         secure = _announced(cluster.run_dir, "replay")
-        with pytest.raises(ServiceLost, match="UNAVAILABLE"):
-            await asyncio.to_thread(check, secure, service="", timeout_s=WAIT_S)
+        with pytest.raises(OSError):
+            await asyncio.to_thread(probe, secure, "", WAIT_S)
 
 
 async def test_a_learner_s_own_certificate_admits_it_alone(tmp_path: Path) -> None:

@@ -128,8 +128,9 @@ class Driver:
         progress, iterations = self._run.progress, self._run.identity.iterations
         if progress.committed < iterations:
             starting = [self._restore(head, journalled)]
-            if progress.committed + len(journalled) < iterations:
-                starting.append(self.rounds.assemble())
+            resumes_at = progress.committed + len(journalled)
+            if resumes_at < iterations:
+                starting.append(self.rounds.assemble(resumed=resumes_at > 0))
             await asyncio.gather(*starting)
             progress.run()
         self._updated_at = asyncio.get_running_loop().time()

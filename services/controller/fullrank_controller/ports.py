@@ -74,7 +74,7 @@ class ControllerPorts:
         """Withdraw the address and end the streams of all learners and collectors."""
         self.term.directory.withdraw("controller")
         for member in (each for roster in self.term.run.rosters for each in roster.members):
-            member.expel(ServiceLost("the controller is stopping"))
+            member.expel(ServiceLost(self.term.run.progress.parting))
 
     @asynccontextmanager
     async def _open_monitor(self) -> AsyncIterator[None]:
@@ -99,6 +99,6 @@ class ControllerPorts:
             yield
         finally:
             directory.withdraw("monitor")
-            await subscriptions.close()
+            await subscriptions.close(run.progress.parting)
             await server.stop(drain_s=DRAIN_S)
             iterations.close()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fullrank.common.errors import FullrankError
 from fullrank.v1 import controller_pb2 as pb
 
 
@@ -14,6 +15,9 @@ class RunProgress:
     Attributes:
         applied: Iterations applied so far; the last of them may not be committed yet.
         committed: Iterations committed so far: they are durable and may be published.
+        state: State of the run.
+        message: Reason for the state, or empty.
+        exit_code: That of the error by which the run has failed; 0 for any other state.
         lasting: Caveats that the run has for good.
     """
 
@@ -21,6 +25,7 @@ class RunProgress:
         self.applied = self.committed = committed
         self._state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
         self._message = self._outage = ""
+        self.exit_code = 0
         self._caveats: dict[str, str] = {}
         self.lasting: tuple[str, ...] = ()
 
@@ -61,6 +66,21 @@ class RunProgress:
         """Report that all iterations are committed."""
         self._state = pb.RUN_STATE_FINISHED
         self._message = f"{self.committed} iterations committed"
+
+    def fail(self, error: FullrankError) -> None:
+        """Report that the run has ended by an error that a restart does not cure."""
+        self._state, self._message = pb.RUN_STATE_FAILED, str(error)
+        self._outage = ""
+        self.exit_code = error.exit_code
+
+    @property
+    def parting(self) -> str:
+        """Reason for which the ports close."""
+        if self.finished:
+            return f"the run is finished: {self.message}"
+        if self.state == pb.RUN_STATE_FAILED:
+            return f"the run failed: {self.message}"
+        return "the controller is stopping"
 
     @property
     def finished(self) -> bool:

@@ -97,6 +97,20 @@ def _last(record: IterationRecord) -> Iterator[Family]:
         yield gauge("seconds", "Times of the last iteration.", measured, label="part")
 
 
+def state_metrics(run: str, state: pb.RunState.ValueType, *, committed: int) -> Iterator[Family]:
+    """The state of a run, also of one that has ended."""
+    states = {name.removeprefix("RUN_STATE_").lower(): value for name, value in pb.RunState.items()}
+    del states["unspecified"]
+    yield gauge(
+        "run_state",
+        "1 for the state that the run is in.",
+        {name: float(value == state) for name, value in states.items()},
+        label="state",
+    )
+    yield gauge("run", "The run.", {run: 1.0}, label="run")
+    yield gauge("iterations_committed", "Iterations committed.", committed)
+
+
 def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
     """The current state of the run.
 
@@ -105,16 +119,7 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
         acknowledged: One past the last transition that replay has stored.
     """
     identity, progress, roster = run.identity, run.progress, run.roster
-    states = {name.removeprefix("RUN_STATE_").lower(): value for name, value in pb.RunState.items()}
-    del states["unspecified"]
-    yield gauge(
-        "run_state",
-        "1 for the state that the run is in.",
-        {name: float(value == progress.state) for name, value in states.items()},
-        label="state",
-    )
-    yield gauge("run", "The run.", {identity.name: 1.0}, label="run")
-    yield gauge("iterations_committed", "Iterations committed.", progress.committed)
+    yield from state_metrics(identity.name, progress.state, committed=progress.committed)
     yield gauge("iterations_wanted", "Iterations in all.", identity.iterations)
     yield gauge("term", "Starts and rollbacks of the controller.", identity.term)
     yield gauge("learners_attached", "Learners that are attached.", len(roster.members))

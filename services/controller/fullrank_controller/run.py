@@ -140,6 +140,7 @@ class Run:
             iterations_committed=self.progress.committed,
             iterations=self.identity.iterations,
             message=self.progress.message,
+            exit_code=self.progress.exit_code,
             rank=opened.round.rank if opened else 0,
             units=self.identity.units,
             unit_list=unit_messages(self.identity.problem.units),

@@ -4,37 +4,45 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
-from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.imports import collecting_later
+from fullrank.config.toml import settings_digest
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, run, stop_event, tune_process
+from fullrank.rpc.process import STOPPED, Launch, run, stop_event, tune_process
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import Security
+from fullrank.runs.ending import read_ending
 from fullrank.wiring import Training
+from fullrank_controller.epilogue import record_failure, tell
 from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.disputes import RolledBack
-from fullrank_controller.serving import drive, held, open_term, term_raised
-from fullrank_controller.standby import stand_by
+from fullrank_controller.serving import drive, finish, held, open_term, term_raised
+from fullrank_controller.standby import Watched, stand_by
 from fullrank_controller.term import make_network_driver
 
 log = logging.getLogger(__name__)
+
+REMEDY = "; remove the cause, then `fullrank resume %s` or start without --until-finished"
+"""Clause that follows the reason for which a run has failed."""
 
 
 def main(launch: Launch) -> int:
     """Start or resume the configured run and serve until told to stop; returns the exit code.
 
-    A finished run stays up as FINISHED; starting it again never retrains.
+    A finished run stays up as FINISHED, unless ``launch.until_finished`` is set; starting it again
+    never retrains.
     """
     if launch.run_dir is None:
         raise ConfigError("the controller keeps its run on disk; give --run-dir")
@@ -50,25 +58,60 @@ def main(launch: Launch) -> int:
 async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None) -> None:
     """Serve until ``stop`` is set, by default until the process is told to stop.
 
+    With ``launch.until_finished`` it serves until the run has ended, and has told so. It does not
+    begin a run again that has ended under the same settings.
+
+    Raises:
+        FullrankError: The run cannot begin, or it failed.
+        ServiceLost: It was told to stop before the end of the run that it was to serve.
+    """
+    stop, config = stop or stop_event(launch), launch.config
+    async with Health(config.health.address) as health:
+        ending = read_ending(run_dir) if launch.until_finished else None
+        if ending is not None and ending.settings == settings_digest(config):
+            log.warning("%s%s", ending, REMEDY % run_dir if ending.state == "failed" else "")
+            await tell(ending, config, run_dir, stop, health=health)
+            return
+        try:
+            ended_elsewhere = await _serve_terms(launch, run_dir, stop=stop, health=health)
+        except FullrankError as error:
+            ending = record_failure(error, config, run_dir)
+            heard = health.has_worked and not launch.stop_with_stdin  # a parent sees its exit code
+            if ending is not None and (launch.until_finished or heard):
+                await tell(ending, config, run_dir, stop, health=health)
+            raise
+        if not launch.until_finished or ended_elsewhere:
+            return
+        if (ending := read_ending(run_dir)) is None:
+            raise ServiceLost(STOPPED)
+        await tell(ending, config, run_dir, stop, health=health)
+
+
+async def _serve_terms(
+    launch: Launch, run_dir: Path, *, stop: asyncio.Event, health: Health
+) -> bool:
+    """Serve one term after the other; True if the run has ended elsewhere.
+
     Raises:
         FullrankError: The run cannot begin, or it failed.
     """
-    stop = stop or stop_event(launch)
     config = launch.resolved.check().config
+    if launch.standby:
+        watched = await stand_by(config, run_dir, stop, until_finished=launch.until_finished)
+        if watched is not Watched.LOST:
+            return watched is Watched.ENDED
     barred: dict[bytes, str] = {}
-    async with Health(config.health.address) as health:
-        if launch.standby and not await stand_by(config, run_dir, stop):
-            return
-        while True:
-            try:
-                await _hold_and_serve(config, run_dir, barred, stop=stop, health=health)
-            except RolledBack as error:
-                log.error("rolled_back reason=%s", error)
-            else:
-                return
+    while True:
+        try:
+            await _hold_and_serve(launch, config, run_dir, barred, stop=stop, health=health)
+        except RolledBack as error:
+            log.error("rolled_back reason=%s", error)
+        else:
+            return False
 
 
 async def _hold_and_serve(
+    launch: Launch,
     config: RunConfig,
     run_dir: Path,
     barred: dict[bytes, str],
@@ -82,10 +125,11 @@ async def _hold_and_serve(
         RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
     """
     with held(config, run_dir) as (directory, training):
-        await _serve(config, directory, training, barred, stop=stop, health=health)
+        await _serve(launch, config, directory, training, barred, stop=stop, health=health)
 
 
 async def _serve(
+    launch: Launch,
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
@@ -123,7 +167,15 @@ async def _serve(
         superseded = term_raised(directory, every_s=config.controller.heartbeat_s)
         endings = [stop.wait(), term.run.term_guard.superseded(), superseded]
         liveness = expel_silent(term.run.rosters, config.controller, term.watchdog)
-        await drive(driver, term.run, restored, endings, liveness=liveness)
+        await drive(
+            driver,
+            term.run,
+            restored,
+            endings,
+            liveness=liveness,
+            on_finished=partial(finish, launch.config, directory),
+            until_finished=launch.until_finished,
+        )
 
 
 def _outage(

@@ -3,17 +3,19 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fullrank.common.errors import StaleTerm
+from fullrank.common.errors import FullrankError, StaleTerm
 from fullrank.config import RunConfig, as_tables
+from fullrank.config.toml import settings_digest
 from fullrank.config.trust import remember
 from fullrank.rpc.process import end_process
+from fullrank.runs.ending import finished
 from fullrank.runs.progress import Lines
-from fullrank.runs.record import IterationRecord
+from fullrank.runs.record import IterationRecord, published
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
 from fullrank.wiring import Training, capacity_of, code_of, training_of
 from fullrank_controller.driver import Driver
@@ -121,6 +123,11 @@ def _watchdog(config: RunConfig, directory: RunDirectory, run: Run, training: Tr
     )
 
 
+def finish(config: RunConfig, directory: RunDirectory) -> None:
+    """Record on disk that the run is finished, under the settings of its launch."""
+    directory.end(finished(committed=published(directory.path), settings=settings_digest(config)))
+
+
 async def term_raised(directory: RunDirectory, *, every_s: float) -> None:
     """Raise ``StaleTerm`` once another controller has taken the run directory."""
     while True:
@@ -135,6 +142,7 @@ async def drive(
     endings: Sequence[Coroutine[Any, Any, object]],
     *,
     liveness: Coroutine[Any, Any, None],
+    on_finished: Callable[[], None],
     until_finished: bool = False,
 ) -> None:
     """Run, and serve the finished run, until one of ``endings``; then checkpoint it.
@@ -145,6 +153,7 @@ async def drive(
         restored: The state from which it resumes.
         endings: Each ends the serving by returning or raising.
         liveness: Runs beside.
+        on_finished: Makes the end of the run durable, in a thread.
         until_finished: True to end once the run is finished.
 
     Raises:
@@ -160,7 +169,10 @@ async def drive(
     tasks = [driving, liveness_task, *ending]
     try:
         await asyncio.wait({driving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-        if not driving.done() or (driving.exception() is None and not until_finished):
+        done = driving.done() and driving.exception() is None
+        if done:
+            await asyncio.to_thread(on_finished)
+        if not driving.done() or (done and not until_finished):
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
@@ -172,4 +184,6 @@ async def drive(
     if resumed < run.progress.committed < run.identity.iterations and not void:
         await driver.save()
     for failure in failures:
+        if isinstance(failure, FullrankError) and failure.final:
+            run.progress.fail(failure)
         raise failure

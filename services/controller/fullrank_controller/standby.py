@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from enum import Enum, auto
 from pathlib import Path
 
 from fullrank.common.errors import ConfigError, FullrankError, NotFound, ServiceLost
@@ -9,21 +10,33 @@ from fullrank.config.tree import RunConfig
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
+from fullrank.rpc.silence import Silence
 from fullrank.runs.mirror import take_over
 from fullrank.runs.recovery import IDENTITY
+from fullrank.v1 import controller_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 
-async def stand_by(config: RunConfig, run_dir: Path, stop: asyncio.Event) -> bool:
-    """Return once the directory holds the run of the lost controller.
+class Watched(Enum):
+    """The end of a standby's watch."""
+
+    LOST = auto()
+    """The controller is lost, and the directory holds its run."""
+    ENDED = auto()
+    """The run has ended."""
+    STOPPED = auto()
+    """The standby was told to stop."""
+
+
+async def stand_by(
+    config: RunConfig, run_dir: Path, stop: asyncio.Event, *, until_finished: bool
+) -> Watched:
+    """Watch the run's controller until it is lost or, ``until_finished``, reports the run's end.
 
     A controller is lost once ``controller.address`` has not answered for ``lost_after_s``.
     Where that is wrong, as beyond a partition, the claim of a term decides: one controller goes on.
     A directory that holds the run already is that of a standby that had taken it over.
-
-    Returns:
-        False if it was told to stop before.
 
     Raises:
         ConfigError: There is no mirror, or no address that a standby can know.
@@ -36,37 +49,42 @@ async def stand_by(config: RunConfig, run_dir: Path, stop: asyncio.Event) -> boo
     if settings.address.endswith(":0"):
         raise ConfigError("a standby watches controller.address, whose port must not be 0")
     if (run_dir / IDENTITY).exists():
-        return True
+        return Watched.LOST
     clock = asyncio.get_running_loop().time
     answered_at = clock()
+    silence = Silence(settings, now=answered_at, unmeasured_s=settings.lost_after_s)
     log.info("standing_by controller=%s mirror=%s", settings.address, place)
     while not stop.is_set():
-        if await _answers(config):
+        state = await _state(config, within_s=silence.limit_s)
+        if until_finished and state in (pb.RUN_STATE_FINISHED, pb.RUN_STATE_FAILED):
+            log.info("run_ended state=%s", pb.RunState.Name(state))
+            return Watched.ENDED
+        if state is not None:
             answered_at = clock()
-        elif clock() - answered_at > settings.lost_after_s:
+            silence.heard(now=answered_at)
+        elif clock() - answered_at > silence.limit_s:
             try:
                 term = await asyncio.to_thread(take_over, place, run_dir)
             except NotFound as error:
                 log.info("nothing_to_take_over reason=%s", error)
             else:
                 log.warning("took_over run_dir=%s mirror=%s term=%d", run_dir, place, term)
-                return True
+                return Watched.LOST
         await _pause(stop, settings.heartbeat_s)
-    return False
+    return Watched.STOPPED
 
 
-async def _answers(config: RunConfig) -> bool:
+async def _state(config: RunConfig, *, within_s: float) -> pb.RunState.ValueType | None:
+    """The state of the run; unspecified if its controller refuses, None if it does not answer."""
     settings = config.controller
     security = Security.of(config.tls, Role.CONTROLLER)
     client = ControllerClient(settings.address, security=security)
     try:
-        await client.status(timeout_s=settings.lost_after_s)
+        return (await client.status(timeout_s=within_s)).state
     except ServiceLost:
-        return False
+        return None
     except FullrankError:
-        return True  # it refuses, and so it lives
-    else:
-        return True
+        return pb.RUN_STATE_UNSPECIFIED
     finally:
         await client.close()
 

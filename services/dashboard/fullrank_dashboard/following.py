@@ -13,9 +13,10 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from fullrank.common.errors import ConfigError, FullrankError, NotFound
+from fullrank.common.errors import ConfigError, FullrankError, NotFound, ServiceLost
 from fullrank.config.toml import read_config
 from fullrank.config.tree import PluginSettings, RunConfig, TlsSettings
+from fullrank.rpc.ended_status import ended_status
 from fullrank.rpc.monitor import AsyncMonitor
 from fullrank.rpc.monitor_address import is_address, monitor_of
 from fullrank.rpc.run_status import CodeInUse
@@ -74,9 +75,11 @@ class Following:
             code = self.view.code
             if code is None or code.epoch != now.epoch:
                 code = await _code(monitor)
-        except FullrankError:
+        except FullrankError as error:
             await self._hang_up()
-            raise
+            if not isinstance(error, ServiceLost) or not await self._has_ended():
+                raise
+            return True
         self.view.committed(new)
         self.view.stands(now, code)
         return len(new) < AT_ONCE
@@ -97,12 +100,24 @@ class Following:
         self._is_of((await self._monitor.setup()).config)
         return self._monitor
 
+    async def _has_ended(self) -> bool:
+        """Show the run as its directory does, if that tells its end."""
+        if is_address(self._run):
+            return False
+        ended = await asyncio.to_thread(ended_status, Path(self._run))
+        if ended is not None:
+            await self._read_directory()
+            self.view.stands(ended, None)
+        return ended is not None
+
     async def _read_directory(self) -> None:
         """Read the run's files, in case its controller is gone."""
         directory = Path(self._run)
         self._is_of(await asyncio.to_thread(read_config, directory))
         if (directory / METRICS).exists():
-            self.view.committed(await asyncio.to_thread(read_records, directory / METRICS))
+            records = await asyncio.to_thread(read_records, directory / METRICS)
+            last = -1 if self.view.last is None else self.view.last.iteration
+            self.view.committed(record for record in records if record.iteration > last)
 
     def _is_of(self, config: RunConfig) -> None:
         model = _delay_model(config.stragglers)

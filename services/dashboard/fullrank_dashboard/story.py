@@ -47,6 +47,8 @@ def of_statuses(before: RunStatus | None, now: RunStatus) -> Iterator[LogLine]:
         return LogLine(iteration=now.committed, kind=kind, text=text)
 
     if before is None:
+        if now.state is RunState.FAILED:
+            yield line("fault", f"failed: {now.message}")
         return
     earlier = {status.learner: status for status in before.learners}
     present = {status.learner: status for status in now.learners}
@@ -58,5 +60,6 @@ def of_statuses(before: RunStatus | None, now: RunStatus) -> Iterator[LogLine]:
         if status.quarantined and not (learner in earlier and earlier[learner].quarantined):
             yield line("audit", f"learner {learner} is quarantined: {status.quarantined}")
     if now.state is not before.state:
-        kind: LogLineKind = "fault" if now.state is RunState.STALLED else "change"
+        bad = now.state in (RunState.STALLED, RunState.FAILED)
+        kind: LogLineKind = "fault" if bad else "change"
         yield line(kind, f"{now.state}{': ' * bool(now.message)}{now.message}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
-from fullrank.common.errors import RunDirectoryInUse
+from fullrank.common.errors import RunDirectoryInUse, ServiceLost
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store, adopt_tables
 from fullrank.replay.table import Table
@@ -14,10 +14,11 @@ from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.lock import lock_replay
-from fullrank.rpc.process import Launch, run, stop_event, tune_process
+from fullrank.rpc.process import STOPPED, Launch, run, stop_event, tune_process
 from fullrank.rpc.prometheus import Exporter, Family, gauge
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
+from fullrank.rpc.tasks import first, is_set
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.servicer import ReplayServicer
@@ -38,8 +39,11 @@ def main(launch: Launch) -> int:
 async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """Serve until ``stop`` is set, by default until the process is told to stop.
 
+    With ``launch.until_finished`` it serves until its runs have ended.
+
     Raises:
         RunDirectoryInUse: Another process holds the directory of the tables.
+        ServiceLost: It was told to stop before the end of the runs that it was to serve.
     """
     stop = stop or stop_event(launch)
     directory = launch.run_dir / "replay" if launch.run_dir else None
@@ -74,9 +78,10 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
     for table, error in store.unusable.items():
         log.error("table_unusable table=%s reason=%s", table, error)
     event_log = EventLog(launch.run_dir, "replay")
+    servicer = ReplayServicer(store, Fence(directory), event_log)
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(store, Fence(directory), event_log),
+        servicer,
         security=Security.of(launch.config.tls, Role.REPLAY),
         prebuilt=frozenset({"GetSamples"}),
     )
@@ -91,12 +96,15 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         bound = await server.start(settings.listen or settings.address)
         announce(launch.run_dir, "replay", bound)
         await health.at_work(True)
-        await stop.wait()
+        endings = [stop, servicer.ended] if launch.until_finished else [stop]
+        await first(*map(is_set, endings))
         await health.at_work(False)
         withdraw(launch.run_dir, "replay")
         await server.stop()
         await exporter.stop()
         event_log.close()
+    if launch.until_finished and not servicer.ended.is_set():
+        raise ServiceLost(STOPPED)
 
 
 def table_metrics(store: Store) -> Iterator[Family]:

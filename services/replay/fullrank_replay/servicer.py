@@ -35,12 +35,16 @@ class ReplayServicer:
         fence: Admits the controller that opened a table last.
         event_log: Records stored rows before they are acknowledged.
         pacing: Orders the calls; None: a plain one.
+
+    Attributes:
+        ended: Set once a run has ended while no other is open.
     """
 
     def __init__(
         self, store: Store, fence: Fence, event_log: EventLog, *, pacing: Pacing | None = None
     ) -> None:
         self._store, self._fence, self._event_log = store, fence, event_log
+        self.ended = asyncio.Event()
         for name, table in store.tables.items():
             event_log.append(Reopened(table=name, head=table.head))
         self._pacing = pacing or Pacing()
@@ -92,6 +96,15 @@ class ReplayServicer:
         if not known and table.head:  # its folder was put there after the start
             self._event_log.append(Reopened(table=key, head=table.head))
         return table
+
+    async def CloseRun(self, request: pb.CloseRunRequest, context: Context) -> pb.CloseRunResponse:
+        """Take note that a run has ended."""
+        async with statuses(context):
+            run_term = run_term_of(request.run_term)
+            self._fence.close(table_key(run_term.run, request.table), run_term)
+            if not self._fence.open_runs:
+                self.ended.set()
+            return pb.CloseRunResponse()
 
     @property
     def waiting(self) -> int:

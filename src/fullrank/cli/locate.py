@@ -8,8 +8,11 @@ import typer
 
 from fullrank.cli.options import tls_of
 from fullrank.cli.runs import find_run, newest_run
+from fullrank.rpc.ended_status import ended_status
 from fullrank.rpc.monitor import Monitor
 from fullrank.rpc.monitor_address import is_address, monitor_of
+from fullrank.rpc.run_status import RunStatus
+from fullrank.runs.record import METRICS, IterationRecord, read_records
 
 RunOption: TypeAlias = Annotated[
     str | None,
@@ -31,6 +34,19 @@ def meant(run: str | None) -> str:
     if run is not None and is_address(run):
         return run
     return str(newest_run() if run is None else find_run(Path(run)))
+
+
+def ended(run: str | None) -> tuple[RunStatus, list[IterationRecord]] | None:
+    """The status and the iterations of a run that has ended, from its directory.
+
+    Returns:
+        None if it has not, or its directory is not here.
+    """
+    found = meant(run)
+    if is_address(found) or (status := ended_status(Path(found))) is None:
+        return None
+    metrics = Path(found) / METRICS
+    return status, read_records(metrics) if metrics.exists() else []
 
 
 def locate(run: str | None, certificates: Path | None) -> Callable[[], Monitor]:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO
 
-from fullrank.common.errors import FullrankError, ServiceLost
+from fullrank.common.errors import FullrankError, ServiceLost, of_exit_code
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.rpc.process import GRACE_S
@@ -23,10 +22,6 @@ STOP_ORDER = ("local", "controller", "learner", "collector", "straggler", "repla
 
 FULL_BYTES = 2**20
 """Free space below which a disk counts as full: a process that ends may leave a little."""
-
-_PASSED_ON = MappingProxyType(
-    {error.exit_code: error for error in FullrankError.__subclasses__() if error.exit_code > 1}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +44,7 @@ class Service:
             if line.startswith("fullrank: ") and line.endswith("\n")
         ]
         if words:
-            return _PASSED_ON.get(code, ServiceLost)(words[-1])
+            return of_exit_code(code, words[-1])
         full = shutil.disk_usage(self.log).free < FULL_BYTES  # the log lacks the error, too
         reason = f": {os.strerror(errno.ENOSPC)}" if full else ""
         return ServiceLost(f"the {self.name} ended with status {code}{reason}; see {self.log}")

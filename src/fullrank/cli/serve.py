@@ -42,9 +42,7 @@ def serve(
     ] = 1,
     until_finished: Annotated[
         bool,
-        typer.Option(
-            "--until-finished", help="Exit when the run is finished (learner, collector, local)."
-        ),
+        typer.Option("--until-finished", help="End with the run: with 0 once it is finished."),
     ] = False,
     standby: Annotated[
         bool,

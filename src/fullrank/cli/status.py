@@ -4,14 +4,16 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 
 from rich.table import Table
 
-from fullrank.cli.locate import RunOption, locate
+from fullrank.cli.locate import RunOption, ended, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
+from fullrank.common.errors import ServiceLost
 from fullrank.common.types import JSON
 from fullrank.rpc.run_status import RunStatus
 from fullrank.runs.progress import SMOOTHED
@@ -24,10 +26,7 @@ def status(
     run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
     """Print a run's progress, its learners and its time budget."""
-    with locate(run, certificates)() as monitor:
-        now = monitor.status()
-        first = max(0, now.committed - SMOOTHED)
-        records = list(monitor.watch(first, until_now=True))
+    now, records = _look(run, certificates)
     if as_json:
         say(json.dumps(facts(now, records)))
         return
@@ -36,6 +35,22 @@ def status(
         console.print(line, highlight=False, soft_wrap=True)
     for table in (learners(now), *players(now)):
         console.print(table)
+
+
+def _look(
+    run: str | None, certificates: Path | None
+) -> tuple[RunStatus, Sequence[IterationRecord]]:
+    """The status of a run and its last iterations, from its directory once it has ended."""
+    try:
+        with locate(run, certificates)() as monitor:
+            now = monitor.status()
+            first = max(0, now.committed - SMOOTHED)
+            return now, list(monitor.watch(first, until_now=True))
+    except ServiceLost:
+        if (found := ended(run)) is None:
+            raise
+        now, records = found
+        return now, records[-SMOOTHED:]
 
 
 def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
@@ -58,6 +73,7 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
     lines = [
         f"run {now.run}, term {now.term}: {now.state}, {now.committed} of {now.iterations} "
         f"iterations{': ' * bool(now.message)}{now.message}"
+        f"{f' (exit code {now.exit_code})' * bool(now.exit_code)}"
     ]
     if now.round_s:
         awaited = ", ".join(map(str, now.awaited)) or "none"

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import mean
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from fullrank.cli.locate import RunOption, locate
+from fullrank.cli.locate import RunOption, ended, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.progress import LineView
 from fullrank.cli.say import say
@@ -83,8 +84,8 @@ LONGEST_PAUSE_S = 10.0
 def top(
     run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show a run until it is finished; retry while the controller cannot be reached."""
-    follower = Follower(locate(run, certificates))
+    """Show a run until it has ended; retry while the controller cannot be reached."""
+    follower = Follower(locate(run, certificates), ended=partial(ended, run))
     console = Terminal()
     shown: Shown = Screen(console) if console.is_terminal else Plain(console)
     if as_json:
@@ -92,7 +93,7 @@ def top(
     try:
         for now, new in _poll(follower, shown.say):
             shown.show(now, new)
-            if now.state is RunState.FINISHED:
+            if now.state in (RunState.FINISHED, RunState.FAILED):
                 return
     finally:
         shown.close()
@@ -103,10 +104,16 @@ class Follower:
 
     Args:
         dial: Dials the monitor at its current address.
+        ended: Reads the status and the iterations of a run that has ended; None for any other.
     """
 
-    def __init__(self, dial: Callable[[], Monitor]) -> None:
-        self._dial = dial
+    def __init__(
+        self,
+        dial: Callable[[], Monitor],
+        *,
+        ended: Callable[[], tuple[RunStatus, list[IterationRecord]] | None] = lambda: None,
+    ) -> None:
+        self._dial, self._ended = dial, ended
         self._monitor: Monitor | None = None
         self._last: IterationRecord | None = None
 
@@ -121,9 +128,13 @@ class Follower:
                 self._monitor = self._dial()
             now = self._monitor.status()
             return now, self._new(self._monitor, now)
-        except FullrankError:
+        except FullrankError as error:
             self.hang_up()
-            raise
+            if not isinstance(error, ServiceLost) or (found := self._ended()) is None:
+                raise
+            now, records = found
+            last = -1 if self._last is None else self._last.iteration
+            return now, [record for record in records if record.iteration > last]
 
     def _new(self, monitor: Monitor, now: RunStatus) -> list[IterationRecord]:
         first, term = max(0, now.committed - KEPT), 0

@@ -1,7 +1,8 @@
 """All errors that Fullrank raises on purpose; messages name fault and remedy.
 
 ``exit_code`` is the exit code of the command line (docs/exit-codes.md); the gRPC status
-of each error is in ``fullrank.rpc.errors``.
+of each error is in ``fullrank.rpc.errors``. An error is ``final`` if a restart cannot cure it: a
+run that ends by one has failed until its user has removed the cause.
 """
 
 from typing import ClassVar
@@ -11,12 +12,14 @@ class FullrankError(Exception):
     """Base of all errors raised on purpose."""
 
     exit_code: ClassVar[int] = 1
+    final: ClassVar[bool] = False
 
 
 class ConfigError(FullrankError):
     """A configuration key or value is unknown or impossible."""
 
     exit_code = 2
+    final = True
 
 
 class CodeError(ConfigError):
@@ -51,6 +54,7 @@ class EnvironmentFailed(FullrankError):
     """An environment cannot be made, or raised while stepping."""
 
     exit_code = 3
+    final = True
 
 
 class AddressInUse(FullrankError):
@@ -69,18 +73,21 @@ class NotDecodable(FullrankError):
     """The rows received do not determine the target."""
 
     exit_code = 6
+    final = True
 
 
 class VersionMismatch(FullrankError):
     """A peer runs another version of Fullrank, or a later one wrote a file."""
 
     exit_code = 7
+    final = True
 
 
 class CheckpointUnusable(FullrankError):
     """A checkpoint is missing, incomplete or damaged."""
 
     exit_code = 8
+    final = True
 
 
 class ServiceLost(FullrankError):
@@ -103,6 +110,7 @@ class AccessDenied(FullrankError):
     """A certificate is of another run, or of a role without this permission."""
 
     exit_code = 12
+    final = True
 
 
 class Unauthenticated(AccessDenied):
@@ -140,10 +148,13 @@ class Corrupted(FullrankError):
     """A decoded unit does not match its digest, or stored rows do not match their checksums."""
 
     exit_code = 10
+    final = True
 
 
 class GradientTooLarge(FullrankError):
     """A gradient has entries whose sums are not exact."""
+
+    final = True
 
 
 class OutOfRange(FullrankError):
@@ -162,3 +173,10 @@ class InvariantBroken(FullrankError):
     """The event logs of a run violate an invariant."""
 
     exit_code = 13
+    final = True
+
+
+def of_exit_code(code: int, message: str) -> FullrankError:
+    """The error that another process has ended by; ``ServiceLost`` if its code names none."""
+    named = {error.exit_code: error for error in FullrankError.__subclasses__()}
+    return named.get(code if code > 1 else ServiceLost.exit_code, ServiceLost)(message)

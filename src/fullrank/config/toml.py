@@ -70,6 +70,11 @@ def config_digest(config: RunConfig) -> str:
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 
 
+def settings_digest(config: RunConfig) -> str:
+    """BLAKE2b-128 of all settings, hexadecimal."""
+    return hashlib.blake2b(to_toml(config).encode(), digest_size=16).hexdigest()
+
+
 def why_another_run(stored: str, config: RunConfig) -> str:
     """Name the setting that makes a run differ from that of a directory, and the remedy.
 

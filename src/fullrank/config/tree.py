@@ -119,9 +119,11 @@ class ControllerSettings:
     heartbeat_s: Duration = 2.0
     """Period of a learner's heartbeats, seconds."""
     lost_after_s: Duration = 10.0
-    """Time without a heartbeat after which a learner counts as lost, seconds."""
+    """Least time without a heartbeat after which a learner counts as lost, seconds; where they come
+    late, as from a starved host, it is ``deadline_factor`` times their usual interval."""
     join_deadline_s: Duration = 120.0
-    """Deadline for the first learners to join, seconds."""
+    """Deadline for the first learners to join, and for the last ones to hear of the run's end,
+    seconds."""
     streams_per_host: Count = 256
     """Limit on the learners that are attached from one network address."""
     streams_per_certificate: Count = 1024

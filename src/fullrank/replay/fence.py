@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import TypeGuard
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import ConfigError, StaleTerm
+from fullrank.common.errors import ConfigError, FullrankError, StaleTerm
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 
 FILE = "fence.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FenceState:
     """Term and rules under which each table of a run was opened last, by the table's name."""
 
     terms: dict[str, RunTerm] = field(default_factory=dict)
     arrivals: dict[str, JSON] = field(default_factory=dict)
+    ended: bool = False
+    """True once the run has ended, until it opens a table again."""
 
 
 class Fence:
@@ -60,13 +62,41 @@ class Fence:
         held.arrivals.pop(table, None)
         if arrival is not None:
             held.arrivals[table] = arrival
-        if self._directory is not None:
-            write_fence(self._directory / run / FILE, held)
+        held.ended = False
+        self._write(run, held)
 
     def arrival(self, key: str) -> JSON | None:
         """Return the rules under which the table was opened last; raises like ``raise_to``."""
         run, table = key.split("/")
         return self._of(run).arrivals.get(table)
+
+    def close(self, key: str, run_term: RunTerm) -> None:
+        """Note, on disk, that a run has ended; raises like ``raise_to``, save for its own term."""
+        run, table = key.split("/")
+        held = self._of(run)
+        last = held.terms.get(table)
+        if last is not None and run_term.term < last.term:
+            raise _stale(table, run_term, last)
+        held.ended = True
+        if last is not None:
+            self._write(run, held)
+
+    @property
+    def open_runs(self) -> set[str]:
+        """The runs that have opened a table and have not ended, also before a restart."""
+        folders = self._directory.glob(f"*/{FILE}") if self._directory is not None else ()
+        return {
+            run
+            for run in (*self._runs, *(path.parent.name for path in folders))
+            if self._is_open(run)
+        }
+
+    def _is_open(self, run: str) -> bool:
+        try:
+            held = self._of(run)
+        except FullrankError:  # a damaged fence ends no service of other runs
+            return True
+        return bool(held.terms) and not held.ended
 
     def check(self, key: str, run_term: RunTerm) -> None:
         """Refuse, with ``StaleTerm``, all but the controller that opened the table last."""
@@ -74,6 +104,10 @@ class Fence:
         last = self._of(run).terms.get(table)
         if last is not None and last != run_term:
             raise _stale(table, run_term, last)
+
+    def _write(self, run: str, held: FenceState) -> None:
+        if self._directory is not None:
+            write_fence(self._directory / run / FILE, held)
 
     def _of(self, run: str) -> FenceState:
         if run not in self._runs:
@@ -120,12 +154,18 @@ def read_fence(path: Path) -> FenceState:
         check_format(content.get("format", 1), where=str(path))
         tables = content["tables"] if "format" in content else content
         held = {table: RunTerm(*held) for table, held in tables.items()}
-        return FenceState(held, dict(content.get("arrivals", {})) if "format" in content else {})
+        arrivals = dict(content.get("arrivals", {})) if "format" in content else {}
+        return FenceState(held, arrivals, content.get("ended") is True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None
 
 
 def write_fence(path: Path, held: FenceState) -> None:
     """Write the fence of a run, whose folder is made if it is missing."""
-    content = {"format": FORMAT, "tables": held.terms, "arrivals": held.arrivals}
+    content = {
+        "format": FORMAT,
+        "tables": held.terms,
+        "arrivals": held.arrivals,
+        "ended": held.ended,
+    }
     replace_text(path, json.dumps(content, indent=2) + "\n")

@@ -1,22 +1,34 @@
-"""A process attached to a controller: it dials until told to stop, and dials again when cut off."""
+"""A process attached to a controller: it dials until told to stop, and dials again when cut off.
+
+With ``launch.until_finished`` it ends with its run, too.
+"""
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TypeAlias, TypeVar
 
 import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from fullrank.common.errors import InvalidContribution, NotFound, ServiceLost, StaleTerm
+from fullrank.common.errors import (
+    InvalidContribution,
+    NotFound,
+    ServiceLost,
+    StaleTerm,
+    of_exit_code,
+)
+from fullrank.common.text import plain
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, stop_event
+from fullrank.rpc.process import STOPPED, Launch, stop_event
 from fullrank.rpc.prometheus import Exporter, gauge
 from fullrank.rpc.security import Security
+from fullrank.rpc.silence import Silence
 from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
 
@@ -25,6 +37,9 @@ Say: TypeAlias = Callable[..., None]
 
 WELCOME_S = 10.0
 """Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
+
+FIRST_LINE_S, LONGEST_LINE_S = 1.0, 600.0
+"""Intervals between two lines about a controller that is away: the first, and the longest."""
 
 Order = TypeVar("Order", pb.ControllerMessage, pb.CollectorOrder)
 """A message of the controller to a learner or a collector."""
@@ -51,8 +66,7 @@ async def attach_as(
 ) -> None:
     """Dial until ``stop`` is set, by default until the process receives a stop signal.
 
-    It dials a restarted controller again. With ``launch.until_finished`` it ends when the run is
-    finished.
+    It dials a restarted controller again. With ``launch.until_finished`` it ends with the run.
 
     Args:
         role: Role of this process.
@@ -64,6 +78,7 @@ async def attach_as(
 
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
+        ServiceLost: It was told to stop before the end of the run that it was to serve.
     """
     async with Health(launch.config.health.address) as health:
         exporter = Exporter(
@@ -75,16 +90,16 @@ async def attach_as(
             name=f"{role}-{os.getpid()}",
         )
         await exporter.start()
-        coroutines = [
-            _dial_for_ever(role, launch, dial, health, say),
-            _until(stop or stop_event(launch), leave),
-        ]
+        stop, ended = stop or stop_event(launch), asyncio.Event()
+        coroutines = [_dial_for_ever(role, launch, dial, health, say), _until(stop, leave)]
         if launch.until_finished:
-            coroutines.append(_until_finished(role, launch, say))
+            coroutines.append(_until_ended(role, launch, health, say, ended))
         try:
             await first(*coroutines)
         finally:
             await exporter.stop()
+        if launch.until_finished and not ended.is_set():
+            raise ServiceLost(STOPPED)
 
 
 async def welcomed(
@@ -134,16 +149,19 @@ async def keep_lease(
             than ``lost_after_s``: it may be frozen and superseded by one of a later term.
     """
     clock = asyncio.get_running_loop().time
+    silence = Silence(settings, now=clock())
     answered_at = clock()
     while True:
         await asyncio.sleep(settings.heartbeat_s)
+        patience_s = silence.limit_s
         try:
-            await client.heartbeat(welcome.lease, timeout_s=settings.lost_after_s)
+            await client.heartbeat(welcome.lease, timeout_s=patience_s)
             answered_at = clock()
+            silence.heard(now=answered_at)
         except NotFound as error:
             raise ServiceLost(str(error)) from None
         except ServiceLost as error:
-            if clock() - answered_at > settings.lost_after_s:
+            if clock() - answered_at > patience_s:
                 raise
             say("heartbeat_failed %s=%d reason=%s", role, welcome.learner, error)
 
@@ -153,28 +171,69 @@ async def _until(stop: asyncio.Event, leave: Leave) -> None:
     await leave()
 
 
-async def _until_finished(role: Role, launch: Launch, say: Say) -> None:
+async def _until_ended(
+    role: Role, launch: Launch, health: Health, say: Say, ended: asyncio.Event
+) -> None:
+    """Set ``ended`` and return once the controller reports that the run is finished.
+
+    It does so, too, if the run had failed before this process could work for it, so that a
+    supervisor that starts it again after a failure stops doing so.
+
+    Raises:
+        FullrankError: The run failed while this process worked for it; of the same exit code.
+    """
     while True:
         await asyncio.sleep(launch.config.controller.heartbeat_s)
-        if await _is_finished(role, launch):
-            say("run_finished")
-            return
+        status = await _status(role, launch)
+        if status is None or status.state not in (pb.RUN_STATE_FINISHED, pb.RUN_STATE_FAILED):
+            continue
+        if status.state == pb.RUN_STATE_FAILED and health.has_worked:
+            raise of_exit_code(status.exit_code, f"the run failed: {plain(status.message)}")
+        say("run_ended state=%s reason=%s", pb.RunState.Name(status.state), status.message)
+        ended.set()
+        return
 
 
-async def _is_finished(role: Role, launch: Launch) -> bool:
-    """Return whether the controller reports a finished run; False if it is unreachable."""
+async def _status(role: Role, launch: Launch) -> pb.GetStatusResponse | None:
+    """The status of the run; None if its controller is unreachable."""
     security = Security.of(launch.config.tls, role)
     try:
         address = resolve(launch.config.controller.address, launch.run_dir, "controller")
         client = ControllerClient(address, security=security)
     except ServiceLost:
-        return False
+        return None
     try:
-        return (await client.status()).state == pb.RUN_STATE_FINISHED
+        return await client.status()
     except ServiceLost:
-        return False
+        return None
     finally:
         await client.close()
+
+
+class Sparsely:
+    """Says why a call is repeated at growing intervals, however often it is.
+
+    Args:
+        say: Logs a line.
+        clock: Returns the time of a monotonic clock, in seconds.
+    """
+
+    def __init__(self, say: Say, clock: Callable[[], float]) -> None:
+        self._say, self._clock = say, clock
+        self._attempts, self._pause_s = 0, FIRST_LINE_S
+        self._failed_at = self._said_at = -inf
+
+    def failed(self, reason: BaseException | None) -> None:
+        """Record a failed attempt; the first after a quiet time begins anew."""
+        now = self._clock()
+        if now - self._failed_at > LONGEST_LINE_S:
+            self._attempts, self._pause_s, self._said_at = 0, FIRST_LINE_S, -inf
+        self._failed_at = now
+        self._attempts += 1
+        if now - self._said_at >= self._pause_s or self._attempts == 1:
+            self._say("dialling_again attempts=%d reason=%s", self._attempts, reason)
+            self._pause_s = min(LONGEST_LINE_S, 2.0 * self._pause_s)
+            self._said_at = now
 
 
 def _check_cancelled() -> None:
@@ -185,9 +244,11 @@ def _check_cancelled() -> None:
 
 
 async def _dial_for_ever(role: Role, launch: Launch, dial: Dial, health: Health, say: Say) -> None:
+    sparsely = Sparsely(say, asyncio.get_running_loop().time)
+
     def say_why(state: RetryCallState) -> None:
         if state.outcome is not None:
-            say("dialling_again reason=%s", state.outcome.exception())
+            sparsely.failed(state.outcome.exception())
 
     retries = AsyncRetrying(
         retry=retry_if_exception_type((ServiceLost, InvalidContribution, StaleTerm)),

@@ -23,7 +23,7 @@ class Health:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self.working = False
+        self.working = self.has_worked = False
         self._servicer = health.aio.HealthServicer()
         self._server = guarded_server(ANY_HOST) if address else None
 
@@ -43,7 +43,7 @@ class Health:
 
     async def at_work(self, working: bool) -> None:
         """SERVING from now on, or NOT_SERVING."""
-        self.working = working
+        self.working, self.has_worked = working, self.has_worked or working
         status = health_pb2.HealthCheckResponse
         await self._servicer.set("", status.SERVING if working else status.NOT_SERVING)
 

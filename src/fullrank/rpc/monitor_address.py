@@ -10,6 +10,7 @@ from fullrank.config.tree import TlsSettings
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
+from fullrank.runs.ending import read_ending
 from fullrank.runs.record import METRICS, count_records
 
 
@@ -42,6 +43,8 @@ def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
 
 def _why_away(run: Path, iterations: int) -> str:
     """The reason that a run has no controller, and the remedy."""
+    if (ending := read_ending(run)) is not None and ending.state == "failed":
+        return f"{run} has failed: {ending.reason}; then `fullrank resume {run}` continues it"
     if count_records(run / METRICS) >= iterations:
         return (
             f"{run} is finished after {iterations} iterations and has no controller; "

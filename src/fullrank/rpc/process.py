@@ -36,6 +36,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 GRACE_S = 15.0
 """Time for a service to checkpoint and drain before it is killed."""
+STOPPED = "told to stop before the run has ended; start this service again, or `fullrank resume`"
+"""Reason for which a service ends that was to serve until the run's end."""
 ORPHANED = 9
 """Exit code of a process that has not stopped in time after its parent; that of ServiceLost."""
 
@@ -53,7 +55,7 @@ class Launch:
     replicas: int = 1
     """Learner processes to fork and supervise (learner only)."""
     until_finished: bool = False
-    """End with the run (learner and local only)."""
+    """End with the run; of several runs of one replay service, with the last."""
     standby: bool = False
     """Wait for the loss of the run's controller, then take the run over (controller only)."""
     stop_with_stdin: bool = False

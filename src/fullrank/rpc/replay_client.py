@@ -36,6 +36,9 @@ T = TypeVar("T")
 AGAIN_S = 0.1
 """Pause before a failed call is repeated."""
 
+CLOSE_S = 10.0
+"""Deadline of telling the service that a run has ended."""
+
 FEW_BYTES = 2**18
 """Bytes of drawn rows that are gathered in less time than a change of threads takes."""
 
@@ -288,6 +291,19 @@ class ReplayClient:
     async def close(self) -> None:
         """Close the channel."""
         await self._channel.close()
+
+
+async def close_run(address: str, run_term: RunTerm, *, security: Security = PLAINTEXT) -> None:
+    """Tell a replay service that a run has ended.
+
+    Raises:
+        ServiceLost: It does not answer.
+        StaleTerm: Its table is another run's, or of a later term.
+    """
+    async with open_channel(address, trust=security.towards(Role.REPLAY)) as channel:
+        request = pb.CloseRunRequest(table=TABLE, run_term=run_term_message(run_term))
+        with translated(f"replay {address}"):
+            await ReplayServiceStub(channel).CloseRun(request, timeout=CLOSE_S)
 
 
 async def _stored(

@@ -16,6 +16,8 @@ class RunState(StrEnum):
     RUNNING = auto()
     STALLED = auto()
     FINISHED = auto()
+    FAILED = auto()
+    """Ended by an error that a restart does not cure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,9 @@ class RunStatus:
     epoch: int = 0
     state: RunState = RunState.STARTING
     message: str = ""
-    """The reason for which it waits."""
+    """The reason for which it waits, or has failed."""
+    exit_code: int = 0
+    """Exit code of the error by which it has failed."""
     committed: int = 0
     """Iterations committed, of ``iterations``."""
     iterations: int = 0

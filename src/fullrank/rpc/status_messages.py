@@ -30,6 +30,7 @@ _STATES = {
     controller_pb2.RUN_STATE_RUNNING: RunState.RUNNING,
     controller_pb2.RUN_STATE_STALLED: RunState.STALLED,
     controller_pb2.RUN_STATE_FINISHED: RunState.FINISHED,
+    controller_pb2.RUN_STATE_FAILED: RunState.FAILED,
 }
 
 Status = TypeVar(
@@ -45,6 +46,7 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         epoch=message.epoch,
         state=_STATES[message.state],
         message=message.message,
+        exit_code=message.exit_code,
         committed=message.iterations_committed,
         iterations=message.iterations,
         rank=message.rank,

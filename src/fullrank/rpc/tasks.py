@@ -30,6 +30,11 @@ async def first(*awaitables: Awaitable[None]) -> None:
             task.result()
 
 
+async def is_set(event: asyncio.Event) -> None:
+    """Return once an event is set."""
+    await event.wait()
+
+
 class QuickCalls:
     """Calls of one kind: each on a thread, or on the event loop if the one before was quick."""
 

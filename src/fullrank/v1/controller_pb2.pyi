@@ -59,6 +59,8 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     RUN_STATE_STALLED: _RunState.ValueType  # 3
     """The attached learners' rows do not determine the updates; waiting for learners."""
     RUN_STATE_FINISHED: _RunState.ValueType  # 4
+    RUN_STATE_FAILED: _RunState.ValueType  # 5
+    """Ended by an error that a restart does not cure; `message` is its line."""
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper): ...
 
@@ -69,6 +71,8 @@ RUN_STATE_RUNNING: RunState.ValueType  # 2
 RUN_STATE_STALLED: RunState.ValueType  # 3
 """The attached learners' rows do not determine the updates; waiting for learners."""
 RUN_STATE_FINISHED: RunState.ValueType  # 4
+RUN_STATE_FAILED: RunState.ValueType  # 5
+"""Ended by an error that a restart does not cure; `message` is its line."""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 @_typing.final
@@ -1136,6 +1140,7 @@ class GetStatusResponse(_message.Message):
     COLLECTORS_FIELD_NUMBER: _builtins.int
     PLAYING_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     epoch: _builtins.int
@@ -1144,7 +1149,7 @@ class GetStatusResponse(_message.Message):
     """Iterations committed so far, and in all."""
     iterations: _builtins.int
     message: _builtins.str
-    """One line: the reason for which the run waits."""
+    """One line: the reason for which the run waits, or has failed."""
     rank: _builtins.int
     """Rank of the received rows in the current iteration, and the units M that it must reach."""
     units: _builtins.int
@@ -1154,6 +1159,8 @@ class GetStatusResponse(_message.Message):
     """One line: who waits for whom, the run for blocks of episodes or the collectors for an update;
     empty without collectors.
     """
+    exit_code: _builtins.int
+    """Exit code of the error by which the run has failed, as docs/exit-codes.md lists them; else 0."""
     @_builtins.property
     def learners(self) -> _containers.RepeatedCompositeFieldContainer[Global___LearnerStatus]: ...
     @_builtins.property
@@ -1189,10 +1196,11 @@ class GetStatusResponse(_message.Message):
         collectors: _abc.Iterable[Global___CollectorStatus] | None = ...,
         playing: _builtins.str = ...,
         blocks: Global___BlocksStatus | None = ...,
+        exit_code: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "exit_code", b"exit_code", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -86,7 +86,8 @@ class ControllerServiceServicer(object):
         The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
         served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
         DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
-        UNAVAILABLE if the learner was silent or the controller stops.
+        UNAVAILABLE if the learner was silent or the controller stops; it says so if the run has ended,
+        and GetStatus then tells how.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,8 @@ class ControllerServiceStub:
     The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
     served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
     DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
-    UNAVAILABLE if the learner was silent or the controller stops.
+    UNAVAILABLE if the learner was silent or the controller stops; it says so if the run has ended,
+    and GetStatus then tells how.
     """
     Collect: _grpc.StreamStreamMultiCallable[_controller_pb2.CollectorMessage, _controller_pb2.CollectorOrder]
     """Serve one collector for as long as it lives. The stream is its lease on a collector index.
@@ -124,7 +125,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
     served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
     DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
-    UNAVAILABLE if the learner was silent or the controller stops.
+    UNAVAILABLE if the learner was silent or the controller stops; it says so if the run has ended,
+    and GetStatus then tells how.
     """
     Collect: _aio.StreamStreamMultiCallable[_controller_pb2.CollectorMessage, _controller_pb2.CollectorOrder]  # type: ignore[assignment]
     """Serve one collector for as long as it lives. The stream is its lease on a collector index.
@@ -193,7 +195,8 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
         served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
         DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
-        UNAVAILABLE if the learner was silent or the controller stops.
+        UNAVAILABLE if the learner was silent or the controller stops; it says so if the run has ended,
+        and GetStatus then tells how.
         """
 
     @_abc_1.abstractmethod

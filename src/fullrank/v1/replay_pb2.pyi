@@ -23,6 +23,44 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class CloseRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    RUN_TERM_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    @_builtins.property
+    def run_term(self) -> _common_pb2.RunTerm: ...
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        run_term: _common_pb2.RunTerm | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseRunRequest: _TypeAlias = CloseRunRequest  # noqa: Y015
+
+@_typing.final
+class CloseRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseRunResponse: _TypeAlias = CloseRunResponse  # noqa: Y015
+
+@_typing.final
 class OpenTableRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

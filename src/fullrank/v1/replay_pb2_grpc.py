@@ -64,6 +64,11 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesResponse.FromString,
                 _registered_method=True)
+        self.CloseRun = channel.unary_unary(
+                '/fullrank.v1.ReplayService/CloseRun',
+                request_serializer=fullrank_dot_v1_dot_replay__pb2.CloseRunRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_replay__pb2.CloseRunResponse.FromString,
+                _registered_method=True)
 
 
 class ReplayServiceServicer(object):
@@ -158,6 +163,15 @@ class ReplayServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CloseRun(self, request, context):
+        """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
+        A service that was started to serve until the end of its runs ends with that of the last one.
+        ABORTED if the table was opened by another run, or in another term of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplayServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -190,6 +204,11 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     servicer.GetSamples,
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesResponse.SerializeToString,
+            ),
+            'CloseRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseRun,
+                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.CloseRunRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_replay__pb2.CloseRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -354,6 +373,33 @@ class ReplayService(object):
             '/fullrank.v1.ReplayService/GetSamples',
             fullrank_dot_v1_dot_replay__pb2.GetSamplesRequest.SerializeToString,
             fullrank_dot_v1_dot_replay__pb2.GetSamplesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ReplayService/CloseRun',
+            fullrank_dot_v1_dot_replay__pb2.CloseRunRequest.SerializeToString,
+            fullrank_dot_v1_dot_replay__pb2.CloseRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

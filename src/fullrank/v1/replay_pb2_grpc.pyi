@@ -98,6 +98,11 @@ class ReplayServiceStub:
     if it exceeds 1 GiB and is more than one row, if its priority names entries that the rows do not
     have or if there is no item of a number, NOT_FOUND if there is no such table.
     """
+    CloseRun: _grpc.UnaryUnaryMultiCallable[_replay_pb2.CloseRunRequest, _replay_pb2.CloseRunResponse]
+    """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
+    A service that was started to serve until the end of its runs ends with that of the last one.
+    ABORTED if the table was opened by another run, or in another term of it.
+    """
 
 @_typing.type_check_only
 class ReplayServiceAsyncStub(ReplayServiceStub):
@@ -166,6 +171,11 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
     if it exceeds 1 GiB and is more than one row, if its priority names entries that the rows do not
     have or if there is no item of a number, NOT_FOUND if there is no such table.
+    """
+    CloseRun: _aio.UnaryUnaryMultiCallable[_replay_pb2.CloseRunRequest, _replay_pb2.CloseRunResponse]  # type: ignore[assignment]
+    """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
+    A service that was started to serve until the end of its runs ends with that of the last one.
+    ABORTED if the table was opened by another run, or in another term of it.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -268,6 +278,17 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
         if it exceeds 1 GiB and is more than one row, if its priority names entries that the rows do not
         have or if there is no item of a number, NOT_FOUND if there is no such table.
+        """
+
+    @_abc_1.abstractmethod
+    def CloseRun(
+        self,
+        request: _replay_pb2.CloseRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replay_pb2.CloseRunResponse, _abc.Awaitable[_replay_pb2.CloseRunResponse]]:
+        """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
+        A service that was started to serve until the end of its runs ends with that of the last one.
+        ABORTED if the table was opened by another run, or in another term of it.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -66,7 +66,7 @@ class LocalRounds:
         """None: without late learners no plan is needed."""
         return None
 
-    async def assemble(self) -> None:
+    async def assemble(self, *, resumed: bool) -> None:
         """Return: this process is the only learner."""
 
     async def settle(self) -> None:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fullrank.algorithms.roles import Concurrent
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.config import RunConfig
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
@@ -16,6 +17,7 @@ from fullrank.rpc.process import Launch, run, stop_event, tune_process, usable_c
 from fullrank.rpc.security import Security
 from fullrank.wiring import Training, refuse_free
 from fullrank_controller.driver import Driver
+from fullrank_controller.epilogue import record_failure
 from fullrank_controller.local.computation import Computation
 from fullrank_controller.local.ranks import Group, ranks_of
 from fullrank_controller.local.rounds import LocalRounds
@@ -24,7 +26,7 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
-from fullrank_controller.serving import drive, held, open_term, term_raised
+from fullrank_controller.serving import drive, finish, held, open_term, term_raised
 from fullrank_controller.term import Term, make_driver, make_pipeline
 from fullrank_controller.watchdog import Watchdog
 
@@ -58,6 +60,17 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
         FullrankError: The run cannot begin, or it failed.
     """
     stop = stop or stop_event(launch)
+    try:
+        async with Health(launch.config.health.address) as health:
+            return await _hold_and_serve(launch, run_dir, stop=stop, health=health)
+    except FullrankError as error:
+        record_failure(error, launch.config, run_dir)
+        raise
+
+
+async def _hold_and_serve(
+    launch: Launch, run_dir: Path, *, stop: asyncio.Event, health: Health
+) -> bool:
     config = launch.resolved.check().config
     refuse_free(config)
     if config.checkpoint.mirror:
@@ -65,14 +78,11 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
             "checkpoint.mirror lets another controller go on with the same replay service, and a "
             "run in one process has its transitions here: use `fullrank checkpoint export`"
         )
-    async with Health(config.health.address) as health:
-        with (
-            held(config, run_dir) as (directory, training),
-            ranks_of(config, training) as group,
-        ):
-            return await _serve(
-                launch, config, directory, training, group, stop=stop, health=health
-            )
+    with (
+        held(config, run_dir) as (directory, training),
+        ranks_of(config, training) as group,
+    ):
+        return await _serve(launch, config, directory, training, group, stop=stop, health=health)
 
 
 async def _serve(
@@ -120,6 +130,7 @@ async def _serve(
             restored,
             endings,
             liveness=_watch_loop(term.watchdog, every_s=heartbeat_s),
+            on_finished=partial(finish, launch.config, directory),
             until_finished=launch.until_finished,
         )
         return term.run.progress.finished

@@ -12,6 +12,7 @@ from typing import Self
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import LearnerId
 from fullrank.rpc.shared_memory import ReadBlock
+from fullrank.rpc.silence import Silence
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import Outbox
 from fullrank_controller.membership.placement import Domain
@@ -67,6 +68,8 @@ class Member:
     host: str
     heard_at: float
     """Loop time of the last message or heartbeat."""
+    silence: Silence
+    """Its heartbeats, and the limit of its silence."""
     sent_at: float = 0.0
     """Loop time of the last message on its stream; heartbeats do not count."""
     begun: Ids | None = None

@@ -60,16 +60,23 @@ class Membership:
         """True if the unit is part of a row that the learner holds."""
         return self.assignment is not None and self.assignment.computes(learner, unit)
 
-    async def assemble(self) -> None:
-        """Wait for the configured number of learners, up to a deadline."""
+    async def assemble(self, *, resumed: bool) -> None:
+        """Wait for the configured number of learners, up to a deadline.
+
+        A resumed run waits only for as many as can decode: some of the former ones may be gone.
+        """
         wanted, roster = self._config.learners, self._roster
         waiting = f"waiting for {wanted} learners"
         log.info(waiting)
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
                 while len(roster.eligible) + self._quarantined() < wanted:
-                    self._progress.start(waiting + excluded(roster.members, roster.numerics))
-                    await roster.changed()
+                    eligible = roster.eligible
+                    if resumed and await self._make(eligible) is not None:
+                        break
+                    if eligible == roster.eligible:  # otherwise one has joined meanwhile
+                        self._progress.start(waiting + excluded(roster.members, roster.numerics))
+                        await roster.changed()
         except TimeoutError:
             log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))
         self._progress.start("")

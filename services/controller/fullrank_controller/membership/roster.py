@@ -8,6 +8,7 @@ from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
+from fullrank.rpc.silence import Silence
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
 from fullrank_controller.membership.placement import Domain
 from fullrank_controller.watchdog import Watchdog
@@ -70,6 +71,7 @@ class Roster:
             learner=learner,
             host=host,
             heard_at=now,
+            silence=Silence(self._settings, now=now),
             domain=domain,
             origin=origin,
             process=process,
@@ -122,6 +124,7 @@ class Roster:
         member = self._leases.get(lease)
         if member is not None:
             member.heard_at = now
+            member.silence.heard(now=now)
         return member is not None
 
     @property
@@ -202,6 +205,27 @@ async def expel_silent(
     while True:
         with watchdog.phase("the event loop"):
             await asyncio.sleep(settings.heartbeat_s)
-        for member in (each for roster in rosters for each in roster.members):
-            if member.heard_at < clock() - settings.lost_after_s:
-                member.expel(ServiceLost(f"nothing was heard for {settings.lost_after_s:.1f} s"))
+        for roster in rosters:
+            for member, silent_s in lost(roster.members, settings, now=clock()):
+                member.expel(ServiceLost(f"nothing was heard for {silent_s:.1f} s"))
+
+
+def lost(
+    members: Sequence[Member], settings: ControllerSettings, *, now: float
+) -> list[tuple[Member, float]]:
+    """The members that are silent beyond their limits, each with its silence in seconds.
+
+    Where heartbeats of some come late, those of others may, too: a host, this one or the network is
+    starved. So limits follow the longest latest interval, and the silence of the member that was
+    heard last; but where all are silent, no longer than the deadline of the first rounds.
+    """
+    silences = [(member, now - member.heard_at) for member in members]
+    latest_s = max((member.silence.latest_s for member in members), default=0.0)
+    freshest_s = min((silent_s for _, silent_s in silences), default=0.0)
+    factor = settings.deadline_factor
+    patience_s = max(factor * latest_s, min(factor * freshest_s, settings.deadline_s))
+    return [
+        (member, silent_s)
+        for member, silent_s in silences
+        if silent_s > max(patience_s, member.silence.limit_s)
+    ]

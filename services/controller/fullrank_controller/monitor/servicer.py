@@ -26,34 +26,54 @@ _CHUNK = pb.GetPoliciesResponse.DESCRIPTOR.fields_by_name["chunk"].number
 _POLICIES = tuple(f"algorithm.{role}/" for role in ACTING)
 
 
-class MonitorServicer:
-    """MonitorService over one run.
+class PublishedRun:
+    """The methods of MonitorService that read the run's directory.
 
     Args:
-        run: The parts of the run.
-        driver: Its rounds hold the plan.
         subscriptions: Committed iterations.
         checkpoints: Source of policies, so that the run itself is not asked for them.
     """
 
-    def __init__(
-        self, run: Run, driver: Driver, subscriptions: Subscriptions, checkpoints: Path
-    ) -> None:
-        self._run, self._driver = run, driver
+    def __init__(self, subscriptions: Subscriptions, checkpoints: Path) -> None:
         self._subscriptions, self._checkpoints = subscriptions, checkpoints
         self._loading = asyncio.Lock()
-
-    async def GetStatus(
-        self, request: controller_pb2.GetStatusRequest, context: Context
-    ) -> controller_pb2.GetStatusResponse:
-        """Report the status of the run."""
-        return self._run.status_response()
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:
         """Write iterations for as long as the caller reads them."""
         async with statuses(context), aclosing(self._subscriptions.watch(request)) as messages:
             async for message in messages:
                 await context.write(message)
+
+    async def GetPolicies(self, request: pb.GetPoliciesRequest, context: Context) -> None:
+        """Write the newest checkpoint's policies; callers read the disk one at a time."""
+        async with statuses(context):
+            async with self._loading:
+                messages = await asyncio.to_thread(_policies, self._checkpoints)
+            for message in messages:
+                await context.write(message)
+
+
+class MonitorServicer(PublishedRun):
+    """MonitorService over one run.
+
+    Args:
+        run: The parts of the run.
+        driver: Its rounds hold the plan.
+        subscriptions: Committed iterations.
+        checkpoints: Source of policies.
+    """
+
+    def __init__(
+        self, run: Run, driver: Driver, subscriptions: Subscriptions, checkpoints: Path
+    ) -> None:
+        super().__init__(subscriptions, checkpoints)
+        self._run, self._driver = run, driver
+
+    async def GetStatus(
+        self, request: controller_pb2.GetStatusRequest, context: Context
+    ) -> controller_pb2.GetStatusResponse:
+        """Report the status of the run."""
+        return self._run.status_response()
 
     async def GetCode(self, request: pb.GetCodeRequest, context: Context) -> pb.GetCodeResponse:
         """Report C, its holders and its plan."""
@@ -74,14 +94,6 @@ class MonitorServicer:
             configuration=welcome.configuration,
             agents=welcome.agents,
         )
-
-    async def GetPolicies(self, request: pb.GetPoliciesRequest, context: Context) -> None:
-        """Write the newest checkpoint's policies; callers read the disk one at a time."""
-        async with statuses(context):
-            async with self._loading:
-                messages = await asyncio.to_thread(_policies, self._checkpoints)
-            for message in messages:
-                await context.write(message)
 
 
 def _encode_code(assignment: RowAssignment, *, plan: Plan | None) -> pb.GetCodeResponse:

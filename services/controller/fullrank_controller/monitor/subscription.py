@@ -26,12 +26,12 @@ class Subscriptions:
         self._is_last = is_last
         self._reading = asyncio.Lock()
         self._renewal: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closed = ""
 
-    async def close(self) -> None:
+    async def close(self, reason: str) -> None:
         """End every subscription; those of a finished run end well, with its last iteration."""
         await self._read()
-        self._closed = True
+        self._closed = reason
         if self._renewal is not None:
             await asyncio.wait({self._renewal})
 
@@ -39,7 +39,7 @@ class Subscriptions:
         """Encoded WatchResponses.
 
         Raises:
-            ServiceLost: The controller stops.
+            ServiceLost: The controller stops, for the reason given.
         """
         await self._read()
         wanted = request.from_iteration, request.seen_term
@@ -59,7 +59,7 @@ class Subscriptions:
                 if request.until_now or self._is_last(self._iterations.last):
                     return
                 if self._closed:
-                    raise ServiceLost("the controller is stopping; dial again")
+                    raise ServiceLost(self._closed)
                 await self._renewed()
         finally:
             self._iterations.leave(cursor)

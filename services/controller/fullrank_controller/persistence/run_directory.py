@@ -20,6 +20,7 @@ from fullrank.replay.store import NAME
 from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.runs.caveats import keep_caveat, lasting_caveats
+from fullrank.runs.ending import Ending, write_ending
 from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import CHECKPOINTS, IDENTITY, JOURNAL
@@ -67,6 +68,11 @@ class RunDirectory:
                 f"{self.path} is in term {later}, this controller in term {self.term}: a later "
                 "controller has its journal; nothing more is committed here"
             )
+
+    def end(self, ending: Ending) -> None:
+        """Record how the run has ended."""
+        self.confirm()
+        write_ending(self.path, ending)
 
     @property
     def secret(self) -> bytes:

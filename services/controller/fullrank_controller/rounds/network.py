@@ -70,9 +70,9 @@ class NetworkRounds:
         """The planner's last plan, if the code is ``auto``."""
         return self._auto_code.plan if self._auto_code is not None else None
 
-    async def assemble(self) -> None:
-        """Wait for the configured number of learners, up to a deadline."""
-        await self._run.membership.assemble()
+    async def assemble(self, *, resumed: bool) -> None:
+        """Wait for the configured number of learners, up to a deadline, or for enough of them."""
+        await self._run.membership.assemble(resumed=resumed)
 
     async def settle(self) -> None:
         """Assign rows to the learners that are there.

@@ -77,8 +77,8 @@ class Rounds(Protocol):
     def plan(self) -> Plan | None:
         """The planner's last plan, if the code is ``auto``."""
 
-    async def assemble(self) -> None:
-        """Wait for the means to compute, before the first round."""
+    async def assemble(self, *, resumed: bool) -> None:
+        """Wait for the means to compute, before the first round; when resumed, for enough."""
 
     async def settle(self) -> None:
         """Fix the code and its holders for the next round.

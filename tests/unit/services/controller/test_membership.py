@@ -93,7 +93,7 @@ async def test_no_learners_fail_the_run_by_policy() -> None:
 
 async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
     run = make_run()
-    assembling = asyncio.create_task(run.membership.assemble())
+    assembling = asyncio.create_task(run.membership.assemble(resumed=False))
     await asyncio.sleep(0)
     assert run.progress.message == "waiting for 4 learners"
     join(run, 4)
@@ -101,10 +101,24 @@ async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
     assert run.progress.message == ""
 
 
+async def test_a_resumed_run_begins_with_the_first_learners_that_can_decode() -> None:
+    run = make_run("code.name=uncoded", "learners=3")
+    membership = run.membership
+    assembling = asyncio.create_task(membership.assemble(resumed=True))
+    await asyncio.sleep(0)
+    assert not assembling.done()
+    join(run)
+    await asyncio.wait_for(assembling, WAIT_S)
+    first = await settled(membership)
+    assert first.decodable
+    join(run, 2)
+    assert len(set((await settled(membership)).holders.values())) == 3
+
+
 async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> None:
     run = make_run()
     membership = run.membership
-    assembling = asyncio.create_task(membership.assemble())
+    assembling = asyncio.create_task(membership.assemble(resumed=False))
     await asyncio.sleep(0)
     for _ in range(4):
         member = run.roster.join("host", now=0.0)
@@ -122,7 +136,7 @@ async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> Non
 async def test_the_run_begins_without_learners_that_are_late() -> None:
     run = make_run("controller.join_deadline_s=0.01")
     join(run, 3)
-    await run.membership.assemble()
+    await run.membership.assemble(resumed=False)
     assert run.progress.message == ""
 
 

@@ -57,7 +57,7 @@ async def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(subscription_module, "PERIOD_S", 0.001)
     told = Story(tmp_path)
     yield told
-    await told.subscriptions.close()
+    await told.subscriptions.close("the controller is stopping")
     told.iterations.close()
     told.sink.close()
 
@@ -190,7 +190,7 @@ async def test_those_who_watch_are_told_when_the_controller_stops(story: Story) 
     async with asyncio.timeout(WAIT_S):
         waiting = asyncio.ensure_future(anext(messages))
         await asyncio.sleep(0)
-        await story.subscriptions.close()
+        await story.subscriptions.close("the controller is stopping")
         with pytest.raises(ServiceLost, match="the controller is stopping"):
             await waiting
 
@@ -206,6 +206,6 @@ async def test_subscriptions_of_a_finished_run_end_well_however_soon_the_control
         await asyncio.sleep(0)  # it waits for a renewal
         story.commit(1)
         story.end = 1
-        await story.subscriptions.close()
+        await story.subscriptions.close("the controller is stopping")
         assert told(await rest) == ids([1])
         assert [message async for message in messages] == []

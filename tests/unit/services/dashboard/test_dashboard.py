@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from tests.unit.runs.test_record import record, write
 from tests.unit.runs.test_time_budget import timed
 
-from fullrank.common.errors import AddressInUse, ConfigError, FullrankError, NotFound, ServiceLost
+from fullrank.common.errors import (
+    AddressInUse,
+    ConfigError,
+    EnvironmentFailed,
+    FullrankError,
+    NotFound,
+    ServiceLost,
+)
 from fullrank.common.types import JSON, Interval
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
 from fullrank.rpc.process import Launch
@@ -22,6 +29,7 @@ from fullrank.rpc.run_status import (
     RunState,
     RunStatus,
 )
+from fullrank.runs.ending import failed, write_ending
 from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
@@ -232,6 +240,22 @@ async def test_a_run_without_a_controller_is_shown_as_it_was_written(tmp_path: P
     assert await following.find(1) == record(1)
     with pytest.raises(NotFound):
         await following.find(7)
+
+
+async def test_a_run_that_has_failed_is_shown_with_its_reason_when_nothing_runs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(RunConfig()))
+    write(tmp_path / METRICS, *map(record, range(3)))
+    write_ending(tmp_path, failed(EnvironmentFailed("it raised"), committed=3, settings=""))
+    following = Following(str(tmp_path), TlsSettings())
+    assert await following.look()
+    assert await following.look()  # and stays so
+    facts = following.view.facts()
+    assert (facts["problem"], facts["status"]["state"]) == ("", RunState.FAILED)
+    assert facts["status"]["message"] == "it raised"
+    assert following.view.last == record(2)
+    assert "failed: it raised" in [line["text"] for line in facts["log"]]
 
 
 def _launch(address: str, **options: object) -> Launch:

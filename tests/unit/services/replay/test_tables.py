@@ -1,6 +1,7 @@
 """Tables over a real server: sizes, versions, and one controller at a time."""
 
 import re
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -17,9 +18,10 @@ from fullrank.common.errors import (
 )
 from fullrank.common.types import RunTerm
 from fullrank.replay import TABLE
+from fullrank.replay.fence import Fence
 from fullrank.rpc import replay_client
 from fullrank.rpc.messages import run_term_message
-from fullrank.rpc.replay_client import ReplayClient
+from fullrank.rpc.replay_client import ReplayClient, close_run
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import servicer
 
@@ -172,3 +174,32 @@ async def test_a_table_beyond_the_bytes_of_all_tables_is_a_failed_precondition(
     assert list(replay.store.tables) == [KEY]
     assert await replay.client.append(0, rows(3)) == 3
     await other.close()
+
+
+async def test_the_service_ends_with_the_last_of_its_runs(replay: Replay) -> None:
+    await reopened(replay.client, RunTerm("other", 1), head=0)
+    await close_run(replay.address, RUN_TERM)
+    assert not replay.servicer.ended.is_set()
+    await close_run(replay.address, RunTerm("other", 1))
+    assert replay.servicer.ended.is_set()
+
+
+def test_a_service_that_is_started_again_knows_which_of_its_runs_have_ended(
+    tmp_path: Path,
+) -> None:
+    fence = Fence(tmp_path)
+    fence.raise_to(KEY, RUN_TERM)
+    assert fence.open_runs == Fence(tmp_path).open_runs == {RUN_TERM.run}
+    fence.close(KEY, RUN_TERM)
+    assert fence.open_runs == Fence(tmp_path).open_runs == set()
+    Fence(tmp_path).raise_to(KEY, SUCCESSOR)
+    assert Fence(tmp_path).open_runs == {RUN_TERM.run}
+
+
+async def test_only_the_controller_of_the_latest_term_ends_a_run(replay: Replay) -> None:
+    await reopened(replay.client, SUCCESSOR, head=0)
+    with pytest.raises(StaleTerm):
+        await close_run(replay.address, RUN_TERM)
+    assert not replay.servicer.ended.is_set()
+    await close_run(replay.address, RunTerm("run", 3))  # it failed before it opened the table
+    assert replay.servicer.ended.is_set()

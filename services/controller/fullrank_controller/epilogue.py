@@ -1,0 +1,247 @@
+"""The end of a run: recorded when it fails, and told to all that ask."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, closing, suppress
+from pathlib import Path
+
+from fullrank import __version__
+from fullrank.common.errors import FullrankError, NotFound, ServiceLost
+from fullrank.common.types import RunTerm
+from fullrank.config.toml import settings_digest, to_toml
+from fullrank.config.tree import RunConfig
+from fullrank.rpc.addresses import announce, resolve, withdraw
+from fullrank.rpc.errors import Context, statuses
+from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
+from fullrank.rpc.lock import lock_run
+from fullrank.rpc.prometheus import Exporter, Family
+from fullrank.rpc.replay_client import close_run
+from fullrank.rpc.security import Security
+from fullrank.rpc.server import Server
+from fullrank.rpc.tasks import first, is_set
+from fullrank.runs.ending import Ending, failed, write_ending
+from fullrank.runs.record import METRICS, published
+from fullrank.runs.recovery import CHECKPOINTS, IDENTITY
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1 import monitor_pb2
+from fullrank_controller.monitor.log import IterationLog
+from fullrank_controller.monitor.servicer import PREBUILT, PublishedRun
+from fullrank_controller.monitor.subscription import Subscriptions
+from fullrank_controller.prometheus import state_metrics
+
+log = logging.getLogger(__name__)
+
+_STATES = {"finished": pb.RUN_STATE_FINISHED, "failed": pb.RUN_STATE_FAILED}
+
+
+def record_failure(error: FullrankError, config: RunConfig, run_dir: Path) -> Ending | None:
+    """Record that the run has failed for good, unless a restart may cure the error.
+
+    Nothing is recorded where another controller holds the directory, or the disk does not take it.
+    """
+    if not error.final or not run_dir.is_dir():
+        return None
+    try:
+        with closing(lock_run(run_dir)):
+            ending = failed(error, committed=published(run_dir), settings=settings_digest(config))
+            write_ending(run_dir, ending)
+    except (FullrankError, OSError) as reason:
+        log.warning("ending_not_recorded run_dir=%s reason=%s", run_dir, reason)
+        return None
+    return ending
+
+
+async def tell(
+    ending: Ending, config: RunConfig, run_dir: Path, stop: asyncio.Event, *, health: Health
+) -> None:
+    """Tell learners, collectors, monitors and replay how the run has ended, then return.
+
+    The ports stay open until nobody has asked for ``controller.lost_after_s``, and no longer than
+    ``controller.join_deadline_s``. Returns at once if they cannot be opened, or another controller
+    holds the directory.
+    """
+    try:
+        with closing(lock_run(run_dir)):
+            async with Epilogue(ending, config, run_dir) as epilogue:
+                await health.at_work(True)
+                telling = asyncio.create_task(epilogue.tell_replay())
+                await first(is_set(stop), epilogue.unasked())
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
+    except FullrankError as error:
+        log.info("not_told reason=%s", error)
+
+
+class Epilogue:
+    """The ports of a run that has ended, without the run; an asynchronous context manager.
+
+    Opening them raises ``AddressInUse`` if an address is taken.
+
+    Args:
+        ending: The end of the run.
+        config: Its addresses and certificates.
+        run_dir: Its directory, which the caller holds.
+    """
+
+    def __init__(self, ending: Ending, config: RunConfig, run_dir: Path) -> None:
+        self._ending, self._config, self._run_dir = ending, config, run_dir
+        self._security = Security.of(config.tls, Role.CONTROLLER)
+        facts = json.loads((run_dir / IDENTITY).read_text(encoding="utf-8"))
+        self._run_term = RunTerm(str(facts.get("run", "")), int(facts.get("term", 0)))
+        self._stack = AsyncExitStack()
+        self._question = asyncio.Event()
+
+    async def __aenter__(self) -> "Epilogue":
+        async with AsyncExitStack() as stack:
+            exporter = Exporter(
+                self._config.metrics.prometheus,
+                self._metrics,
+                run_dir=self._run_dir,
+                name="controller",
+            )
+            await exporter.start()
+            stack.push_async_callback(exporter.stop)
+            await self._open_controller(stack)
+            await self._open_monitor(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def status(self) -> pb.GetStatusResponse:
+        """The status of the run, as both services report it."""
+        return pb.GetStatusResponse(
+            run=self._run_term.run,
+            term=self._run_term.term,
+            state=_STATES[self._ending.state],
+            iterations_committed=self._ending.committed,
+            iterations=self._config.iterations,
+            message=self._ending.reason,
+            exit_code=self._ending.exit_code,
+        )
+
+    def asked(self) -> str:
+        """Record that a learner or a collector asks; returns the answer."""
+        self._question.set()
+        return str(self._ending)
+
+    async def unasked(self) -> None:
+        """Return once nobody asks any more."""
+        settings = self._config.controller
+        with suppress(TimeoutError):
+            async with asyncio.timeout(settings.join_deadline_s):
+                while True:
+                    self._question.clear()
+                    async with asyncio.timeout(settings.lost_after_s):
+                        await self._question.wait()
+
+    async def tell_replay(self) -> None:
+        """Tell the replay service that this run needs it no longer, until it has heard that."""
+        while True:
+            try:
+                address = resolve(self._config.replay.address, self._run_dir, "replay")
+                await close_run(address, self._run_term, security=self._security)
+                return
+            except ServiceLost:
+                await asyncio.sleep(self._config.controller.heartbeat_s)
+            except FullrankError as error:
+                log.info("replay_not_told reason=%s", error)
+                return
+
+    def _metrics(self) -> Iterator[Family]:
+        ending = self._ending
+        return state_metrics(self._run_term.run, _STATES[ending.state], committed=ending.committed)
+
+    async def _open_controller(self, stack: AsyncExitStack) -> None:
+        settings = self._config.controller
+        server = Server(
+            pb.DESCRIPTOR.services_by_name["ControllerService"],
+            EndedController(self),
+            security=self._security,
+            prebuilt=frozenset({"Work", "Collect"}),
+        )
+        address = await server.start(settings.listen or settings.address)
+        stack.push_async_callback(server.stop)
+        announce(self._run_dir, "controller", address)
+        stack.callback(withdraw, self._run_dir, "controller")
+
+    async def _open_monitor(self, stack: AsyncExitStack) -> None:
+        settings = self._config.monitor
+        iterations = IterationLog(self._run_dir / METRICS)
+        stack.callback(iterations.close)
+        server = Server(
+            monitor_pb2.DESCRIPTOR.services_by_name["MonitorService"],
+            EndedMonitor(self, self._config, iterations, self._run_dir / CHECKPOINTS),
+            security=self._security,
+            prebuilt=PREBUILT,
+        )
+        address = await server.start(settings.listen or settings.address)
+        stack.push_async_callback(server.stop)
+        announce(self._run_dir, "monitor", address)
+        stack.callback(withdraw, self._run_dir, "monitor")
+
+
+class EndedController:
+    """ControllerService over a run that has ended: it refuses every stream, and says why."""
+
+    def __init__(self, epilogue: Epilogue) -> None:
+        self._epilogue = epilogue
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> None:
+        """Refuse: all leases have ended."""
+        async with statuses(context):
+            raise NotFound(f"the lease has ended: {self._epilogue.asked()}")
+
+    async def GetStatus(
+        self, request: pb.GetStatusRequest, context: Context
+    ) -> pb.GetStatusResponse:
+        """Report how the run has ended."""
+        self._epilogue.asked()
+        return self._epilogue.status()
+
+    async def Work(self, requests: AsyncIterator[pb.LearnerMessage], context: Context) -> None:
+        """Refuse a learner."""
+        async with statuses(context):
+            raise ServiceLost(self._epilogue.asked())
+
+    async def Collect(self, requests: AsyncIterator[pb.CollectorMessage], context: Context) -> None:
+        """Refuse a collector."""
+        async with statuses(context):
+            raise ServiceLost(self._epilogue.asked())
+
+
+class EndedMonitor(PublishedRun):
+    """MonitorService over a run that has ended, from its directory alone."""
+
+    def __init__(
+        self, epilogue: Epilogue, config: RunConfig, iterations: IterationLog, checkpoints: Path
+    ) -> None:
+        super().__init__(Subscriptions(iterations, is_last=lambda _: True), checkpoints)
+        self._epilogue, self._config = epilogue, config
+
+    async def GetStatus(
+        self, request: pb.GetStatusRequest, context: Context
+    ) -> pb.GetStatusResponse:
+        """Report how the run has ended."""
+        return self._epilogue.status()
+
+    async def GetCode(
+        self, request: monitor_pb2.GetCodeRequest, context: Context
+    ) -> monitor_pb2.GetCodeResponse:
+        """Refuse: no code is in use."""
+        async with statuses(context):
+            raise NotFound(f"there is no code: {self._epilogue.status().message}")
+
+    async def GetConfiguration(
+        self, request: monitor_pb2.GetConfigurationRequest, context: Context
+    ) -> monitor_pb2.GetConfigurationResponse:
+        """Report the configuration; the agents are not known without the environment."""
+        return monitor_pb2.GetConfigurationResponse(
+            run=self._epilogue.status().run,
+            version=__version__,
+            configuration=to_toml(self._config),
+        )

@@ -1,0 +1,31 @@
+"""Status of a run that has ended, from its directory: no service need run any more."""
+
+import json
+from pathlib import Path
+
+from fullrank.common.errors import FullrankError
+from fullrank.config.toml import read_config
+from fullrank.rpc.run_status import RunState, RunStatus
+from fullrank.runs.ending import read_ending
+from fullrank.runs.recovery import IDENTITY
+
+
+def ended_status(run_dir: Path) -> RunStatus | None:
+    """The status of the run in a directory; None unless it is finished or has failed."""
+    ending = read_ending(run_dir)
+    if ending is None:
+        return None
+    facts = json.loads((run_dir / IDENTITY).read_text(encoding="utf-8"))
+    try:
+        iterations = read_config(run_dir).iterations
+    except FullrankError:  # it failed before it had a configuration
+        iterations = 0
+    return RunStatus(
+        run=str(facts.get("run", "")),
+        term=int(facts.get("term", 0)),
+        state=RunState(ending.state),
+        message=ending.reason,
+        exit_code=ending.exit_code,
+        committed=ending.committed,
+        iterations=iterations,
+    )

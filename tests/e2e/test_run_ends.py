@@ -1,0 +1,132 @@
+"""A run ends, finished or failed, and with it every service that was to serve until then."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.addresses import free_address
+from tests.e2e.commands import ENDLESS, committed, fullrank, settings, start
+from tests.waiting import WAIT_S, wait_until
+
+pytestmark = pytest.mark.e2e
+
+ITERATIONS = 4
+PEERS = ("replay", "learner", "learner")
+FLAWED = """
+from pettingzoo.utils import BaseParallelWrapper
+from fullrank.environments.parallel import cooperative_navigation_v0
+
+
+class Flawed(BaseParallelWrapper):
+    def __init__(self):
+        super().__init__(cooperative_navigation_v0())
+        self.left = 60
+
+    def step(self, actions):
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("the physics exploded")
+        return super().step(actions)
+"""
+
+
+class Services:
+    """Services of one run, each with the option ``--until-finished`` and a log of its own."""
+
+    def __init__(self, run_dir: Path, *overrides: str) -> None:
+        addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
+        # the end is told for longer than a learner that dials takes to hear it
+        timing = ("controller.heartbeat_s=0.2", "controller.lost_after_s=10.0")
+        self._settings = settings(
+            "learners=2", "code.name=uncoded", *timing, *addresses, *overrides
+        )
+        self._run_dir = run_dir
+        run_dir.mkdir(parents=True)
+        (run_dir.parent / "flawed.py").write_text(FLAWED)
+
+    def start(self, name: str, number: int = 0) -> "subprocess.Popen[str]":
+        words = [*self._settings, "--run-dir", str(self._run_dir), "--until-finished"]
+        path = os.pathsep.join([str(self._run_dir.parent), os.environ.get("PYTHONPATH", "")])
+        with self._log(name, number).open("w") as log:
+            return start("serve", name, *words, env={"PYTHONPATH": path}, output=log)
+
+    def begin(self) -> "list[subprocess.Popen[str]]":
+        """Start all, the controller once the learners dial."""
+        peers = [self.start(name, number) for number, name in enumerate(PEERS)]
+        wait_until(
+            lambda: all("dialling_again" in self.log("learner", number) for number in (1, 2)),
+            what="learners dial",
+        )
+        return [*peers, self.start("controller")]
+
+    def ended(self, processes: "Sequence[subprocess.Popen[str]]") -> list[int]:
+        """The exit codes of all."""
+        return [process.wait(WAIT_S) for process in processes]
+
+    def log(self, name: str, number: int = 0) -> str:
+        return self._log(name, number).read_text()
+
+    def logs(self) -> list[str]:
+        return [self.log("controller"), self.log("learner", 1), self.log("learner", 2)]
+
+    def ending(self) -> dict[str, Any]:
+        ending: dict[str, Any] = json.loads((self._run_dir / "run.json").read_text())["ending"]
+        return ending
+
+    def _log(self, name: str, number: int) -> Path:
+        return self._run_dir.parent / f"{name}-{number}.log"
+
+
+def test_every_service_of_a_finished_run_ends_with_0_also_when_started_again(run_dir: Path) -> None:
+    services = Services(run_dir, f"iterations={ITERATIONS}", "environment.agents=2")
+    for _ in ("the run", "started again"):
+        assert services.ended(services.begin()) == [0, 0, 0, 0], services.logs()
+        assert committed(run_dir) == ITERATIONS
+        assert (services.ending()["state"], services.ending()["exit_code"]) == ("finished", 0)
+        assert all(f"{ITERATIONS} iterations committed" in log for log in services.logs())
+    shown = fullrank("status", str(run_dir))
+    assert (shown.code, shown.error) == (0, "")
+    assert f"finished, {ITERATIONS} of {ITERATIONS} iterations" in shown.output
+
+
+def test_every_service_of_a_failed_run_ends_with_its_code_and_once_started_again_with_0(
+    run_dir: Path,
+) -> None:
+    services = Services(
+        run_dir,
+        "iterations=8",
+        "environment.name=flawed:Flawed",
+        "environment.copies=1",
+        "collect.warmup=32",
+    )
+    assert services.ended(services.begin()) == [0, 3, 3, 3], services.logs()
+    ending = services.ending()
+    assert (ending["state"], ending["exit_code"], ending["committed"]) == ("failed", 3, 2)
+    assert "the physics exploded" in ending["reason"]
+    assert services.ended(services.begin()) == [0, 0, 0, 0], services.logs()
+    assert all("the physics exploded" in log for log in services.logs())
+    assert services.ending() == ending
+    shown = fullrank("status", str(run_dir))
+    assert (shown.code, shown.error) == (0, "")
+    assert "failed, 2 of 8 iterations" in shown.output
+    assert "the physics exploded" in shown.output
+    assert "(exit code 3)" in shown.output
+
+
+def test_a_service_that_is_told_to_stop_in_an_unfinished_run_says_so_in_its_exit_code(
+    run_dir: Path,
+) -> None:
+    services = Services(run_dir, ENDLESS, "environment.agents=2")
+    processes = services.begin()
+    wait_until(lambda: committed(run_dir) >= 2, what="two iterations")
+    controller = processes.pop()
+    for process in (*processes[1:], controller, processes[0]):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 9
+    assert all("told to stop before the run has ended" in log for log in services.logs())
+    assert "ending" not in json.loads((run_dir / "run.json").read_text())

@@ -1,0 +1,57 @@
+"""A run that has ended is shown from its directory: no service runs any more."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.unit.runs.test_record import record, write
+
+from fullrank.cli.locate import ended, locate
+from fullrank.cli.status import status
+from fullrank.cli.top import Follower, top
+from fullrank.common.errors import EnvironmentFailed, ServiceLost
+from fullrank.config import RunConfig, to_toml
+from fullrank.rpc.run_status import RunState
+from fullrank.runs.ending import failed, write_ending
+from fullrank.runs.record import METRICS
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    """The directory of a run of three committed iterations."""
+    (tmp_path / "config.toml").write_text(to_toml(RunConfig()))
+    write(tmp_path / METRICS, *map(record, range(3)))
+    return str(tmp_path)
+
+
+def fail(run: str) -> None:
+    error = EnvironmentFailed("the physics exploded")
+    write_ending(Path(run), failed(error, committed=3, settings=""))
+
+
+def test_status_tells_why_a_run_has_failed(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fail(run)
+    status(run)
+    shown = capsys.readouterr().out
+    assert ": failed, 3 of " in shown
+    assert "the physics exploded (exit code 3)" in shown
+
+
+def test_top_ends_with_a_run_that_has_failed(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fail(run)
+    top(run)
+    assert capsys.readouterr().out
+
+
+def test_a_follower_receives_each_iteration_of_an_ended_run_once(run: str) -> None:
+    fail(run)
+    follower = Follower(locate(run, None), ended=partial(ended, run))
+    now, new = follower.poll()
+    assert (now.state, [each.iteration for each in new]) == (RunState.FAILED, [0, 1, 2])
+
+
+@pytest.mark.parametrize("show", [status, lambda run: Follower(locate(run, None)).poll()])
+def test_a_run_that_may_go_on_has_no_controller(run: str, show: object) -> None:
+    assert callable(show)
+    with pytest.raises(ServiceLost, match="`fullrank resume"):
+        show(run)
