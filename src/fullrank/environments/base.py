@@ -94,7 +94,7 @@ class Step(NamedTuple):
     terminated: BoolArray
     """True for agents that reached a terminal state, not a time limit, in this step, (E, M)."""
     alive: BoolArray
-    """True for agents that still act after this step, shape (E, M).
+    """True for agents that act after this step, shape (E, M); one that did not act may come back.
 
     Undefined in copies that ended.
     """
