@@ -16,17 +16,22 @@ class RunProgress:
         committed: Iterations committed so far: they are durable and may be published.
         state: State of the run.
         message: Reason for the state, or empty.
+        warm_up: Progress of the warm-up, or empty.
     """
 
     def __init__(self, *, committed: int = 0) -> None:
         self.applied = self.committed = committed
         self.state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
-        self.message = ""
+        self.message = self.warm_up = ""
         self._caveats: dict[str, str] = {}
 
     def start(self, message: str) -> None:
         """Report the reason that the start waits."""
         self.message = message
+
+    def warming(self, text: str) -> None:
+        """Report the progress of the warm-up; empty after it."""
+        self.warm_up = text
 
     def run(self, message: str = "") -> None:
         """Report that iterations are under way."""

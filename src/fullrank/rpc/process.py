@@ -62,6 +62,8 @@ class Launch:
     """Stop when this pipe closes, that is when the process that forked this one has died."""
     observers: Sequence[MetricsSink] = ()
     """Receivers of committed records beside the configured sinks (local only)."""
+    report: Callable[[str], None] | None = None
+    """Takes the progress of the warm-up, and an empty text after it (local only)."""
 
     @property
     def config(self) -> RunConfig:

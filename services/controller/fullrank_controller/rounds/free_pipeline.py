@@ -73,6 +73,8 @@ class FreePipeline:
             run_term=self._identity.run_term,
             arrival=arrival_rules(self._config, self._training.problem, first=resumes_at),
         )
+        if held == 0:
+            await asyncio.to_thread(self._training.collector.require_one_team)
         if held < head:
             log.warning("replay_lost expected=%d held=%d", head, held)
         self._acknowledge(held)
