@@ -1,9 +1,10 @@
 """Any registered gymnasium environment of a team, in E instances.
 
 Such an environment has ``Tuple`` spaces with a part for each agent: actions that are ``Discrete``
-or finite boxes of real numbers, and observations of any space that gymnasium can flatten, with an
-entry ``action_mask`` of a ``Dict`` as the agent's mask. Its reward is a number, which all agents share, or a list with an entry for each agent. Level-based
-foraging (``lbforaging``) and the multi-robot warehouse (``rware``) are of this form.
+or finite boxes of real numbers, and observations of any space that gymnasium can flatten, in which
+an entry ``action_mask`` of a ``Dict`` is the agent's mask. Its reward is a number, which all agents
+share, or a list with an entry for each agent. Level-based foraging (``lbforaging``) and the
+multi-robot warehouse (``rware``) are of this form.
 """
 
 from collections.abc import Mapping
@@ -154,9 +155,7 @@ class _GymnasiumInstance:
             for key in suggesting_masks(info)
         }
 
-    def _rewards(
-        self, reward: Any, alive: BoolArray
-    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _rewards(self, reward: Any, alive: BoolArray) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the reward of each agent, shape (M,)."""
         shape = () if self.shared_reward else (len(self.agents),)
         if np.shape(reward) != shape:

@@ -61,9 +61,7 @@ class EpisodeRollout:
         """Play one whole episode in every copy; ``steps`` is ignored."""
         return self.play(1, iteration=iteration)
 
-    def play(
-        self, rows: int, *, iteration: int, told: Callable[[int], None] = untold
-    ) -> Collected:
+    def play(self, rows: int, *, iteration: int, told: Callable[[int], None] = untold) -> Collected:
         """Play rounds of one episode of every copy until they have ``rows`` rows.
 
         Args:

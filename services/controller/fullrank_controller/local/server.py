@@ -144,9 +144,7 @@ def _make_driver(
     """
     config, training = term.config, term.training
     foresees = beside and _foresees(config, training)
-    pipeline = make_pipeline(
-        term, table, holds=table.holds if foresees else None, report=report
-    )
+    pipeline = make_pipeline(term, table, holds=table.holds if foresees else None, report=report)
     rounds = LocalRounds(
         config,
         term.run,

@@ -1,5 +1,6 @@
 """Free collection: wait until replay holds enough episodes, and draw from its content."""
 
+import asyncio
 import logging
 
 from fullrank.common.failpoints import reach

@@ -40,7 +40,8 @@ class ColumnBlock:
         reward: Rewards, shape (M, 1, columns), like the following attributes.
         continues: 1 where the agent did not reach a terminal state, else 0.
         weight: Weight of the transition; 0 where the agent did not act.
-        acts_next: 1 where the agent acted and did not reach a terminal state, or comes back, else 0.
+        acts_next: 1 where the agent acted and did not reach a terminal state, or where it
+            comes back, else 0.
     """
 
     def __init__(self, layout: Layout, facts: Tensor, *, device: torch.device) -> None:
