@@ -11,7 +11,6 @@ after a step that answers with its observation and neither terminates nor trunca
 """
 
 import importlib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_origin, get_type_hints
@@ -22,7 +21,7 @@ from gymnasium.spaces import utils
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, FloatArray
-from fullrank.environments.base import Environment, register
+from fullrank.environments.base import GYMNASIUM_ID, Environment, register
 from fullrank.environments.foreign_agents import (
     MASK,
     ForeignAgent,
@@ -81,7 +80,7 @@ def _resolve(factory: str) -> Callable[..., Any]:
     module, _, name = factory.partition(":")
     if not module or not name:
         raise ConfigError(f"the factory {factory!r} is not of the form package.module:factory")
-    if re.search(r"-v\d+$", name):
+    if GYMNASIUM_ID.search(name):
         raise ConfigError(
             f"{factory} is the id of a gymnasium environment; run it by --env gymnasium --set "
             f"environment.id={factory}"
