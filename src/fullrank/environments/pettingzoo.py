@@ -40,6 +40,7 @@ from fullrank.environments.instances import (
 )
 from fullrank.environments.spaces import pack_observation
 
+PARALLEL, TURN_TAKING = pettingzoo.ParallelEnv.__name__, pettingzoo.AECEnv.__name__
 FACTORY = "parallel_env"
 """Name by which PettingZoo's modules call their factory, which may be of any type."""
 TURNS = ("env", "raw_env")
@@ -91,41 +92,36 @@ def _resolve(factory: str) -> Callable[..., Any]:
         build: Callable[..., Any] = getattr(imported, name)
     with naming(factory, "is not called"):
         kind = _made_by(build)
-        if kind == pettingzoo.AECEnv.__name__:
+        turns = kind == TURN_TAKING or (not kind and name in TURNS)
+        if turns and hasattr(imported, FACTORY):
+            raise TypeError(f"it is turn-based (AEC); the Parallel form is {module}:{FACTORY}")
+        if turns:
             raise TypeError(TURN_BASED)
-        if name != FACTORY and kind != pettingzoo.ParallelEnv.__name__:
-            raise TypeError(_remedy(module, name, offers=hasattr(imported, FACTORY)))
+        if name != FACTORY and kind != PARALLEL:
+            raise TypeError(
+                "it does not say that it makes PettingZoo Parallel environments; annotate what it "
+                f"returns with ParallelEnv, or name it {FACTORY}"
+            )
     return build
-
-
-def _remedy(module: str, name: str, *, offers: bool) -> str:
-    """Say why a callable is not called, and how the user gets an environment."""
-    if name in TURNS and offers:
-        return f"by its name it is turn-based (AEC); the Parallel form is {module}:{FACTORY}"
-    if name in TURNS:
-        return f"by its name {TURN_BASED}"
-    return (
-        "it does not say that it makes PettingZoo Parallel environments; annotate what it returns "
-        f"with ParallelEnv, or name it {FACTORY}"
-    )
 
 
 def _made_by(build: Any) -> str:
     """Return ``ParallelEnv`` or ``AECEnv``, if a callable is a class of it or annotated so."""
-    kinds = (pettingzoo.ParallelEnv, pettingzoo.AECEnv)
     made = build
     if not isinstance(build, type):
         try:
             made = get_type_hints(build).get("return")
         except (NameError, AttributeError):  # a name that is imported for type checkers alone
             said = str(getattr(build, "__annotations__", {}).get("return")).partition("[")[0]
-            return next((each.__name__ for each in kinds if said.endswith(each.__name__)), "")
+            return next((kind for kind in (PARALLEL, TURN_TAKING) if said.endswith(kind)), "")
         except TypeError:  # no function
             return ""
     made = get_origin(made) or made
-    return next(
-        (each.__name__ for each in kinds if isinstance(made, type) and issubclass(made, each)), ""
-    )
+    if not isinstance(made, type):
+        return ""
+    if issubclass(made, pettingzoo.ParallelEnv):
+        return PARALLEL
+    return TURN_TAKING if issubclass(made, pettingzoo.AECEnv) else ""
 
 
 class _Answer(NamedTuple):
