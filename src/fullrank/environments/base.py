@@ -159,7 +159,7 @@ def _looks_like(name: str) -> str:
     top = name.partition(".")[0]
     if GYMNASIUM_ID.search(name):
         return f"; an id of gymnasium's runs by --env gymnasium --set environment.id={name}"
-    if not top.isidentifier() or not (Path(f"{top}.py").exists() or find_spec(top)):
+    if ":" in name or not top.isidentifier() or not (Path(f"{top}.py").exists() or find_spec(top)):
         return ""
     return f"; it is a module: add the factory in it, for example {name}:parallel_env"
 

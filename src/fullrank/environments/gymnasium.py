@@ -164,7 +164,9 @@ class _GymnasiumInstance:
             raise ValueError(f"{self.agents[wrong[0]].name}: a reward is not finite")
         paid = np.broadcast_to(np.asarray(reward, dtype=np.float64), (len(self.agents),))
         if not self.shared_reward and paid[~alive].any():
-            self.ignored.add("rewards of agents in steps in which they do not act")
+            self.ignored.add(
+                "agents are paid in steps in which they do not act; no return counts it"
+            )
         return paid * alive
 
     def state(self) -> FloatArray:

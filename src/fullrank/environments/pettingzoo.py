@@ -239,7 +239,9 @@ class _PettingZooInstance:
         """Return whether an agent that did not act lives from now on."""
         name = agent.name
         if answer.rewards.get(name):
-            self.ignored.add(f"rewards of {name} in steps in which it does not act")
+            self.ignored.add(
+                f"{name} is paid in steps in which it does not act; no return counts it"
+            )
         over = answer.terminated.get(name) or answer.truncated.get(name)
         return name in self._environment.agents and name in answer.observations and not over
 
