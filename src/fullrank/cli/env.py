@@ -17,6 +17,7 @@ from fullrank.common.types import JSON
 from fullrank.config.plugins import EPISODIC, PER_AGENT, spec_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments import Discrete
+from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import shares_reward
 from fullrank.training.survey import AgentSurvey, Survey, survey
 from fullrank.training.teams import several_teams, sides_of
@@ -82,7 +83,8 @@ def _shares(config: RunConfig) -> bool:
 
 def _facts(config: RunConfig, spec: EnvironmentSpec, seen: Survey, *, shared: bool) -> JSON:
     """All that is printed, by name."""
-    one_team = "" if shared else several_teams(spec.agents, seen.payment)
+    foreign = is_adapted(config.environment.name)
+    one_team = "" if shared else several_teams(spec.agents, seen.payment if foreign else None)
     warm_up = config.collect.warmup
     return {
         "environment": config.environment.name,

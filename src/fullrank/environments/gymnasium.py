@@ -59,7 +59,9 @@ def _make(name: str, arguments: Mapping[str, Any]) -> Any:
     """Make one environment, without checks that refuse lists of rewards."""
     search_working_directory()
     with naming(name, "cannot be used"):
-        return gymnasium.make(name, disable_env_checker=True, **arguments)
+        environment = gymnasium.make(name, disable_env_checker=True, **arguments)
+        _refuse_dictionaries(environment)
+    return environment
 
 
 def _pays_a_number(name: str, arguments: Mapping[str, Any]) -> bool:
@@ -83,7 +85,6 @@ class _GymnasiumInstance:
         self._arguments, self.steps, self.seed = arguments, 0, 0
         self._environment, self._fresh = _make(name, arguments), True
         with naming(name, "cannot be used"):
-            _refuse_dictionaries(self._environment)
             observations = _parts(self._environment.observation_space, "observation")
             actions = _parts(self._environment.action_space, "action")
             if len(observations) != len(actions):
