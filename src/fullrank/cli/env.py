@@ -19,7 +19,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import Discrete
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import shares_reward
-from fullrank.training.survey import AgentSurvey, Survey, survey
+from fullrank.training.survey import AgentSurvey, EnvironmentSurvey, survey
 from fullrank.training.teams import several_teams, sides_of
 from fullrank.wiring import environment_of
 
@@ -29,7 +29,7 @@ LARGE = 1e6
 
 app = typer.Typer(no_args_is_help=True)
 
-NameArgument: TypeAlias = Annotated[
+EnvironmentArgument: TypeAlias = Annotated[
     str | None,
     typer.Argument(
         metavar="ENVIRONMENT",
@@ -45,7 +45,7 @@ def _env() -> None:
 
 @app.command()
 def check(
-    name: NameArgument = None,
+    name: EnvironmentArgument = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     agents: AgentsOption = None,
@@ -81,7 +81,9 @@ def _shares(config: RunConfig) -> bool:
     return shares_reward(environment)
 
 
-def _facts(config: RunConfig, spec: EnvironmentSpec, seen: Survey, *, shared: bool) -> JSON:
+def _facts(
+    config: RunConfig, spec: EnvironmentSpec, seen: EnvironmentSurvey, *, shared: bool
+) -> JSON:
     """All that is printed, by name."""
     foreign = is_adapted(config.environment.name)
     one_team = "" if shared else several_teams(spec.agents, seen.payment if foreign else None)
@@ -123,12 +125,12 @@ def _agent_facts(agent: AgentSurvey) -> JSON:
     }
 
 
-def _forbidden(seen: Survey) -> int:
+def _forbidden(seen: EnvironmentSurvey) -> int:
     """Number of uniformly random actions that masks would have forbidden."""
     return round(sum((1.0 - agent.permitted) * agent.acted for agent in seen.agents))
 
 
-def _payment(seen: Survey) -> str:
+def _payment(seen: EnvironmentSurvey) -> str:
     if seen.payment.cancels:
         return "zero-sum"
     return "by agent" if any(any(agent.rewards) for agent in seen.agents) else "all zero"
@@ -144,7 +146,7 @@ def _refusal(name: str, spec: EnvironmentSpec, one_team: str) -> str:
     return one_team if isinstance(algorithm, ValueLearner) else ""
 
 
-def _warnings(seen: Survey) -> list[str]:
+def _warnings(seen: EnvironmentSurvey) -> list[str]:
     """Return what may go wrong in training, a line each."""
     lines = []
     if seen.differs:
@@ -172,7 +174,7 @@ def _warnings(seen: Survey) -> list[str]:
     return [*lines, *seen.ignored]
 
 
-def _show(facts: JSON, seen: Survey) -> None:
+def _show(facts: JSON, seen: EnvironmentSurvey) -> None:
     low, high = facts["steps"]
     console = Terminal()
     title = f"{facts['environment']}: {facts['episodes']} random episodes of {low} to {high} steps"

@@ -21,7 +21,7 @@ MOST_STEPS = 2000
 """Steps after which an episode that does not end is cut off."""
 
 
-class Trace(NamedTuple):
+class PlayedEpisode(NamedTuple):
     """One episode of T steps in one copy."""
 
     observation: FloatArray
@@ -39,7 +39,7 @@ class Trace(NamedTuple):
     step_s: float
     """Mean time of a step, seconds."""
 
-    def difference(self, other: "Trace", agents: Sequence[AgentSpec]) -> str:
+    def difference(self, other: "PlayedEpisode", agents: Sequence[AgentSpec]) -> str:
         """Name the first difference from another play of the same seed; empty if there is none."""
         steps = min(len(self.reward), len(other.reward))
         owner = np.repeat(np.arange(len(agents)), [agent.observation_size for agent in agents])
@@ -81,7 +81,7 @@ class AgentSurvey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class EnvironmentSurvey:
     """What was seen of an environment."""
 
     agents: tuple[AgentSurvey, ...]
@@ -102,7 +102,7 @@ class Survey:
 
 def survey(
     make: Callable[[], Environment], *, episodes: int, seed: int, clock: Callable[[], float]
-) -> Survey:
+) -> EnvironmentSurvey:
     """Play episodes at random, the first one three times, the last time in another instance.
 
     Args:
@@ -115,7 +115,7 @@ def survey(
         EnvironmentFailed: The environment raised.
     """
 
-    def play(environment: Environment, number: int) -> Trace:
+    def play(environment: Environment, number: int) -> PlayedEpisode:
         return _play(environment, seed=derive(seed, "survey", number), clock=clock)
 
     with closing(make()) as environment:
@@ -127,7 +127,7 @@ def survey(
         apart = play(fresh, 0)
     differences = (traces[0].difference(other, agents) for other in (again, apart))
     steps = sum(len(trace.reward) for trace in traces)
-    return Survey(
+    return EnvironmentSurvey(
         agents=tuple(_of_agent(agents, index, traces) for index in range(len(agents))),
         lengths=tuple(len(trace.reward) for trace in traces),
         unended=sum(not trace.ended for trace in traces),
@@ -142,7 +142,7 @@ def survey(
     )
 
 
-def _play(environment: Environment, *, seed: int, clock: Callable[[], float]) -> Trace:
+def _play(environment: Environment, *, seed: int, clock: Callable[[], float]) -> PlayedEpisode:
     episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
     episodes.begin(episodes.waiting(), [seed])
     observation, available = [episodes.observation[0]], [available_of(environment)[0]]
@@ -156,7 +156,7 @@ def _play(environment: Environment, *, seed: int, clock: Callable[[], float]) ->
         terminated.append(step.terminated[0])
         observation.append(step.observation[0])
         available.append(available_of(environment)[0])
-    return Trace(
+    return PlayedEpisode(
         np.stack(observation),
         np.stack(available),
         np.stack(alive),
@@ -167,13 +167,15 @@ def _play(environment: Environment, *, seed: int, clock: Callable[[], float]) ->
     )
 
 
-def _of_agent(agents: Sequence[AgentSpec], index: int, traces: Sequence[Trace]) -> AgentSurvey:
+def _of_agent(
+    agents: Sequence[AgentSpec], index: int, traces: Sequence[PlayedEpisode]
+) -> AgentSurvey:
     spec = agents[index]
     seen = sum(agent.observation_size for agent in agents[:index])
     acts = sum(agent.action.size for agent in agents[:index])
     alive = [trace.alive[:, index] for trace in traces]
 
-    def while_alive(part: Callable[[Trace], NDArray[Any]]) -> NDArray[Any]:
+    def while_alive(part: Callable[[PlayedEpisode], NDArray[Any]]) -> NDArray[Any]:
         pairs = zip(traces, alive, strict=True)
         return np.concatenate([part(trace)[lives] for trace, lives in pairs])
 
