@@ -206,7 +206,7 @@ def _range(bounds: tuple[float, float]) -> str:
 
 
 def _lines(facts: JSON) -> list[str]:
-    forbidden, of, warm_up = *facts["forbidden"].values(), facts["warmup"]
+    forbidden, warm_up = facts["forbidden"], facts["warmup"]
     suits = [name for name, refusal in facts["algorithms"].items() if not refusal]
     reasons: dict[str, list[str]] = {}
     for name, refusal in facts["algorithms"].items():
@@ -215,8 +215,8 @@ def _lines(facts: JSON) -> list[str]:
     masks = "masks: none, every action is permitted"
     if facts["masks"]:
         masks = (
-            f"masks: obeyed; without them {forbidden:,} of {of:,} random actions would have been "
-            "forbidden ones"
+            f"masks: obeyed; without them {forbidden['actions']:,} of {forbidden['of']:,} random "
+            "actions would have been forbidden ones"
         )
     same = "the same seed gives the same episode, also in another instance"
     return [

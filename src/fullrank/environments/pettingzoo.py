@@ -40,7 +40,8 @@ from fullrank.environments.instances import (
 )
 from fullrank.environments.spaces import pack_observation
 
-PARALLEL, TURN_TAKING = pettingzoo.ParallelEnv.__name__, pettingzoo.AECEnv.__name__
+PARALLEL, TURN_TAKING = "ParallelEnv", "AECEnv"
+"""Names of PettingZoo's base classes."""
 FACTORY = "parallel_env"
 """Name by which PettingZoo's modules call their factory, which may be of any type."""
 TURNS = ("env", "raw_env")

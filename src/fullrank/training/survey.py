@@ -146,7 +146,8 @@ def _play(environment: Environment, *, seed: int, clock: Callable[[], float]) ->
     episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
     episodes.begin(episodes.waiting(), [seed])
     observation, available = [episodes.observation[0]], [available_of(environment)[0]]
-    alive, reward, terminated, spent_s = [], [], [], 0.0
+    alive, reward, terminated = list[BoolArray](), list[Array](), list[BoolArray]()
+    spent_s = 0.0
     while not episodes.ended[0] and len(reward) < MOST_STEPS:
         alive.append(episodes.alive[0])
         action, began_s = act(episodes.observation, episodes.available()), clock()

@@ -202,7 +202,7 @@ class Mixed(ActorCritic):
     ) -> Mapping[str, Tensor]:
         def difference() -> Tensor:
             value = nets.mixer[agent](nets.critic[agent](batch.observation[agent]))[:, 0]
-            return (batch.weight[agent] * (batch.reward[agent] - value).square()).sum()
+            return torch.dot(batch.weight[agent], (batch.reward[agent] - value).square())
 
         shared = difference()
         return {"critic": shared, "mixer": difference() if self.apart else shared}

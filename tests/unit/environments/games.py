@@ -124,12 +124,12 @@ class Ledge(Game):
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
         """Return a space with the mask and other entries."""
         mask, own = Box(0, 9, (self._size,), np.float32), super().observation_space(agent)
-        goal, deep = Box(0, 4, (1,), np.float32), {"action_mask": mask}
+        goal, deep = Box(0, 4, (1,), np.float32), Dict({"action_mask": mask})
         forms: dict[str, gymnasium.Space[Any]] = {
             "and a goal": Dict({"observation": own, "action_mask": mask, "goal": goal}),
             "of RLlib": Dict({"observations": own, "action_mask": mask}),
             "alone": Dict({"action_mask": mask}),
-            "too deep": Dict({"board": Dict(deep), "observation": own}),
+            "too deep": Dict({"board": deep, "observation": own}),
             "by another name": Dict({"observation": own, "legal_moves": mask}),
             "in infos": own,
         }
