@@ -5,12 +5,12 @@ One thread, process CPU time, alternating with the peer, so that ratios survive 
 1. All 8 agents of cooperative navigation, sampling from 10^6 transitions and optimiser included, as
    a share of the float32 peak: multiplications over the time of the best of four updates, divided
    by the rate of a large product in the same round; the median of the rounds counts. Two shares are
-   printed. That of *whole products* counts every entry of the observations, so that it compares
-   times of one problem, as TorchRL computes it; the claim is judged by it. That of *products done*
-   leaves out the entries that are always zero, which Fullrank skips (ADR 48): it says how busy the
-   processor is. Beside them TorchRL's DDPG loss wired as BenchMARL wires it
-   (``torchrl_maddpg.py``; skipped if ``torchrl`` cannot be imported), and the bound on this
-   processor: how many times as fast as the peer either would be at the peak.
+   printed. That of *whole products* counts every entry of the observations; the claim is judged by
+   it. That of *products done* leaves out the entries that are always zero, which Fullrank skips
+   (ADR 48): it says how busy the processor is. Beside them TorchRL's DDPG loss wired as BenchMARL
+   wires it, with observations that lack these entries as well (``torchrl_maddpg.py``; skipped if
+   ``torchrl`` cannot be imported), and the bound on this processor: how many times as fast as the
+   peer an update would be at the peak.
 2. 32 agents of hidden width 1024, without entries that are always zero, against the float32 GEMM
    peak, measured in the same run.
 3. The time for k of 8 units.
@@ -182,14 +182,17 @@ def claim(what: str, *, holds: bool) -> bool:
 
 
 def torchrl(load: Workload, *, device: str = "cpu") -> dict[str, Callable[[], object]]:
-    """An update of the whole team by TorchRL, by its name; empty where it is not installed."""
+    """An update of the whole team by TorchRL, by its name; empty where it is not installed.
+
+    It is given the entries of the observations that Fullrank multiplies by.
+    """
     if not importlib.util.find_spec("torchrl"):
         return {}
     from torchrl_maddpg import make_update
 
     update = make_update(
         agents=load.agents,
-        observation=load.observation,
+        observation=load.observation - load.zeros,
         actions=ACTIONS,
         hidden=load.hidden,
         batch=load.batch,
@@ -204,7 +207,6 @@ def all_agents(rounds: int) -> bool:
     load = COOPERATIVE
     players = {"fullrank": Fullrank(load).update, **torchrl(load)}
     whole, done = load.gflop(zeros=True), load.gflop(zeros=False)
-    gflop = {name: whole if name == "TorchRL" else done for name in players}
     peaks, times = list[float](), {name: list[float]() for name in players}
     shares = {name: list[float]() for name in players}
     for number in range(rounds + 1):
@@ -224,14 +226,14 @@ def all_agents(rounds: int) -> bool:
         median = statistics.median(values)
         spread = f"{min(values) * 1e3:.1f} to {max(values) * 1e3:.1f}"
         share = statistics.median(shares[name])
-        busy = share * gflop[name] / whole
+        busy = share * done / whole
         print(f"| {name} | {median * 1e3:.1f} | {spread} | {share:.2f} | {busy:.2f} |")
     if "TorchRL" in times:
         ratio = statistics.median(times["TorchRL"]) / statistics.median(times["fullrank"])
-        bound = 1.0 / statistics.median(shares["TorchRL"])
+        bound = whole / done / statistics.median(shares["TorchRL"])
         print(
-            f"\nTorchRL takes {ratio:.2f} times as long; the bound on this processor is "
-            f"{bound:.1f} with whole products, {bound * whole / done:.1f} with those done"
+            f"\nTorchRL takes {ratio:.2f} times as long on the same entries; the bound on this "
+            f"processor is {bound:.1f}"
         )
     else:
         print("\nno peer: `pip install torchrl tensordict` to compare")

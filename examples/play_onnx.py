@@ -45,6 +45,8 @@ class Player:
 
 def main(folder: str) -> None:
     team = [Player(path) for path in sorted(Path(folder).glob("*.onnx"))]
+    if not team:
+        sys.exit(f"{folder} holds no policy; write some by fullrank export RUN --format onnx")
     metadata = team[0].policy.get_modelmeta().custom_metadata_map
     task = json.loads(metadata["parameters"])
     environment = parallel_env(metadata["environment"], agents=len(team), **task)
@@ -62,4 +64,6 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python play_onnx.py DIRECTORY")
     main(sys.argv[1])

@@ -36,6 +36,10 @@ GAMES: dict[str, dict[str, Any]] = {
         "environment.factory": "fullrank.environments.parallel:parallel_env",
         "environment.arguments": {"name": "switch_riddle", "agents": 3},
     },
+    "masks, and agents that come back": {
+        "algorithm.name": "vdn",
+        "environment.name": "tests.unit.environments.games:Watch",
+    },
     "pettingzoo": {
         "algorithm.name": "maddpg",
         "environment.name": "mpe2.simple_spread_v3:parallel_env",

@@ -19,12 +19,13 @@ class RunProgress:
         message: Reason for the state, or empty.
         exit_code: That of the error by which the run has failed; 0 for any other state.
         lasting: Caveats that the run has for good.
+        warm_up: Progress of the warm-up, or empty.
     """
 
     def __init__(self, *, committed: int = 0) -> None:
         self.applied = self.committed = committed
         self._state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
-        self._message = self._outage = ""
+        self._message = self._outage = self.warm_up = ""
         self.exit_code = 0
         self._caveats: dict[str, str] = {}
         self.lasting: tuple[str, ...] = ()
@@ -51,6 +52,10 @@ class RunProgress:
     def start(self, message: str) -> None:
         """Report the reason that the start waits."""
         self._message = message
+
+    def warming(self, text: str) -> None:
+        """Report the progress of the warm-up; empty after it."""
+        self.warm_up = text
 
     def run(self, message: str = "") -> None:
         """Report that iterations are under way."""

@@ -139,7 +139,7 @@ class Run:
             state=self.progress.state,
             iterations_committed=self.progress.committed,
             iterations=self.identity.iterations,
-            message=self.progress.message,
+            message="; ".join(filter(None, (self.progress.message, self.progress.warm_up))),
             exit_code=self.progress.exit_code,
             rank=opened.round.rank if opened else 0,
             units=self.identity.units,

@@ -205,8 +205,12 @@ def make_pipeline(
     *,
     pool: CollectorPool | None = None,
     holds: Callable[[Sample], bool] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> ReplayPipeline:
-    """Make the replay pipeline of a run over its table, whose episodes collectors may play."""
+    """Make the replay pipeline of a run over its table, whose episodes collectors may play.
+
+    The progress of the warm-up goes to ``report``, by default to the run's status.
+    """
     return ReplayPipeline(
         term.config,
         term.run.identity,
@@ -217,6 +221,7 @@ def make_pipeline(
         lost=partial(_lost_rows, term),
         pool=pool,
         holds=holds,
+        report=report or term.run.progress.warming,
     )
 
 

@@ -169,11 +169,15 @@ class AutogradGradients:
         """Compute [gradient of each network's loss], clipped variable by variable, snapped."""
         group, _ = self._nets.parameters.place[agent]
         update = torch.zeros(group.size, device=self._device)
-        for role, loss in self._losses(agent, self._nets, batch, draws).items():
+        losses = self._losses(agent, self._nets, batch, draws)
+        for number, (role, loss) in enumerate(losses.items(), start=1):
             module = getattr(self._nets, role)[agent]
             variables = [*views(module, update[group.networks[role]])]
             gradients = torch.autograd.grad(
-                loss, [parameter for parameter, _ in variables], materialize_grads=True
+                loss,
+                [parameter for parameter, _ in variables],
+                retain_graph=number < len(losses),  # which the next loss may share
+                materialize_grads=True,
             )
             for gradient, (_, out) in zip(gradients, variables, strict=True):
                 out.copy_(clipped(gradient, self._clip_norm))

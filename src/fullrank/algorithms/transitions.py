@@ -31,7 +31,7 @@ class Transitions:
         next_available: Like ``available``, after the step.
         reward: Reward of each agent, shape (B,).
         continues: 0 where the agent reached a terminal state, else 1, shape (B,).
-        acts_next: 1 where the agent acted and continues, else 0, shape (B,).
+        acts_next: 1 where the agent acted and continues, or comes back, else 0, shape (B,).
         weight: Weight of each transition, 0 where the agent did not act, shape (B,). A mean over
             transitions is the sum of weighted terms.
     """
@@ -61,10 +61,10 @@ class Transitions:
                 tuple(map(_choices, torch.split(batch[:, part], acting, 1)))
                 for part in (layout.available, layout.next_available)
             )
-        acted, continues = batch[:, layout.alive], 1.0 - batch[:, layout.terminated]
+        acted, terminated = batch[:, layout.alive], batch[:, layout.terminated]
         self.reward = batch[:, layout.reward].unbind(1)
-        self.continues = continues.unbind(1)
-        self.acts_next = (acted * continues).unbind(1)
+        self.continues = (1.0 - terminated).unbind(1)
+        self.acts_next = (acted - terminated).abs().unbind(1)
         weights = acted / acted.sum(0).clamp_min(1.0) if weight is None else acted * weight
         self.weight = weights.unbind(1)
 

@@ -1,6 +1,6 @@
 """Frames of worlds in the plane: bodies to scale, their trails, shots and the returns so far."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -61,13 +61,12 @@ class Moment(NamedTuple):
     """Return of each side up to this step."""
 
 
-def frames(moments: Sequence[Moment], *, title: str) -> list[Image.Image]:
+def frames(moments: Sequence[Moment], *, title: str) -> Iterator[Image.Image]:
     """One picture per moment, all of the same part of the plane."""
     half = _half_width([moment.scene for moment in moments])
-    return [
-        _frame(moments[max(0, step - TRAIL) : step + 1], half, drawn(f"{title} · step {step}"))
-        for step in range(len(moments))
-    ]
+    for step in range(len(moments)):
+        recent = moments[max(0, step - TRAIL) : step + 1]
+        yield _frame(recent, half, drawn(f"{title} · step {step}"))
 
 
 def _half_width(scenes: Sequence[Scene]) -> float:

@@ -47,7 +47,13 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal) -> None:
         shown.say(f"run {path}")
         shown.say(f"training in {path}")
         code = main(
-            Launch(resolved=launch, run_dir=path, until_finished=True, observers=[_Batches(shown)])
+            Launch(
+                resolved=launch,
+                run_dir=path,
+                until_finished=True,
+                observers=[_Batches(shown)],
+                report=lambda text: shown.say(text or f"training in {path}"),
+            )
         )
         if code:
             shown.say(f"stopped; continue with: fullrank resume --local {path}")

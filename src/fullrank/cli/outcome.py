@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fullrank.cli.policies import COPIES, Version, facts_of, play_references, summary, trained
+from fullrank.cli.progress import counting
 from fullrank.config.tree import RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.particle.scene import Drawable
@@ -35,7 +36,9 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     ]
     environment = environment_of(config, copies=min(episodes, COPIES))
     drawable = isinstance(environment, Drawable)
-    greedy = evaluate_and_close(environment, Greedy(policies.algorithm.actor), episodes, SEED)
+    with counting("playing", episodes, "episodes") as told:
+        act = Greedy(policies.algorithm.actor)
+        greedy = evaluate_and_close(environment, act, episodes, SEED, told=told)
     played = {"trained": greedy, **play_references(config, episodes=episodes, seed=SEED)}
     random = summary(played[RANDOM])
     if policies.version not in (

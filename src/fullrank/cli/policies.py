@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from fullrank.algorithms import Algorithm
+from fullrank.cli.progress import counting
 from fullrank.cli.say import kept_stdout
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig
@@ -81,18 +82,20 @@ def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Eva
     """Play whole episodes by ``act``; None is the random policy."""
     environment = environment_of(config, copies=min(episodes, COPIES))
     act = act or random_actions(environment.agents, seed=seed)
-    return evaluate_and_close(environment, act, episodes, seed)
+    with counting("playing", episodes, "episodes") as told:
+        return evaluate_and_close(environment, act, episodes, seed, told=told)
 
 
 @kept_stdout()
 def play_references(config: RunConfig, *, episodes: int, seed: int) -> dict[str, Evaluation]:
     """Play the same episodes by the references of the environment, by their names."""
     environment = environment_of(config, copies=min(episodes, COPIES))
+    played = {}
     with closing(environment):
-        return {
-            name: evaluate(environment, act, episodes, seed)
-            for name, act in references(environment, seed=seed).items()
-        }
+        for name, act in references(environment, seed=seed).items():
+            with counting(f"playing by the policy {name!r}", episodes, "episodes") as told:
+                played[name] = evaluate(environment, act, episodes, seed, told=told)
+    return played
 
 
 def summary(played: Evaluation) -> dict[str, str]:

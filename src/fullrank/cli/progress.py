@@ -1,8 +1,9 @@
-"""Views of a training run: a live panel in a terminal, plain lines in a pipe."""
+"""Progress of a training run and of shorter work: live in a terminal, plain lines in a pipe."""
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from statistics import median
 from typing import Protocol
 
@@ -12,11 +13,42 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fullrank.cli.terminal import Terminal
-from fullrank.runs.progress import HEADERS, Cells, Lines
+from fullrank.runs.progress import HEADERS, LINE_PERIOD_S, Cells, Lines
 from fullrank.runs.record import IterationRecord
 
 SHOWN = 10
 """Number of iterations in the live table."""
+
+
+@contextmanager
+def counting(
+    doing: str, total: int, things: str, *, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int], None]]:
+    """Show the progress of the body on standard error; in a pipe, a line every few seconds.
+
+    Args:
+        doing: The work, a participle.
+        total: Number of things to do.
+        things: Their noun.
+        clock: Seconds, monotonic.
+
+    Yields:
+        Takes the number of things done.
+    """
+    console, said_s = Terminal(stderr=True), clock()
+    live = console.status(f"{doing} {total} {things}") if console.is_terminal else None
+
+    def tell(done: int) -> None:
+        nonlocal said_s
+        line = f"{doing} {total} {things}: {done}"
+        if live is not None:
+            live.update(line)
+        elif clock() >= said_s + LINE_PERIOD_S:
+            said_s = clock()
+            console.print(line, soft_wrap=True, highlight=False)
+
+    with live or nullcontext():
+        yield tell
 
 
 class ProgressView(Protocol):

@@ -12,6 +12,7 @@ from PIL import Image
 from fullrank.cli.drawing import Moment, as_gif, frames
 from fullrank.cli.options import InitialSeedOption, RunArgument, TrustOption
 from fullrank.cli.policies import trained
+from fullrank.cli.progress import counting
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.common.errors import ConfigError, FullrankError
@@ -58,7 +59,12 @@ def render(
     moments = list(play(environment, act, seed=start))
     variant = variant_of(config.environment.name, config.environment.params)
     title = f"{config.environment.name} ({variant}) · {who}"
-    save(frames(moments, title=title), picture)
+    pictures = []
+    with counting("drawing", len(moments), "pictures") as told:
+        for each in frames(moments, title=title):
+            pictures.append(each)
+            told(len(pictures))
+    save(pictures, picture)
     say(picture)
 
 

@@ -50,7 +50,11 @@ POLL_S = 0.2
 
 EnvironmentOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--env", help="Environment: a registered name, or package.module:factory."),
+    typer.Option(
+        "--env",
+        help="Environment: a registered name, or package.module:factory; `fullrank env check` "
+        "shows what is understood of it.",
+    ),
 ]
 AlgorithmOption: TypeAlias = Annotated[
     str | None,

@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
+from inspect import unwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -37,6 +38,7 @@ class Registry(Generic[T]):
         package: Package of the built-in classes; by default the name of the group.
         interface: Protocol of the classes; its abstract methods must be defined.
         base: Another registry, whose classes belong to this one as well.
+        hint: Returns what a name looks like that is not known, after a semicolon, or nothing.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class Registry(Generic[T]):
         package: str = "",
         interface: type = object,
         base: "Registry[T] | None" = None,
+        hint: Callable[[str], str] = lambda name: "",
     ) -> None:
-        self.kind = kind
+        self.kind, self._hint = kind, hint
         self._group, self._package = group, package or group
         self._interface, self._base = interface, base
         self._classes: dict[str, type[T]] = {}
@@ -60,6 +63,7 @@ class Registry(Generic[T]):
         def add(cls: C) -> C:
             if name in self._classes and self._classes[name] is not cls:
                 raise ConfigError(f"two classes claim the {self.kind} name {name!r}; rename one")
+            _let_super_find(cls)
             self._classes[name] = cls
             return cls
 
@@ -105,8 +109,8 @@ class Registry(Generic[T]):
         if name not in self._classes:
             self._find(name)
         if name not in self._classes:
-            known = list(self._classes)
-            raise ConfigError(f"unknown {self.kind} {name!r}{nearest(name, known)}")
+            hint = self._hint(name) or nearest(name, list(self._classes))
+            raise ConfigError(f"unknown {self.kind} {name!r}{hint}")
         cls = self._classes[name]
         for method in vars(self._interface):
             if not method.startswith("_") and _is_missing(method, cls):
@@ -132,6 +136,18 @@ class Registry(Generic[T]):
         """An instance of ``name``; unknown keys raise ``ConfigError`` with the nearest key."""
         self.check_keys(name, params)
         return self.get(name)(**params)
+
+
+def _let_super_find(cls: type) -> None:
+    """Let ``super()`` without arguments work in the methods of a dataclass with slots.
+
+    Slots take a new class, and before Python 3.14 methods keep the old one in a cell.
+    """
+    for member in vars(cls).values():
+        method = unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member))
+        code = getattr(method, "__code__", None)
+        if code is not None and "__class__" in code.co_freevars:
+            method.__closure__[code.co_freevars.index("__class__")].cell_contents = cls
 
 
 def _called(name: str, package: ModuleType) -> Iterator[str]:

@@ -5,9 +5,12 @@ joint observation of a centralised critic is the array itself and nothing is eve
 Actions are packed in the same way.
 """
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -94,7 +97,7 @@ class Step(NamedTuple):
     terminated: BoolArray
     """True for agents that reached a terminal state, not a time limit, in this step, (E, M)."""
     alive: BoolArray
-    """True for agents that still act after this step, shape (E, M).
+    """True for agents that act after this step, shape (E, M); one that did not act may come back.
 
     Undefined in copies that ended.
     """
@@ -147,8 +150,22 @@ class EnvironmentConfig(Protocol):
 ADAPTERS = ("pettingzoo", "gymnasium")
 """Registered environments that adapt those of other packages."""
 
+GYMNASIUM_ID = re.compile(r"-v\d+$")
+"""End of the id of a gymnasium environment, which no module and no factory has."""
+
+
+def _looks_like(name: str) -> str:
+    """Say what an unknown name seems to be; the module of a factory is not imported."""
+    top = name.partition(".")[0]
+    if GYMNASIUM_ID.search(name):
+        return f"; an id of gymnasium's runs by --env gymnasium --set environment.id={name}"
+    if ":" in name or not top.isidentifier() or not (Path(f"{top}.py").exists() or find_spec(top)):
+        return ""
+    return f"; it is a module: add the factory in it, for example {name}:parallel_env"
+
+
 environments: Registry[EnvironmentConfig] = Registry(
-    "environment", "fullrank.environments", interface=EnvironmentConfig
+    "environment", "fullrank.environments", interface=EnvironmentConfig, hint=_looks_like
 )
 register = environments.register
 

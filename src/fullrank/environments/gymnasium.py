@@ -1,9 +1,10 @@
 """Any registered gymnasium environment of a team, in E instances.
 
 Such an environment has ``Tuple`` spaces with a part for each agent: actions that are ``Discrete``
-or finite boxes of real numbers, and observations of any space that gymnasium can flatten. Its
-reward is a number, which all agents share, or a list with an entry for each agent. Level-based
-foraging (``lbforaging``) and the multi-robot warehouse (``rware``) are of this form.
+or finite boxes of real numbers, and observations of any space that gymnasium can flatten, in which
+an entry ``action_mask`` of a ``Dict`` is the agent's mask. Its reward is a number, which all agents
+share, or a list with an entry for each agent. Level-based foraging (``lbforaging``) and the
+multi-robot warehouse (``rware``) are of this form.
 """
 
 from collections.abc import Mapping
@@ -12,19 +13,25 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Tuple, utils
+from gymnasium.spaces import Dict, Tuple
 
 from fullrank.common.types import BoolArray, FloatArray
-from fullrank.environments.base import AgentSpec, Environment, register
+from fullrank.environments.base import Environment, register
+from fullrank.environments.foreign_agents import (
+    MASK,
+    all_zero,
+    foreign_agents,
+    joint_size,
+    keys_of,
+    suggesting_masks,
+)
 from fullrank.environments.instances import (
     CopyStep,
     Instances,
     naming,
-    naming_agent,
     require_agents,
     search_working_directory,
 )
-from fullrank.environments.spaces import action_spec, pack_observation, unpack_action
 
 
 @register("gymnasium")
@@ -45,14 +52,16 @@ class Gymnasium:
             _GymnasiumInstance(self.id, self.arguments, shared_reward=shared) for _ in range(copies)
         ]
         require_agents(self.id, agents, own=len(instances[0].agents))
-        return Instances(instances)
+        return Instances(instances, masked=instances[0].masked)
 
 
 def _make(name: str, arguments: Mapping[str, Any]) -> Any:
     """Make one environment, without checks that refuse lists of rewards."""
     search_working_directory()
     with naming(name, "cannot be used"):
-        return gymnasium.make(name, disable_env_checker=True, **arguments)
+        environment = gymnasium.make(name, disable_env_checker=True, **arguments)
+        _refuse_dictionaries(environment)
+    return environment
 
 
 def _pays_a_number(name: str, arguments: Mapping[str, Any]) -> bool:
@@ -76,25 +85,22 @@ class _GymnasiumInstance:
         self._arguments, self.steps, self.seed = arguments, 0, 0
         self._environment, self._fresh = _make(name, arguments), True
         with naming(name, "cannot be used"):
-            self._observations = _parts(self._environment.observation_space, "observation")
-            self._actions = _parts(self._environment.action_space, "action")
-            if len(self._observations) != len(self._actions):
+            observations = _parts(self._environment.observation_space, "observation")
+            actions = _parts(self._environment.action_space, "action")
+            if len(observations) != len(actions):
                 raise TypeError("its observation and action spaces have different numbers of parts")
-            pairs = enumerate(zip(self._observations, self._actions, strict=True))
-            self.agents = tuple(
-                AgentSpec(
-                    name=f"agent_{i}",
-                    observation_size=int(utils.flatdim(observation)),
-                    action=action_spec(action),
-                )
-                for i, (observation, action) in pairs
-            )
-        stops = np.cumsum([agent.action.size for agent in self.agents]).tolist()
-        self._places = [slice(*ends) for ends in zip([0, *stops], stops, strict=False)]
-        self._all = np.ones(stops[-1], dtype=bool)
+            names = [f"agent_{i}" for i in range(len(actions))]
+            self._agents = foreign_agents(names, observations, actions, ["team"] * len(actions))
+        self.agents = tuple(agent.spec for agent in self._agents)
+        self.masked = any(agent.masked for agent in self._agents)
+        self.ignored = {
+            f"{agent.name} is told {key}, which looks like a mask of actions; call it {MASK}"
+            for agent in self._agents
+            for key in suggesting_masks(keys_of(agent.observation_space))
+        }
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
-        """See ``Instance.reset``; every action is available.
+        """See ``Instance.reset``.
 
         Every episode has an environment of its own: a package may keep something over a reset, as
         lbforaging 2.0.0 keeps the places of its players, and a seed then fixes no episode.
@@ -105,43 +111,64 @@ class _GymnasiumInstance:
             self._environment = _make(self.name, self._arguments)
         self._fresh = False
         with naming(self.name, f"failed to reset with seed {seed}"):
-            observations, _ = self._environment.reset(seed=seed)
-            return np.concatenate(self._vectors(observations)), self._all
+            observations, info = self._environment.reset(seed=seed)
+            self._note(info)
+            return self._seen(observations, np.ones(len(self._agents), dtype=bool))
 
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """Step the instance; see ``Instance.step``."""
         self.steps += 1
         with naming(self.name, f"failed in step {self.steps} of seed {self.seed}"):
-            pairs = zip(self._actions, self._places, strict=True)
-            actions = tuple(unpack_action(space, action[part]) for space, part in pairs)
-            observations, reward, *ends, _ = self._environment.step(actions)
-            terminated, truncated = (np.logical_and(alive, end, out=alive.copy()) for end in ends)
-            vectors = self._vectors(observations)
-            for agent in np.flatnonzero(terminated | ~alive):
-                vectors[agent] = np.zeros_like(vectors[agent])
+            actions = tuple(agent.choice(action) for agent in self._agents)
+            observations, reward, *ends, info = self._environment.step(actions)
+            over, left = (np.logical_or(end, np.zeros_like(alive)) for end in ends)
+            terminated, after = alive & over, ~(over | left)
+            self._note(info)
+            vector, available = self._seen(observations, after | alive & ~terminated)
             return CopyStep(
-                observation=np.concatenate(vectors),
-                reward=self._rewards(reward) * alive,
+                observation=vector,
+                reward=self._rewards(reward, alive),
                 terminated=terminated,
-                alive=alive & ~(terminated | truncated),
-                available=self._all,
+                alive=after,
+                available=available,
             )
 
-    def _vectors(self, observations: Any) -> list[FloatArray]:
-        vectors = []
-        for agent, space, own in zip(self.agents, self._observations, observations, strict=True):
-            with naming_agent(agent.name):
-                vectors.append(pack_observation(space, own))
-        return vectors
+    def _seen(self, observations: Any, shown: BoolArray) -> tuple[FloatArray, BoolArray]:
+        """Return what the agents that are shown observe and may do."""
+        joint, available = all_zero(self._agents), np.ones(joint_size(self._agents)[1], dtype=bool)
+        for agent, own, seen in zip(self._agents, observations, shown, strict=True):
+            if seen:
+                joint[agent.observation] = agent.vector(own)
+                available[agent.action] = agent.available(own)
+        return joint, available
 
-    def _rewards(self, reward: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _note(self, info: Mapping[str, Any]) -> None:
+        """Refuse masks in an info, and note keys that look like them.
+
+        Raises:
+            ValueError: There is an ``action_mask``.
+        """
+        advice = f"give each agent's observation an entry {MASK}"
+        if MASK in info:
+            raise ValueError(f"the info has an {MASK}, which is not read; {advice}")
+        self.ignored |= {
+            f"{key} in the info looks like a mask of actions; {advice}"
+            for key in suggesting_masks(info)
+        }
+
+    def _rewards(self, reward: Any, alive: BoolArray) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the reward of each agent, shape (M,)."""
         shape = () if self.shared_reward else (len(self.agents),)
         if np.shape(reward) != shape:
             raise ValueError(f"a reward has shape {np.shape(reward)}, not {shape}")
         if wrong := np.flatnonzero(~np.isfinite(reward)).tolist():
             raise ValueError(f"{self.agents[wrong[0]].name}: a reward is not finite")
-        return np.broadcast_to(np.asarray(reward, dtype=np.float64), (len(self.agents),))
+        paid = np.broadcast_to(np.asarray(reward, dtype=np.float64), (len(self.agents),))
+        if not self.shared_reward and paid[~alive].any():
+            self.ignored.add(
+                "agents are paid in steps in which they do not act; no return counts it"
+            )
+        return paid * alive
 
     def state(self) -> FloatArray:
         """See ``Instance.state``; gymnasium environments have none."""
@@ -164,3 +191,14 @@ def _parts(space: Any, what: str) -> tuple[Any, ...]:
             "environments of one agent are not supported"
         )
     return space.spaces
+
+
+def _refuse_dictionaries(environment: Any) -> None:
+    """Raise ``TypeError`` for a team in dictionaries, as RLlib has them."""
+    seen, acts = environment.observation_space, environment.action_space
+    if isinstance(seen, Dict) and isinstance(acts, Dict) and {*seen} == {*acts}:
+        raise TypeError(
+            f"its spaces are Dicts by agent, {[*acts]}, and this adapter takes Tuples; "
+            "dictionaries by agent are PettingZoo's form: derive it from ParallelEnv, and name it "
+            "by package.module:Class"
+        )

@@ -44,6 +44,8 @@ class Instance(Protocol):
     """Entries of the state; None if the environment has none."""
     shared_reward: bool
     """True if all agents always receive the same reward."""
+    ignored: set[str]
+    """What the environment has said and the adapter does not use, a line each."""
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
         """Start an episode; return the joint observation and the available actions."""
@@ -149,6 +151,10 @@ class Instances:
         return (
             f"copy {self.first_copy + copy} is in {call} of seed {instance.seed} of {instance.name}"
         )
+
+    def ignored(self) -> list[str]:
+        """Return what the environments have said and the adapter does not use, a line each."""
+        return sorted({line for instance in self._instances for line in instance.ignored})
 
     def state(self) -> FloatArray:
         """See ``Stated``; the joint observation if the foreign environment has no state."""

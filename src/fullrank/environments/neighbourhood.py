@@ -103,7 +103,7 @@ def make_neighbourhood(name: str, *, agents: int = 0, **params: Any) -> Neighbou
         ConfigError: Unknown name or parameter, an impossible number of agents, or an environment
             whose agents all depend on one another.
     """
-    config = environments.build(name, **params)
+    config = None if ":" in name else environments.build(name, **params)
     if not isinstance(config, NeighbourhoodConfig):
         able = [key for key in environments if hasattr(environments.get(key), "neighbourhood")]
         raise ConfigError(

@@ -71,16 +71,19 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Step all living agents; the returned dictionaries cover the agents that acted."""
+        """Step all living agents; the dictionaries cover those that acted or come back."""
         step = self._environment.step(self._pack(actions))
         truncated: BoolArray = (step.ended[:, None] | ~step.alive) & ~step.terminated
         self._joint = step.observation
+        lives = (step.alive & ~step.ended[:, None])[0].tolist()
+        living = [agent for agent, yes in zip(self.possible_agents, lives, strict=True) if yes]
+        self.agents = [agent for agent in self.possible_agents if agent in {*self.agents, *living}]
         observation = self._by_agent(self._split(self._joint[0]))
         reward = self._by_agent(step.reward[0].tolist())
         terminated = self._by_agent(step.terminated[0].tolist())
         left = self._by_agent(truncated[0].tolist())
         infos = self._infos()
-        self.agents = [agent for agent in self.agents if not (terminated[agent] or left[agent])]
+        self.agents = living
         return observation, reward, terminated, left, infos
 
     def state(self) -> FloatArray:
@@ -97,7 +100,7 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         return {agent: value for agent, value in named if agent in self.agents}
 
     def _infos(self) -> dict[str, dict[str, Any]]:
-        """Return the infos of the agents that acted last: their action masks, if any."""
+        """Return the infos of the ``agents``: their action masks, if any."""
         if not isinstance(self._environment, Masked):
             return {agent: {} for agent in self.agents}
         sizes = [agent.action.size for agent in self._environment.agents]

@@ -1,46 +1,56 @@
 """Any PettingZoo Parallel environment, given as ``package.module:factory``, in E instances.
 
 Observations of any space that gymnasium can flatten are flattened. Actions are ``Discrete`` or
-finite boxes of real numbers. Action masks are read from observations of the form
-``{"observation": ..., "action_mask": ...}``, else from ``infos[agent]["action_mask"]``. The state
-is that of ``state()`` where the environment has a ``state_space``. PettingZoo has no sides: agents
-of one type, the part of the name before the number (``adversary_0``), form one side.
+finite boxes of real numbers. Action masks are entries ``action_mask`` of ``Dict`` observations, or
+of infos. The state is that of ``state()`` where the environment has a ``state_space``. Sides are
+those of an attribute ``sides``, a mapping from agents to names; without it agents of one type, the
+part of the name before the number (``adversary_0``), form one side.
+
+An agent that terminated or was truncated lives again where it is among the environment's ``agents``
+after a step that answers with its observation and neither terminates nor truncates it.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import numpy as np
 import pettingzoo
-from gymnasium import spaces
 from gymnasium.spaces import utils
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, FloatArray
-from fullrank.environments.base import AgentSpec, Environment, register
+from fullrank.environments.base import GYMNASIUM_ID, Environment, register
+from fullrank.environments.foreign_agents import (
+    MASK,
+    ForeignAgent,
+    all_zero,
+    foreign_agents,
+    joint_size,
+    keys_of,
+    suggesting_masks,
+)
 from fullrank.environments.instances import (
     CopyStep,
     Instances,
     naming,
-    naming_agent,
     require_agents,
     search_working_directory,
 )
-from fullrank.environments.spaces import (
-    Space,
-    action_spec,
-    pack_mask,
-    pack_observation,
-    unpack_action,
-)
+from fullrank.environments.spaces import pack_observation
 
-MASK = "action_mask"
-"""Key of an agent's action mask in its observation or its info."""
+PARALLEL, TURN_TAKING = "ParallelEnv", "AECEnv"
+"""Names of PettingZoo's base classes."""
 FACTORY = "parallel_env"
 """Name by which PettingZoo's modules call their factory, which may be of any type."""
-PARALLEL = pettingzoo.ParallelEnv.__name__
+TURNS = ("env", "raw_env")
+"""Names by which PettingZoo's modules call their factories of turn-based environments."""
+TURN_BASED = (
+    "it is turn-based (AEC), and Fullrank steps all agents together; name a factory of Parallel "
+    "environments, or return pettingzoo.utils.aec_to_parallel(environment) where agents may act "
+    "together"
+)
 
 
 @register("pettingzoo")
@@ -61,18 +71,34 @@ class PettingZoo:
         ]
         require_agents(self.factory, agents, own=len(instances[0].agents))
         trial = _PettingZooInstance(self.factory, build, self.arguments)
-        return Instances(instances, masked=trial.offers_masks())
+        masked = trial.offers_masks()
+        for instance in instances:
+            instance.masked = masked
+        instances[0].ignored |= trial.ignored
+        return Instances(instances, masked=masked)
 
 
 def _resolve(factory: str) -> Callable[..., Any]:
     module, _, name = factory.partition(":")
     if not module or not name:
         raise ConfigError(f"the factory {factory!r} is not of the form package.module:factory")
+    if GYMNASIUM_ID.search(name):
+        raise ConfigError(
+            f"{factory} is the id of a gymnasium environment; run it by --env gymnasium --set "
+            f"environment.id={factory}"
+        )
     search_working_directory()
     with naming(factory, "cannot be imported"):
-        build: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        imported = importlib.import_module(module)
+        build: Callable[..., Any] = getattr(imported, name)
     with naming(factory, "is not called"):
-        if name != FACTORY and not _makes_environments(build):
+        kind = _made_by(build)
+        turns = kind == TURN_TAKING or (not kind and name in TURNS)
+        if turns and hasattr(imported, FACTORY):
+            raise TypeError(f"it is turn-based (AEC); the Parallel form is {module}:{FACTORY}")
+        if turns:
+            raise TypeError(TURN_BASED)
+        if name != FACTORY and kind != PARALLEL:
             raise TypeError(
                 "it does not say that it makes PettingZoo Parallel environments; annotate what it "
                 f"returns with ParallelEnv, or name it {FACTORY}"
@@ -80,40 +106,67 @@ def _resolve(factory: str) -> Callable[..., Any]:
     return build
 
 
-def _makes_environments(build: Any) -> bool:
-    """Return whether a callable is a class of environments, or is annotated to return one."""
+def _made_by(build: Any) -> str:
+    """Return ``ParallelEnv`` or ``AECEnv``, if a callable is a class of it or annotated so."""
     made = build
     if not isinstance(build, type):
         try:
             made = get_type_hints(build).get("return")
         except (NameError, AttributeError):  # a name that is imported for type checkers alone
-            said = getattr(build, "__annotations__", {}).get("return")
-            return str(said).partition("[")[0].endswith(PARALLEL)
+            said = str(getattr(build, "__annotations__", {}).get("return")).partition("[")[0]
+            return next((kind for kind in (PARALLEL, TURN_TAKING) if said.endswith(kind)), "")
         except TypeError:  # no function
-            return False
+            return ""
     made = get_origin(made) or made
-    return isinstance(made, type) and issubclass(made, pettingzoo.ParallelEnv)
+    if not isinstance(made, type):
+        return ""
+    if issubclass(made, pettingzoo.ParallelEnv):
+        return PARALLEL
+    return TURN_TAKING if issubclass(made, pettingzoo.AECEnv) else ""
+
+
+class _Answer(NamedTuple):
+    """Results of a step, each by agent."""
+
+    observations: Mapping[Any, Any]
+    rewards: Mapping[Any, Any]
+    terminated: Mapping[Any, Any]
+    truncated: Mapping[Any, Any]
+    infos: Mapping[Any, Any]
 
 
 class _PettingZooInstance:
-    """One copy: a foreign environment, whose results are all checked."""
+    """One copy: a foreign environment, whose results are all checked.
 
-    shared_reward = False
+    Attributes:
+        masked: False if no action was forbidden in a trial, and none may be.
+    """
+
+    shared_reward, masked = False, True
 
     def __init__(
         self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> None:
         self.name = factory
         self.steps = self.seed = 0
+        self.ignored: set[str] = set()
         with naming(factory, "cannot be used"):
             environment = build(**arguments)
+            if isinstance(environment, pettingzoo.AECEnv):
+                raise TypeError(TURN_BASED)
             if not isinstance(environment, pettingzoo.ParallelEnv):
                 kind = type(environment).__name__
                 raise TypeError(f"{kind} is not a PettingZoo Parallel environment")
             self._environment = environment
-            self._parts = _parts(environment)
+            names = environment.possible_agents
+            self._agents = foreign_agents(
+                names,
+                [environment.observation_space(name) for name in names],
+                [environment.action_space(name) for name in names],
+                _sides(environment),
+            )
             self._state_space: Any = getattr(environment, "state_space", None)
-        self.agents = tuple(part.spec for part in self._parts)
+        self.agents = tuple(agent.spec for agent in self._agents)
         self.state_size = None if self._state_space is None else utils.flatdim(self._state_space)
 
     def offers_masks(self) -> bool:
@@ -121,53 +174,102 @@ class _PettingZooInstance:
         with naming(self.name, "failed to reset with seed 0"):
             _, infos = self._environment.reset(seed=0)
             self._environment.close()
+        for agent in self._agents:
+            keys = [*keys_of(agent.observation_space), *(infos.get(agent.name) or {})]
+            self.ignored |= {
+                f"{agent.name} is told {key}, which looks like a mask of actions; call it {MASK}"
+                for key in suggesting_masks(keys)
+            }
         told = any(MASK in (info or {}) for info in infos.values())
-        return told or any(part.masked for part in self._parts)
+        return told or any(agent.masked for agent in self._agents)
 
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
         """See ``Instance.reset``."""
         self.steps, self.seed = 0, seed
         with naming(self.name, f"failed to reset with seed {seed}"):
             observations, infos = self._environment.reset(seed=seed)
-            absent = [p.name for p in self._parts if p.name not in self._environment.agents]
+            self._require_known(self._environment.agents)
+            absent = [a.name for a in self._agents if a.name not in self._environment.agents]
             if absent:
-                raise ValueError(f"agents that join later are not supported: {absent}")
-            shown = [(part, part.own(observations, "observation")) for part in self._parts]
-            vectors = [part.vector(observation) for part, observation in shown]
-            masks = [part.available(observation, infos) for part, observation in shown]
+                raise ValueError(
+                    f"agents that join later or take turns are not supported: {absent}; let all "
+                    "begin the episode"
+                )
+            shown = [(agent, _own(agent, observations, "observation")) for agent in self._agents]
+            vectors = [agent.vector(observation) for agent, observation in shown]
+            masks = [self._available(agent, observation, infos) for agent, observation in shown]
         return np.concatenate(vectors), np.concatenate(masks)
 
     def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
         """Step the instance; see ``Instance.step``."""
         self.steps += 1
         with naming(self.name, f"failed in step {self.steps} of seed {self.seed}"):
-            acting = [(i, self._parts[i]) for i in np.flatnonzero(alive)]
-            actions = {p.name: unpack_action(p.action_space, action[p.action]) for _, p in acting}
-            observations, rewards, terminated, truncated, infos = self._environment.step(actions)
+            acting = [agent for agent, acts in zip(self._agents, alive, strict=True) if acts]
+            actions = {agent.name: agent.choice(action) for agent in acting}
+            answer = _Answer(*self._environment.step(actions))
+            self._require_known({*self._environment.agents, *answer.observations, *answer.rewards})
             outcome = self._blank()
-            if strangers := observations.keys() - {part.name for part in self._parts}:
-                raise ValueError(f"{min(strangers)} is not one of its possible_agents")
-            for i, part in acting:
-                outcome.reward[i] = part.own(rewards, "reward")
-                outcome.terminated[i] = over = part.own(terminated, "termination")
-                outcome.alive[i] = not (over or part.own(truncated, "truncation"))
-                if not over:
-                    observation = part.own(observations, "observation")
-                    outcome.observation[part.observation] = part.vector(observation)
-                    outcome.available[part.action] = part.available(observation, infos)
+            for i, agent in enumerate(self._agents):
+                if alive[i]:
+                    self._settle(i, agent, answer, outcome)
+                    goes_on = outcome.alive[i]
+                else:
+                    goes_on = outcome.alive[i] = self._comes_back(agent, answer)
+                if goes_on or (alive[i] and not outcome.terminated[i]):
+                    observation = _own(agent, answer.observations, "observation")
+                    outcome.observation[agent.observation] = agent.vector(observation)
+                    outcome.available[agent.action] = self._available(
+                        agent, observation, answer.infos
+                    )
             if wrong := np.flatnonzero(~np.isfinite(outcome.reward)).tolist():
-                raise ValueError(f"{self._parts[wrong[0]].name}: a reward is not finite")
+                raise ValueError(f"{self._agents[wrong[0]].name}: a reward is not finite")
         return outcome
+
+    def _settle(self, i: int, agent: ForeignAgent, answer: _Answer, outcome: CopyStep) -> None:
+        """Note the reward of an agent that acted, and whether its life is over."""
+        outcome.reward[i] = _own(agent, answer.rewards, "reward")
+        outcome.terminated[i] = over = _own(agent, answer.terminated, "termination")
+        outcome.alive[i] = not (over or _own(agent, answer.truncated, "truncation"))
+        if outcome.alive[i] and agent.name not in self._environment.agents:
+            raise ValueError(
+                f"{agent.name} is no longer among the agents, but was neither terminated nor "
+                "truncated; an agent that pauses stays among them"
+            )
+
+    def _comes_back(self, agent: ForeignAgent, answer: _Answer) -> bool:
+        """Return whether an agent that did not act lives from now on."""
+        name = agent.name
+        if answer.rewards.get(name):
+            self.ignored.add(
+                f"{name} is paid in steps in which it does not act; no return counts it"
+            )
+        over = answer.terminated.get(name) or answer.truncated.get(name)
+        return name in self._environment.agents and name in answer.observations and not over
+
+    def _available(
+        self, agent: ForeignAgent, observation: Any, infos: Mapping[Any, Any]
+    ) -> BoolArray:
+        available = agent.available(observation, infos.get(agent.name))
+        if not (self.masked or available.all()):
+            raise ValueError(
+                f"{agent.name}: its info forbids actions, but no info of a reset with seed 0 had "
+                f"an {MASK}; give it in every reset"
+            )
+        return available
+
+    def _require_known(self, names: Iterable[Any]) -> None:
+        if strangers := {*names} - {agent.name for agent in self._agents}:
+            raise ValueError(f"{min(map(str, strangers))} is not one of its possible_agents")
 
     def _blank(self) -> CopyStep:
         """Return an outcome without living agents, to be filled in."""
-        agents, last = len(self._parts), self._parts[-1]
+        agents = len(self._agents)
         return CopyStep(
-            observation=np.zeros(last.observation.stop, dtype=np.float32),
+            observation=all_zero(self._agents),
             reward=np.zeros(agents),
             terminated=np.zeros(agents, dtype=bool),
             alive=np.zeros(agents, dtype=bool),
-            available=np.ones(last.action.stop, dtype=bool),
+            available=np.ones(joint_size(self._agents)[1], dtype=bool),
         )
 
     def state(self) -> FloatArray:
@@ -180,65 +282,26 @@ class _PettingZooInstance:
         self._environment.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """A foreign agent: its spaces, and its part of the packed arrays."""
+def _own(agent: ForeignAgent, answer: Mapping[Any, Any], what: str) -> Any:
+    """Return the agent's part of an answer.
 
-    name: Any
-    spec: AgentSpec
-    observation_space: Space
-    action_space: Space
-    masked: bool
-    """True if observations are dictionaries that hold the mask."""
-    observation: slice
-    action: slice
-
-    def own(self, answer: Mapping[Any, Any], what: str) -> Any:
-        """Return the agent's part of an answer.
-
-        Raises:
-            ValueError: There is none.
-        """
-        if self.name not in answer:
-            raise ValueError(f"{self.name}: there is no {what}")
-        return answer[self.name]
-
-    def vector(self, observation: Any) -> FloatArray:
-        """Return the agent's observation as a vector."""
-        with naming_agent(self.spec.name):
-            own = observation["observation"] if self.masked else observation
-            return pack_observation(self.observation_space, own)
-
-    def available(self, observation: Any, infos: Mapping[Any, Any]) -> BoolArray:
-        """Return the actions that the agent may choose, as a vector."""
-        holder = observation if self.masked else infos.get(self.name) or {}
-        return pack_mask(self.action_space, holder.get(MASK))
+    Raises:
+        ValueError: There is none.
+    """
+    if agent.name not in answer:
+        raise ValueError(f"{agent.name}: there is no {what}")
+    return answer[agent.name]
 
 
-def _parts(environment: Any) -> list[_Part]:
-    parts: list[_Part] = []
-    seen = acts = 0
-    for name in environment.possible_agents:
-        observations, actions = environment.observation_space(name), environment.action_space(name)
-        masked = isinstance(observations, spaces.Dict) and {*observations} == {"observation", MASK}
-        if masked:
-            observations = observations["observation"]
-        spec = AgentSpec(
-            name=str(name),
-            observation_size=int(utils.flatdim(observations)),
-            action=action_spec(actions),
-            side=str(name).rstrip("0123456789").rstrip("_") or "team",
-        )
-        parts.append(
-            _Part(
-                name=name,
-                spec=spec,
-                observation_space=observations,
-                action_space=actions,
-                masked=masked,
-                observation=slice(seen, seen + spec.observation_size),
-                action=slice(acts, acts + spec.action.size),
-            )
-        )
-        seen, acts = seen + spec.observation_size, acts + spec.action.size
-    return parts
+def _sides(environment: Any) -> list[str]:
+    """Return the side of each agent: as the environment says, or its type.
+
+    Raises:
+        ValueError: The environment names the sides of some agents only.
+    """
+    names, said = environment.possible_agents, getattr(environment, "sides", None)
+    if not isinstance(said, Mapping):
+        return [str(name).rstrip("0123456789").rstrip("_") or "team" for name in names]
+    if absent := [name for name in names if name not in said]:
+        raise ValueError(f"its sides leave out {absent}")
+    return [str(said[name]) for name in names]

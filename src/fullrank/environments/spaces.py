@@ -88,18 +88,26 @@ def pack_mask(space: Space, mask: Any) -> BoolArray:
 
     Args:
         space: The agent's action space, one that ``action_spec`` accepts.
-        mask: One entry per action, non-zero where available; None permits all. Masks of boxes are
-            ignored.
+        mask: One entry per action, 1 where available and 0 elsewhere; None permits all. That of a
+            box may forbid nothing.
 
     Raises:
-        ValueError: The mask has another shape than the actions, or permits none.
+        ValueError: The mask has another shape than the actions or other entries, permits no action,
+            or forbids a part of a box.
     """
     size = action_spec(space).size
-    if mask is None or not isinstance(space, gymnasium.spaces.Discrete):
+    if mask is None:
         return np.ones(size, dtype=bool)
-    available = np.asarray(mask, dtype=bool)
-    if available.shape != (size,):
-        raise ValueError(f"an action mask has shape {available.shape}, not ({size},)")
+    given = np.asarray(mask)
+    if not isinstance(space, gymnasium.spaces.Discrete):
+        if not given.all():
+            raise ValueError(f"an action mask forbids a part of {space}; masks are for Discrete")
+        return np.ones(size, dtype=bool)
+    if given.shape != (size,):
+        raise ValueError(f"an action mask has shape {given.shape}, not ({size},)")
+    available: BoolArray = given == 1
+    if not (available | (given == 0)).all():
+        raise ValueError(f"an action mask has an entry other than 0 and 1: {given.tolist()}")
     if not available.any():
         raise ValueError("an action mask permits no action")
     return available

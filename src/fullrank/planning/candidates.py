@@ -42,7 +42,8 @@ def candidates(
     """All codes of these sizes that survive a loss and decode exactly after any they tolerate.
 
     Families with a ``tolerance`` appear once for each rung of ``ladder`` that gives another code,
-    the others once. Codes with several rows a learner are candidates where there are no others.
+    the others once. Where no code has a row a learner, those with several are candidates, beside
+    families whose codes always have several.
 
     Args:
         learners: N.
@@ -67,11 +68,13 @@ def _candidates(learners: int, units: int, seed: int, target: bytes) -> tuple[Ca
         return code_for_learners(family, learners=learners, units=units, seed=seed, target=wanted)
 
     alone = _options(one_row, spare=learners - rank_of(wanted))
-    return alone or _options(several_rows, spare=learners - 1)
+    if not any(option.code.rows_per_learner == 1 for option in alone.values()):
+        alone = _options(several_rows, spare=learners - 1) | alone
+    return tuple(alone.values())
 
 
-def _options(build: Callable[[str, dict[str, Any]], Code], *, spare: int) -> tuple[Candidate, ...]:
-    """Candidates that a construction gives, with tolerances up to ``spare``."""
+def _options(build: Callable[[str, dict[str, Any]], Code], *, spare: int) -> dict[str, Candidate]:
+    """Candidates that a construction gives by label, with tolerances up to ``spare``."""
     options: dict[str, Candidate] = {}
     for name, params in _settings(spare):
         code = _built(build, name, params)
@@ -79,7 +82,7 @@ def _options(build: Callable[[str, dict[str, Any]], Code], *, spare: int) -> tup
             parameters = codes.get(name).tolerating(code.tolerance) or {}
             option = Candidate(name=name, params=parameters, code=code)
             options.setdefault(option.label, option)
-    return tuple(options.values())
+    return options
 
 
 def ladder(most: int) -> list[int]:

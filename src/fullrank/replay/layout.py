@@ -2,8 +2,10 @@
 
 ``[observation | action | reward | next_observation | terminated | alive]``, where the joint parts
 lie agent by agent. Observations are without the entries that are always zero. ``alive`` tells which
-agents acted in this transition; ``terminated`` and ``alive`` are 0 or 1. Where the environment
-offers masks, ``[available | next_available]`` follow.
+agents acted in this transition; ``terminated`` and ``alive`` are 0 or 1. An agent that did not act
+and acts from the next step on, as it has come back, has ``terminated`` = 1: the two columns differ
+where an agent acts next. Where the environment offers masks, ``[available | next_available]``
+follow.
 """
 
 from collections.abc import Sequence
@@ -48,7 +50,7 @@ class Layout:
     next_observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation after the step."""
     terminated: slice = field(init=False, compare=False, repr=False)
-    """1 where the agent reached a terminal state."""
+    """1 where the agent reached a terminal state, or comes back without having acted."""
     alive: slice = field(init=False, compare=False, repr=False)
     """1 where the agent acted."""
     available: slice = field(init=False, compare=False, repr=False)

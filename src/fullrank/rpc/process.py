@@ -10,7 +10,7 @@ import select
 import signal
 import stat
 import sys
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -64,6 +64,8 @@ class Launch:
     """Stop when this pipe closes, that is when the process that forked this one has died."""
     observers: Sequence[MetricsSink] = ()
     """Receivers of committed records beside the configured sinks (local only)."""
+    report: Callable[[str], None] | None = None
+    """Takes the progress of the warm-up, and an empty text after it (local only)."""
 
     @property
     def config(self) -> RunConfig:

@@ -4,7 +4,8 @@ Environments and keys are fixed here, so that the services and the one-process d
 same transitions.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -13,20 +14,31 @@ import numpy as np
 
 from fullrank.algorithms import Actor, Problem
 from fullrank.algorithms.base import layout_of
+from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
-from fullrank.environments.capabilities import doing, horizon_of, offers_masks, own_state_size
+from fullrank.environments.capabilities import (
+    doing,
+    horizon_of,
+    offers_masks,
+    own_state_size,
+    shares_reward,
+)
+from fullrank.environments.instances import Instances
 from fullrank.training.episode_rollouts import EpisodeRollout
 from fullrank.training.evaluation_rollout import EvaluationRollout
 from fullrank.training.free import FreeRollout
 from fullrank.training.keyed import KeyedRollout
 from fullrank.training.reward_scale import RewardScale, reward_scale
 from fullrank.training.rollouts import Collected, Rollout
+from fullrank.training.teams import random_payment, several_teams
 from fullrank.training.trainer import part
 
 WARM_UP = -1
 """Iteration number that keys the exploration of the warm-up."""
+REPORTS = 20
+"""Number of times that a warm-up reports its progress."""
 
 
 class Collector:
@@ -107,22 +119,54 @@ class Collector:
         """Return the scale of whole episodes, which takes a play of many to find."""
         return reward_scale(self._make_environment, horizon=self.horizon, seed=self._seed)
 
-    def warm_up(self) -> FloatArray:
+    def warm_up(self, report: Callable[[str], None] = lambda text: None) -> FloatArray:
         """Collect the rows before the first iteration, shape (warmup or more, row_size).
 
         The warm-up has separate environments, with initial states that differ from the run's.
+
+        Args:
+            report: Takes the progress as text, at most ``REPORTS`` times.
+
+        Raises:
+            ConfigError: The agents are not the one team whose reward the algorithm learns.
+            EnvironmentFailed: The environment raised.
         """
+        self.require_one_team()
         if not self.warmup:
             return np.empty((0, self.layout.row_size), dtype=np.float32)
-        environment = self._make_environment(self._warmup_copies)
+        with self._apart(self._warmup_copies) as environment:
+            seed = derive(self._seed, "warm_up")
+            rollout, told = self._rollout_of(environment, seed=seed), _telling(report, self.warmup)
+            if isinstance(rollout, EpisodeRollout):
+                return rollout.play(self.warmup, iteration=WARM_UP, told=told).rows
+            assert isinstance(rollout, Rollout)  # a warm-up is drawn from, not evaluated
+            steps = ceil(self.warmup / self._warmup_copies)
+            return rollout.collect(steps, iteration=WARM_UP, told=told).rows[: self.warmup]
+
+    def require_one_team(self) -> None:
+        """Refuse sides whose summed rewards a value-based algorithm would learn.
+
+        Raises:
+            ConfigError: The agents are several sides.
+            EnvironmentFailed: The environment raised in a trial.
+        """
+        environment, agents = self._environment, self.agents
+        if self._problem.episodes is None or shares_reward(environment) or len(agents) == 1:
+            return
+        payment = None
+        if isinstance(environment, Instances):  # of another package, which may not declare sides
+            with self._apart(1) as trial:
+                payment = random_payment(trial, seed=self._seed)
+        if refusal := several_teams(agents, payment):
+            raise ConfigError(refusal)
+
+    @contextmanager
+    def _apart(self, copies: int) -> Iterator[Environment]:
+        """Make an environment that is played before the run's own, and close it."""
+        environment = self._make_environment(copies)
         self._played.append(environment)
         try:
-            seed = derive(self._seed, "warm_up")
-            rollout = self._rollout_of(environment, seed=seed)
-            if isinstance(rollout, EpisodeRollout):
-                return rollout.play(self.warmup, iteration=WARM_UP).rows
-            steps = ceil(self.warmup / self._warmup_copies)
-            return rollout.collect(steps, iteration=WARM_UP).rows[: self.warmup]
+            yield environment
         finally:
             self._played.remove(environment)
             environment.close()
@@ -201,3 +245,16 @@ class Collector:
         self._environment.close()
         if self.keyed is not None:
             self.keyed.close()
+
+
+def _telling(report: Callable[[str], None], rows: int) -> Callable[[int], None]:
+    """Return a function of the rows so far that reports them in ``REPORTS`` parts."""
+    told = 0
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if (part := min(done, rows) * REPORTS // rows) > told:
+            told = part
+            report(f"warm-up: {min(done, rows):,} of {rows:,} transitions")
+
+    return tell

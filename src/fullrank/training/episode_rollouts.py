@@ -5,7 +5,7 @@ played before, which the exploration schedule depends on.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from fullrank.environments.capabilities import (
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
 from fullrank.training.episodes import Episodes, episode_statistics, team_returns, team_reward
 from fullrank.training.reward_scale import AS_PAID, RewardScale
-from fullrank.training.rollouts import Collected
+from fullrank.training.rollouts import Collected, untold
 
 
 class EpisodeRollout:
@@ -61,19 +61,20 @@ class EpisodeRollout:
         """Play one whole episode in every copy; ``steps`` is ignored."""
         return self.play(1, iteration=iteration)
 
-    def play(self, rows: int, *, iteration: int) -> Collected:
+    def play(self, rows: int, *, iteration: int, told: Callable[[int], None] = untold) -> Collected:
         """Play rounds of one episode of every copy until they have ``rows`` rows.
 
         Args:
             rows: Least number of rows.
             iteration: Keys the exploration (-1 for the warm-up).
+            told: Takes the number of rows so far, after every round.
         """
         statistics: dict[str, float] = {}
         if isinstance(self._player, Annealed):
             statistics["epsilon"] = self._player.anneal(self._env_steps)
         played: list[EpisodeRound] = []
-        steps = 0
-        while not played or sum(len(round_.rows) for round_ in played) < rows:
+        steps = collected = 0
+        while not played or collected < rows:
             round_ = EpisodeRound(self._environment, self._player, self._layout, self._scale)
             seeds = [
                 derive(self._seed, "episode", copy, self._rounds)
@@ -83,6 +84,7 @@ class EpisodeRollout:
             played.append(round_)
             self._rounds += 1
             self._env_steps += round_.env_steps
+            told(collected := collected + len(round_.rows))
         returns, sides = team_returns(
             self._environment, np.concatenate([round_.earned for round_ in played])
         )

@@ -95,12 +95,13 @@ class Episodes:
         """
         observation = self.observation
         step = self.advance(action)
+        comes_back = ~alive & step.alive & ~step.ended[:, None]
         layout.pack(
             observation=observation,
             action=action,
             reward=step.reward,
             next_observation=step.observation,
-            terminated=step.terminated,
+            terminated=step.terminated | comes_back,
             alive=alive,
             available=available,
             next_available=self.available() if layout.masked else None,

@@ -1,6 +1,6 @@
 """Evaluation of policies on whole episodes without exploration, and a random policy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -93,7 +93,14 @@ class Evaluation(NamedTuple):
     """True for episodes that were won, shape (episodes,); None if the environment has no wins."""
 
 
-def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
+def evaluate(
+    environment: Environment,
+    act: Act,
+    episodes: int,
+    seed: int,
+    *,
+    told: Callable[[int], None] = lambda played: None,
+) -> Evaluation:
     """Run whole episodes; episode e starts from the seed derived from (seed, "evaluation", e).
 
     Copies take the next episode as they become free, so that the result does not depend on their
@@ -104,6 +111,7 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
         act: Policy, for example ``Greedy(algorithm.actor)`` or ``random_actions(...)``.
         episodes: Number of episodes, at least 1.
         seed: Fixes the initial states.
+        told: Takes the number of episodes that have ended, after every step.
     """
     player = EpisodePlayer(environment, act)
     running = player.episodes
@@ -129,15 +137,23 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
         lengths[ended[counted]] = steps[running.ended][counted]
         won[ended[counted]] = running.won()[counted]
         open_episodes -= int(counted.sum())
+        told(episodes - open_episodes)
     returns, sides = team_returns(environment, by_agent)
     contested = isinstance(environment, Contested)
     return Evaluation(returns, sides, lengths, won if contested else None)
 
 
-def evaluate_and_close(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
+def evaluate_and_close(
+    environment: Environment,
+    act: Act,
+    episodes: int,
+    seed: int,
+    *,
+    told: Callable[[int], None] = lambda played: None,
+) -> Evaluation:
     """Run ``evaluate``, then close the environment."""
     with closing(environment):
-        return evaluate(environment, act, episodes, seed)
+        return evaluate(environment, act, episodes, seed, told=told)
 
 
 def random_actions(agents: Sequence[AgentSpec], *, seed: int) -> Act:

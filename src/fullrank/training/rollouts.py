@@ -4,7 +4,7 @@ A collection is a pure function of the seed, the parameters and the iteration, s
 controller and the one-process driver collect the same transitions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,6 +23,10 @@ from fullrank.training.episodes import Episodes, team_returns
 
 STAGGER = -2
 """Iteration number that keys the exploration before the first iteration of staggered episodes."""
+
+
+def untold(rows: int) -> None:
+    """Tell no reader how many rows are collected."""
 
 
 class Collected(NamedTuple):
@@ -81,12 +85,15 @@ class Rollout:
         self._contested = isinstance(environment, Contested)
         self._memory = player.memory(environment.copies)
 
-    def collect(self, steps: int, iteration: int) -> Collected:
+    def collect(
+        self, steps: int, iteration: int, *, told: Callable[[int], None] = untold
+    ) -> Collected:
         """Step every copy ``steps`` times and pack the transitions.
 
         Args:
             steps: Steps of each copy.
             iteration: Keys the exploration (-1 for the warm-up).
+            told: Takes the number of rows so far, after every step.
         """
         if self._stagger and not self._actions and not self._finished.any():
             self._spread()
@@ -110,6 +117,7 @@ class Rollout:
             self._keep(action)
             earned.append(episodes.earned[episodes.ended])
             won.append(episodes.won())
+            told((step + 1) * copies)
         returns, sides = team_returns(self._environment, np.concatenate(earned))
         wins = np.concatenate(won) if self._contested else None
         return Collected(rows.reshape(steps * copies, -1), returns, sides, wins)

@@ -1,10 +1,12 @@
 """Hand-written kernels and general modules compute the losses that algorithms state."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.actor_critic import ActorCritic
@@ -182,3 +184,40 @@ def test_updates_ignore_what_target_policies_say_of_unavailable_actions(
         updates.append(dict(algorithm.gradients.compute(rows, range(3), iteration=3)))
     for agent in range(3):
         np.testing.assert_array_equal(updates[0][agent], updates[1][agent])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed(ActorCritic):
+    """Critic and mixer learn from one temporal difference, so that their losses share a graph."""
+
+    apart: bool = False
+
+    def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
+        own = environment.agents[agent]
+        sizes = {"critic": own.observation_size, "mixer": 1, "policy": own.observation_size}
+        return {role: nn.Linear(size, 1) for role, size in sizes.items()}
+
+    def losses(
+        self, agent: int, nets: Networks, batch: Transitions, draws: Draws
+    ) -> Mapping[str, Tensor]:
+        def difference() -> Tensor:
+            value = nets.mixer[agent](nets.critic[agent](batch.observation[agent]))[:, 0]
+            return torch.dot(batch.weight[agent], (batch.reward[agent] - value).square())
+
+        shared = difference()
+        return {"critic": shared, "mixer": difference() if self.apart else shared}
+
+
+def test_losses_that_share_a_graph_have_the_bits_of_losses_that_do_not() -> None:
+    environment, rows = EnvironmentSpec(agents=AGENTS), minibatch(30)
+    shared, apart = (
+        dict(
+            Mixed(apart=each)
+            .make(environment, seed=SEED, device="cpu")
+            .gradients.compute(rows, range(4), iteration=0)
+        )
+        for each in (False, True)
+    )
+    for agent, update in shared.items():
+        assert update.any()
+        np.testing.assert_array_equal(update, apart[agent])

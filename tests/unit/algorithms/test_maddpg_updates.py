@@ -27,7 +27,7 @@ def layout_of(specs: Sequence[AgentSpec]) -> Layout:
 
 
 def random_batch(specs: Sequence[AgentSpec], size: int, *, seed: int = 0) -> FloatArray:
-    """Transitions with deaths: some agents did not act, some terminated."""
+    """Transitions with deaths: some agents did not act, some terminated, some come back."""
     generator = np.random.default_rng(seed)
     layout = layout_of(specs)
     batch = generator.standard_normal((size, layout.row_size), dtype=np.float32)
@@ -91,7 +91,7 @@ class Reference:
         next_actions = torch.cat(
             [
                 self.action("target_policy", "target_action", k, next_state, iteration)[0]
-                * (alive * (1 - terminated))[:, k : k + 1]
+                * (alive - terminated).abs()[:, k : k + 1]
                 for k in range(len(self.specs))
             ],
             dim=1,

@@ -84,6 +84,23 @@ def test_the_example_plays_an_episode_as_the_run_does(
     assert printed == [f"return {_return_of_an_episode(run):.3f}"]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{}"], "{} holds no policy; write some by fullrank export RUN --format onnx"),
+        ([], "usage: python play_onnx.py DIRECTORY"),
+    ],
+)
+def test_the_example_says_in_one_line_that_it_has_no_policies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    given = [word.format(tmp_path) for word in words]
+    monkeypatch.setattr(sys, "argv", ["play_onnx.py", *given])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert ended.value.code == message.format(tmp_path)  # Python prints it, and exits with 1
+
+
 def _return_of_an_episode(run: Path) -> float:
     config = read_config(run)
     act, task = Greedy(trained(run, config).algorithm.actor), config.environment

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -80,7 +81,7 @@ def test_the_episode_drawn_is_the_one_that_eval_plays(
 ) -> None:
     seen: list[Moment] = []
 
-    def keep(moments: list[Moment], *, title: str) -> list[Image.Image]:
+    def keep(moments: list[Moment], *, title: str) -> Iterator[Image.Image]:
         seen.extend(moments)
         return frames(moments[:1], title=title)
 
@@ -146,9 +147,9 @@ def test_a_battle_explains_its_marks_and_shows_what_the_living_have_left() -> No
         assert {*scene.labels.values(), *SIDES} <= set(scene.key)
         assert all(0.0 <= share <= 1.0 for shares in scene.bars.values() for share in shares)
     assert all(shares == (1.0, 1.0) for shares in moments[0].scene.bars.values())
-    plain = frames([Moment(Scene(("agent",), np.ones(1), np.zeros((1, 2))), {})], title="")
-    explained = frames([last], title="")
-    assert explained[0].height > plain[0].height
+    (plain,) = frames([Moment(Scene(("agent",), np.ones(1), np.zeros((1, 2))), {})], title="")
+    (explained,) = frames([last], title="")
+    assert explained.height > plain.height
 
 
 def test_an_environment_of_others_cannot_be_drawn(fullrank: Command, tmp_path: Path) -> None:

@@ -87,4 +87,4 @@ def test_a_picture_s_title_is_no_formula() -> None:
     environment: Any = make_environment("cooperative_navigation", copies=1)
     environment.reset([0], [0])
     moment = Moment(environment.scene(0), {r"$\nothing{$": 1.0})
-    assert len(frames([moment], title=rf"{EVIL} $\frac{{$")) == 1
+    assert len([*frames([moment], title=rf"{EVIL} $\frac{{$")]) == 1

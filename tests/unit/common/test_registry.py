@@ -178,3 +178,45 @@ def test_a_registry_also_has_the_classes_of_its_base() -> None:
     assert list(more) == ["circle", "dot"]
     assert more.build("circle", radius=1.0) == Circle(radius=1.0)
     assert "dot" not in set(circles())
+
+
+class Sized:
+    def area(self) -> float:
+        return 1.0
+
+    @classmethod
+    def sides(cls) -> int:
+        return 3
+
+
+def test_super_works_in_the_methods_of_a_registered_dataclass_with_slots() -> None:
+    registry: Registry[Sized] = Registry("shape")
+
+    @registry.register("doubled")
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Doubled(Sized):
+        scale: float = 2.0
+
+        def area(self) -> float:
+            return self.scale * super().area()
+
+        @classmethod
+        def sides(cls) -> int:
+            return 1 + super().sides()
+
+        @property
+        def half(self) -> float:
+            return super().area() / 2
+
+    built = registry.build("doubled")
+    assert isinstance(built, Doubled)
+    assert (built.area(), built.sides(), built.half) == (2.0, 4, 0.5)
+
+
+def test_a_registry_may_say_what_an_unknown_name_looks_like() -> None:
+    registry: Registry[Sized] = Registry("shape", hint=lambda name: "; a word" * (name == "word"))
+    registry.register("square")(Sized)
+    with pytest.raises(ConfigError, match=r"unknown shape 'word'; a word$"):
+        registry.get("word")
+    with pytest.raises(ConfigError, match="did you mean 'square'"):
+        registry.get("squar")

@@ -1,4 +1,10 @@
-from fullrank.codes import codes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank.codes import Code, codes
+from fullrank.codes.base import CodeFamily
 from fullrank.planning import candidates
 
 
@@ -25,3 +31,29 @@ def test_few_learners_have_candidates_with_several_rows_each() -> None:
         assert all(each.code.rows_per_learner > 1 <= each.code.tolerance for each in found)
         assert "cyclic,tolerance=1" in {each.label for each in found}
     assert candidates(learners=1, units=8, seed=0) == ()
+
+
+class TwoMessages(CodeFamily):
+    """A plug-in whose learners always have two rows: each unit of two, sent by itself."""
+
+    def rows_for(self, units: int) -> int:
+        return units
+
+    @classmethod
+    def tolerating(cls, losses: int) -> dict[str, Any] | None:
+        return {} if losses == 1 else None
+
+    def build(self, *, rows: int, units: int, seed: int) -> Code:
+        matrix = np.zeros((2 * rows, units))
+        for row in range(2 * rows):
+            matrix[row, (row // 2 + row % 2) % units] = 1.0
+        return Code(name="two_messages", matrix=matrix, rows_per_learner=2)
+
+
+def test_a_plug_in_of_several_rows_joins_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    for learners in (8, 9):
+        before = {each.label for each in candidates(learners=learners, units=8, seed=0)}
+        with monkeypatch.context() as patch:
+            patch.setattr(codes, "_classes", codes._classes | {"two_messages": TwoMessages})
+            found = candidates(learners=learners, units=8, seed=1)  # another key of the cache
+        assert {each.label for each in found} == before | {"two_messages"}

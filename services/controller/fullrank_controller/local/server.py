@@ -1,7 +1,7 @@
 """Composition root of a run in one process: configuration and run directory to a driven run."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
 from functools import partial
@@ -114,7 +114,7 @@ async def _serve(
         beside = _has_spare_core(config, training)
         if beside and group is None:
             stack.enter_context(_second_thread(training))
-        driver = _make_driver(term, table, group, beside=beside)
+        driver = _make_driver(term, table, group, beside=beside, report=launch.report)
         ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
         await health.at_work(True)
@@ -136,7 +136,14 @@ async def _serve(
         return term.run.progress.finished
 
 
-def _make_driver(term: Term, table: LocalTable, group: Group | None, *, beside: bool) -> Driver:
+def _make_driver(
+    term: Term,
+    table: LocalTable,
+    group: Group | None,
+    *,
+    beside: bool,
+    report: Callable[[str], None] | None,
+) -> Driver:
     """Make the driver of a run over a table and units in this process, or a group of ranks.
 
     Args:
@@ -144,10 +151,11 @@ def _make_driver(term: Term, table: LocalTable, group: Group | None, *, beside: 
         table: The run's table.
         group: Computes the targets in several processes; None: this one computes them.
         beside: True to play beside computing, where the run allows.
+        report: Takes the progress of the warm-up.
     """
     config, training = term.config, term.training
     foresees = beside and _foresees(config, training)
-    pipeline = make_pipeline(term, table, holds=table.holds if foresees else None)
+    pipeline = make_pipeline(term, table, holds=table.holds if foresees else None, report=report)
     rounds = LocalRounds(
         config,
         term.run,

@@ -1,5 +1,6 @@
 """Free collection: wait until replay holds enough episodes, and draw from its content."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -78,6 +79,8 @@ class FreePipeline:
             run_term=self._identity.run_term,
             arrival=arrival_rules(self._config, self._training.problem, first=resumes_at),
         )
+        if held == 0:
+            await asyncio.to_thread(self._training.collector.require_one_team)
         if held < head:
             lost = rows_lost(iteration=resumes_at, expected=head, tail=tail, head=held)
             self._lost(lost)

@@ -139,6 +139,7 @@ class ReplayPipeline:
         pool: Collectors that play; None: this process plays.
         holds: Whether the table holds a sample's rows; given where playing shares nothing with
             computing and every collection has as many rows, it lets both go on at once.
+        report: Takes the progress of the warm-up, from any thread, and an empty text after it.
 
     Attributes:
         head: One past the last transition that replay has acknowledged.
@@ -156,12 +157,14 @@ class ReplayPipeline:
         lost: Callable[[str], None],
         pool: CollectorPool | None = None,
         holds: Callable[[Sample], bool] | None = None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._identity, self._training, self._table = identity, training, table
         self._capacity = capacity_of(config, training)
         self._spare_rows = spare_rows(config, training)
         self._event_log, self._watchdog, self._lost = event_log, watchdog, lost
         self._playback = Playback(training, watchdog=watchdog, pool=pool)
+        self._report = report
         self._holds, self._rows = holds, config.environment.copies * config.collect.steps
         self._beside: CollectTask | None = None
         """Plays and appends the transitions of an iteration whose updates are being computed."""
@@ -180,7 +183,8 @@ class ReplayPipeline:
             self._lost(lost)
         if held == self._tail:
             with self._watchdog.phase("warming up"):
-                rows = await asyncio.to_thread(self._training.collector.warm_up)
+                rows = await asyncio.to_thread(self._training.collector.warm_up, self._report)
+            self._report("")
             reach("warmup.played")
             held = await self._table.append(held, rows)
         self._acknowledge(held)

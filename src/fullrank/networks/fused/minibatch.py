@@ -40,7 +40,8 @@ class ColumnBlock:
         reward: Rewards, shape (M, 1, columns), like the following attributes.
         continues: 1 where the agent did not reach a terminal state, else 0.
         weight: Weight of the transition; 0 where the agent did not act.
-        acts_next: 1 where the agent acted and did not reach a terminal state, else 0.
+        acts_next: 1 where the agent acted and did not reach a terminal state, or where it
+            comes back, else 0.
     """
 
     def __init__(self, layout: Layout, facts: Tensor, *, device: torch.device) -> None:
@@ -102,9 +103,10 @@ class Minibatch:
         batch = torch.from_numpy(np.require(rows, requirements="W")).to(self._device)
         reward, continues, weight, acts_next = self._facts
         reward.copy_(batch[:, self._layout.reward].t())
-        torch.sub(1.0, batch[:, self._layout.terminated].t(), out=continues)
+        terminated = batch[:, self._layout.terminated].t()
+        torch.sub(1.0, terminated, out=continues)
         weight.copy_(batch[:, self._layout.alive].t())
-        torch.mul(weight, continues, out=acts_next)
+        torch.sub(weight, terminated, out=acts_next).abs_()
         if self._transition is None:
             weight.div_(weight.sum(1, keepdim=True).clamp_min_(1.0))
         else:

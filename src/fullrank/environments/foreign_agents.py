@@ -1,0 +1,159 @@
+"""Agents of a foreign environment: spaces, action masks, and parts of the packed arrays.
+
+A mask is the entry ``action_mask`` of a ``Dict`` observation; the other entries are the
+observation, flattened by ascending key, or the entry ``observation`` (``observations``) as it is
+where there is no other. The spaces say which agents have one. A mask may also come from an info.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces import utils
+
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments.base import AgentSpec
+from fullrank.environments.instances import naming_agent
+from fullrank.environments.spaces import (
+    Space,
+    action_spec,
+    pack_mask,
+    pack_observation,
+    unpack_action,
+)
+
+MASK = "action_mask"
+"""Key of an agent's action mask in its observation or its info."""
+ALONE = ("observation", "observations")
+"""Keys of an observation that has no other entry than a mask beside it."""
+HINTS = ("mask", "legal", "avail", "valid")
+"""Parts of the names that packages give to masks of actions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignAgent:
+    """A foreign agent."""
+
+    name: Hashable
+    """Its key in the environment's dictionaries."""
+    spec: AgentSpec
+    observation_space: Space
+    """Space of the observation without the mask."""
+    action_space: Space
+    masked: bool
+    """True if its observations hold the mask."""
+    alone: str
+    """Key of the entry that is the observation; empty: the whole, without the mask."""
+    observation: slice
+    """Its part of a joint observation."""
+    action: slice
+    """Its part of a joint action."""
+
+    def vector(self, observation: Any) -> FloatArray:
+        """Return the agent's observation as a vector."""
+        with naming_agent(self.spec.name):
+            if self.alone:
+                observation = observation[self.alone]
+            elif self.masked:
+                observation = {key: observation[key] for key in self.observation_space}  # type: ignore[attr-defined]
+            return pack_observation(self.observation_space, observation)
+
+    def available(self, observation: Any, info: Any = None) -> BoolArray:
+        """Return the actions that the agent may choose, as a vector."""
+        with naming_agent(self.spec.name):
+            mask = observation[MASK] if self.masked else (info or {}).get(MASK)
+            return pack_mask(self.action_space, mask)
+
+    def choice(self, joint: FloatArray) -> Any:
+        """Return the agent's action in the environment's terms, from the joint action."""
+        return unpack_action(self.action_space, joint[self.action])
+
+
+def foreign_agents(
+    names: Sequence[Hashable],
+    observations: Sequence[Space],
+    actions: Sequence[Space],
+    sides: Sequence[str],
+) -> list[ForeignAgent]:
+    """Return the agents of these spaces, side by side in the packed arrays.
+
+    Raises:
+        TypeError: A space is not supported, or an observation has a mask that fits no action.
+    """
+    agents: list[ForeignAgent] = []
+    seen = acts = 0
+    for name, whole, action, side in zip(names, observations, actions, sides, strict=True):
+        with naming_agent(str(name)):
+            masked, alone, space = _without_mask(whole, action)
+            spec = AgentSpec(
+                name=str(name),
+                observation_size=int(utils.flatdim(space)),
+                action=action_spec(action),
+                side=side,
+            )
+        agents.append(
+            ForeignAgent(
+                name=name,
+                spec=spec,
+                observation_space=space,
+                action_space=action,
+                masked=masked,
+                alone=alone,
+                observation=slice(seen, seen + spec.observation_size),
+                action=slice(acts, acts + spec.action.size),
+            )
+        )
+        seen, acts = seen + spec.observation_size, acts + spec.action.size
+    return agents
+
+
+def _without_mask(space: Space, action: Space) -> tuple[bool, str, Space]:
+    """Split a mask off: whether there is one, the key of what is left alone, and its space."""
+    keys = [*space] if isinstance(space, spaces.Dict) else []
+    if MASK not in keys:
+        if nested := next((key for key in keys_of(space) if key.endswith(f".{MASK}")), ""):
+            raise TypeError(f"the mask {nested} lies too deep; {MASK} is a key of the observation")
+        return False, "", space
+    assert isinstance(space, spaces.Dict)
+    size, own = action_spec(action).size, utils.flatdim(space[MASK])
+    if isinstance(action, spaces.Discrete) and own != size:
+        raise TypeError(
+            f"{MASK} has {own} entries, and there are {size} actions; give one entry for each, or "
+            "call it by another name"
+        )
+    rest = {key: space[key] for key in keys if key != MASK}
+    if not rest:
+        raise TypeError(f"the observation has no entry but {MASK}; add one that can be observed")
+    alone = next((key for key in ALONE if [*rest] == [key]), "")
+    return True, alone, rest[alone] if alone else spaces.Dict(rest)
+
+
+def keys_of(space: Space, path: str = "") -> Iterator[str]:
+    """Yield the keys of a space, those of spaces within it after a dot."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.items():
+            yield f"{path}{key}"
+            yield from keys_of(part, f"{path}{key}.")
+    elif isinstance(space, spaces.Tuple):
+        for number, part in enumerate(space):
+            yield from keys_of(part, f"{path}{number}.")
+
+
+def suggesting_masks(keys: Iterable[Any]) -> list[str]:
+    """Return the keys whose names suggest masks of actions, other than ``action_mask``."""
+    lasts = {key: key.rpartition(".")[2].lower() for key in map(str, keys)}
+    return [
+        key for key, last in lasts.items() if last != MASK and any(hint in last for hint in HINTS)
+    ]
+
+
+def joint_size(agents: Sequence[ForeignAgent]) -> tuple[int, int]:
+    """Return the entries of a joint observation and of a joint action."""
+    return agents[-1].observation.stop, agents[-1].action.stop
+
+
+def all_zero(agents: Sequence[ForeignAgent]) -> FloatArray:
+    """Return a joint observation of nothing."""
+    return np.zeros(joint_size(agents)[0], dtype=np.float32)
