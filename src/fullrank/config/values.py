@@ -23,7 +23,18 @@ def _address(value: str) -> str:
     return value
 
 
+LOCAL = "local"
+"""Address of a service that only this user reaches, by a unix socket on this host."""
+
+
+def _service_address(value: str) -> str:
+    return value if value == LOCAL else _address(value)
+
+
 Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port"]
+ServiceAddress: TypeAlias = Annotated[
+    str, AfterValidator(_service_address), "`local` or host:port"
+]
 OptionalAddress: TypeAlias = Annotated[
     str, AfterValidator(lambda value: value and _address(value)), "host:port"
 ]
