@@ -2,7 +2,7 @@
 
 from fullrank.cli.options import RunArgument, TrustOption
 from fullrank.cli.runs import find_run, runnable_config
-from fullrank.cli.train import LocalOption, run_to_end
+from fullrank.cli.train import LocalOption
 from fullrank.common.errors import ConfigError
 from fullrank.rpc.lock import lock_launch
 from fullrank.runs.halving import FILE
@@ -22,5 +22,7 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
     if not (path / "config.toml").exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
     config = runnable_config(path, trust)
+    from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
+
     with lock_launch(path):
         run_to_end(path, config, local=local)

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fullrank.cli.options import CertificatesOption, JsonOption, security_of
+from fullrank.cli.options import CertificatesOption, JsonOption, tls_of
 from fullrank.cli.runs import find_run
 from fullrank.cli.say import say
 from fullrank.common.errors import ConfigError
@@ -17,6 +17,7 @@ from fullrank.config.values import LOCAL
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.identity import Role
 from fullrank.rpc.monitor_address import is_address
+from fullrank.rpc.security import Security
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 
 app = typer.Typer(no_args_is_help=True)
@@ -37,7 +38,7 @@ def get_(
     sidecar: SidecarArgument, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the delay model and the faults; requires the role of a monitor."""
-    security = security_of(certificates, Role.MONITOR)
+    security = Security.of(tls_of(certificates), Role.MONITOR)
     _show(get_injection(_control(sidecar), security=security), as_json=as_json)
 
 
@@ -77,7 +78,7 @@ def set_(
         _control(sidecar),
         model=None if model is None else _model(model, parameters or []),
         faults=_faults(faults or []) if faults or no_faults else None,
-        security=security_of(certificates, Role.ADMIN),
+        security=Security.of(tls_of(certificates), Role.ADMIN),
     )
     _show(injected, as_json=as_json)
 

@@ -70,7 +70,8 @@ class ReplaySettings:
 
     address: ServiceAddress = LOCAL
     """Address at which controller and learners call it: ``local``, a unix socket on this host that
-    only its user reaches, found through the run directory, or ``host:port``."""
+    only its user can reach and that is found through the run directory, or ``host:port``. A service
+    elsewhere on this host dials ``unix:path`` as announced."""
     listen: OptionalAddress = ""
     """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
     capacity: Count = 1_000_000

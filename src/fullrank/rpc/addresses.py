@@ -14,7 +14,7 @@ from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.common.types import JSON
 from fullrank.config.values import LOCAL
-from fullrank.rpc.sockets import is_socket, remove_socket
+from fullrank.rpc.sockets import remove_socket
 
 
 def is_announced(configured: str) -> bool:

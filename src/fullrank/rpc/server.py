@@ -8,7 +8,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.common.errors import AddressInUse
+from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.config.values import LOCAL
 from fullrank.rpc.access import Gatekeeper
 from fullrank.rpc.channel import COMMON_OPTIONS
@@ -129,8 +129,10 @@ def bind(server: grpc.aio.Server, address: str, *, security: Security) -> str:
 
     Raises:
         AddressInUse: The address is taken or cannot be bound.
-        ConfigError: It would be plain text beyond loopback, or there is no folder for a socket.
+        ConfigError: It would be plain text beyond loopback, or a socket that cannot be made.
     """
+    if is_socket(address):
+        raise ConfigError(f"cannot listen on {address}: a service makes its own socket; say local")
     credentials = security.listen(address)
     if address == LOCAL:
         address = make_socket_address()

@@ -14,8 +14,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.config.values import SOCKET
 
-SCHEME = "unix:"
 PREFIX, NAME = "fullrank-", "socket"
 LONGEST_BYTES = 107
 """Longest path of a socket: 108 bytes with the one that ends it (``unix(7)``)."""
@@ -23,7 +23,7 @@ LONGEST_BYTES = 107
 
 def is_socket(address: str) -> bool:
     """True if an address is that of a unix socket, not ``host:port``."""
-    return address.startswith(SCHEME)
+    return address.startswith(SOCKET)
 
 
 def make_socket_address() -> str:
@@ -34,7 +34,7 @@ def make_socket_address() -> str:
     """
     for folder in _folders():
         with suppress(OSError):
-            return f"{SCHEME}{tempfile.mkdtemp(prefix=PREFIX, dir=folder)}/{NAME}"
+            return f"{SOCKET}{tempfile.mkdtemp(prefix=PREFIX, dir=folder)}/{NAME}"
     raise ConfigError(
         "no folder for the service's socket: set TMPDIR to one whose path has at most "
         f"{_longest_folder()} bytes, and in which no other user may remove files of yours"
@@ -68,7 +68,7 @@ def _folders() -> Iterator[Path]:
 
     Logging out removes ``$XDG_RUNTIME_DIR``, which a run under ``nohup`` would miss.
     """
-    names = [tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR", "")]  # noqa: S108
+    names = [tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR", "")]
     for folder in map(Path, names):
         short = len(os.fsencode(folder)) <= _longest_folder()
         if folder.is_absolute() and short and _is_kept(folder):
@@ -90,7 +90,7 @@ def _is_kept(folder: Path) -> bool:
 
 
 def _path(address: str) -> Path:
-    return Path(address.removeprefix(SCHEME))
+    return Path(address.removeprefix(SOCKET))
 
 
 def _is_private(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """Construction of the objects that every driver needs, from the configuration tree."""
 
-from fullrank.wiring.code import code_of
+from fullrank.config.code import code_of
 from fullrank.wiring.plugins import (
     algorithm_config_of,
     algorithm_of,
