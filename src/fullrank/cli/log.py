@@ -1,11 +1,18 @@
 """The log of a process."""
 
 import logging
+import os
 from typing import Any
 
+from fullrank import __version__
 from fullrank.common.text import plain
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def starting(name: str) -> str:
+    """The first line of a process, said before it imports gRPC and torch."""
+    return f"fullrank {name} {__version__} starts (pid {os.getpid()})"
 
 
 class _PlainFormatter(logging.Formatter):

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fullrank import __version__
-from fullrank.cli.log import start_log
+from fullrank.cli.log import start_log, starting
 from fullrank.cli.say import say
 from fullrank.cli.verb import Verb
 from fullrank.common.errors import FullrankError
@@ -25,8 +25,6 @@ GROUP = "fullrank.verbs"
 TRAIN = "Train and look"
 CODES = "Codes and planning"
 OPERATE = "Operate"
-RUNNING = ("train", "tune", "resume", "serve")
-"""Verbs that are named as soon as they start."""
 PANELS = (TRAIN, CODES, OPERATE, "Reproduce", "Develop")
 """Groups of verbs, in the order of ``fullrank --help``; other groups follow, by name."""
 
@@ -85,16 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _say_what_starts(words: Sequence[str]) -> None:
-    """Name a run or a service before its imports, which take minutes on a busy machine."""
+    """Log that a service starts before its imports, which take minutes on a busy machine."""
     verb, name = (*words, "", "")[:2]
-    if verb not in RUNNING or "--help" in words:
-        return
-    line = f"fullrank {name if verb == 'serve' else verb} {__version__} starts (pid {os.getpid()})"
-    if verb == "serve":
+    if verb == "serve" and "--help" not in words:
         start_log(logging.StreamHandler())
-        log.info("%s", line)
-    else:
-        say(line)
+        log.info("%s", starting(name))
 
 
 def verbs() -> dict[str, Verb]:

@@ -14,9 +14,8 @@ from fullrank.config.faults import Fault
 from fullrank.config.layers import load
 from fullrank.config.tree import PluginSettings, as_tables
 from fullrank.config.values import LOCAL
-from fullrank.rpc.addresses import resolve
+from fullrank.rpc.addresses import is_address, resolve
 from fullrank.rpc.identity import Role
-from fullrank.rpc.monitor_address import is_address
 from fullrank.rpc.security import Security
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 

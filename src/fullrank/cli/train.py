@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from fullrank.cli.log import starting
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
@@ -20,6 +21,7 @@ from fullrank.cli.options import (
     size_options,
 )
 from fullrank.cli.runs import RUNS, default_run_dir, make_directory
+from fullrank.cli.say import say
 from fullrank.codes import codes
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
@@ -128,6 +130,7 @@ def train(
         topology=topology,
     )
     resolved = of_new_run(layers, local=local).config
+    say(starting("train"))
     from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
 
     path = claim(resolved, run_dir)

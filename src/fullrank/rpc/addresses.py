@@ -7,6 +7,7 @@ on one machine never collide. The service then announces its address in
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,11 @@ from fullrank.rpc.sockets import remove_socket
 def is_announced(configured: str) -> bool:
     """True if a configured address is known only once its service has announced it."""
     return configured == LOCAL or configured.endswith(":0")
+
+
+def is_address(run: str) -> bool:
+    """True if ``run`` is the address of a run's monitor rather than the run's directory."""
+    return re.fullmatch(r".+:\d+|unix:/.+", run) is not None and not Path(run).exists()
 
 
 def port_of(address: str) -> int:
