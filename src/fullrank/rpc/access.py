@@ -124,7 +124,7 @@ async def _refused(refusal: CallRefusal, context: Context) -> None:
     """End a call in its turn; ``abort`` would raise an exception that keeps the call alive."""
     await asyncio.sleep(refusal.after_s)
     context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
-    context.set_details(f"{refusal.reason} on one connection; call less often")
+    context.set_details(f"{refusal.reason}; call less often")
 
 
 async def _passed_on(handler: Handler, requests: Any, context: Context) -> Any:
