@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -93,7 +93,8 @@ def test_resuming_removes_the_sockets_of_a_killed_run(run_dir: Path) -> None:
     with training(run_dir) as process:
         members, left = family(process), sockets_of(run_dir)
         for each in members:
-            each.kill()
+            with suppress(psutil.NoSuchProcess):  # it ended with its parent
+                each.kill()
         psutil.wait_procs(members[1:])
         process.wait()
     assert all(path.exists() for path in left)
