@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from multiprocessing.sharedctypes import Synchronized
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -146,7 +146,7 @@ async def hello(address: str, connections: int, sent: Counter) -> None:
 
     async def insist(channel: grpc.aio.Channel) -> None:
         while True:
-            call = channel.stream_stream(WORK)()
+            call: Any = channel.stream_stream(WORK)()
             with suppress(grpc.RpcError, asyncio.InvalidStateError):
                 await call.write(greeting.SerializeToString())
                 sent.value += 1
@@ -163,10 +163,11 @@ async def malformed_messages(address: str, connections: int, sent: Counter) -> N
     options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
 
     async def insist(channel: grpc.aio.Channel) -> None:
+        call: Any = channel.unary_unary(STATUS)
         while True:
             with suppress(grpc.RpcError):
                 sent.value += 1
-                await channel.unary_unary(STATUS)(b"\xff" * 100)
+                await call(b"\xff" * 100)
 
     channels = [grpc.aio.insecure_channel(address, options=options) for _ in range(connections)]
     await asyncio.gather(*(insist(channel) for channel in channels for _ in range(STREAMS)))
