@@ -2,8 +2,8 @@
 
 All services of a run, on TCP ports of loopback, share one core, and a process that floods the
 controller's port has another. For each flood, turns with and without it alternate: the iterations
-that the run commits in a turn are compared, and so is its memory before the first turn with that
-after the last one, once the flood has ended. A flood is one of
+that the run commits in a turn are compared, and so is its memory before the first flood with that
+after the last one, once it has ended. A flood is one of
 
 * rapid reset: calls that are opened and reset at once, over 4 connections;
 * Hello streams: 1,500 streams of processes that would be learners, over 300 connections;
@@ -144,9 +144,9 @@ def measured(name: str, options: argparse.Namespace) -> Flooded:
     """Flood a run of its own in one way."""
     flooded, (mine, theirs) = Flooded(), options.cores
     with running(mine) as run:
-        flooded.before_mb = run.memory_mb()
-        for _ in range(options.turns):
+        for turn in range(options.turns):
             flooded.alone.append(run.progress(options.seconds))
+            flooded.before_mb = flooded.before_mb if turn else run.memory_mb()
             with flooding(run.address, name, options.share, theirs) as sent:
                 before = sent.value
                 flooded.beside.append(run.progress(options.seconds))
