@@ -2,7 +2,7 @@
 
 All services of a run, on TCP ports of loopback, share one core, and a process that floods the
 controller's port has another. For each flood, turns with and without it alternate: the iterations
-that the run commits in a turn are compared, and so is its memory before the first flood with that
+that the run commits in a turn are compared, and so is the controller's memory before the first flood with that
 after the last one, once it has ended. A flood is one of
 
 * rapid reset: calls that are opened and reset at once, over 4 connections;
@@ -80,7 +80,7 @@ class Run:
 
     Args:
         run_dir: Its directory.
-        services: Its processes.
+        services: Its processes, the controller first.
     """
 
     def __init__(self, run_dir: Path, services: list[BaseProcess]) -> None:
@@ -100,10 +100,8 @@ class Run:
         return self.committed() - before
 
     def memory_mb(self) -> float:
-        """Resident memory of all services, MB."""
-        roots = [psutil.Process(process.pid) for process in self._services]
-        members = [each for root in roots for each in (root, *root.children(recursive=True))]
-        return sum(each.memory_info().rss for each in members) / 1e6
+        """Resident memory of the controller, MB."""
+        return float(psutil.Process(self._services[0].pid).memory_info().rss / 1e6)
 
 
 @contextmanager
@@ -112,7 +110,7 @@ def running(core: int) -> Iterator[Run]:
     settings = load(overrides=SETTINGS)
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
-        names = ("replay", "controller", "learner")
+        names = ("controller", "replay", "learner")
         services = [start(name, settings, place, partial(on_core, core)) for name in names]
         try:
             run = Run(place, services)

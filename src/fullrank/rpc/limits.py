@@ -21,16 +21,18 @@ ADDRESS_AT_ONCE = 1024
 """Concurrent calls of one network address: two for each of 256 learners, and as many spare."""
 
 ADDRESS_PER_S = 600.0
-"""Calls that one address may begin each second in the long run, over all its connections. Refusals
-to it are paced at ``PER_S``, so that a flood over many connections costs little more than over
-one."""
+"""Calls that one address may begin each second in the long run, over all its connections."""
 
 ADDRESS_BURST = 1024.0
 """Calls that it may begin at once after a pause."""
 
-WAITING_S = ADDRESS_AT_ONCE / PER_S
-"""Longest delay of a refusal; beyond it as many wait as there may be calls, and further ones are
-answered at once, since a service has a limited number of calls in all."""
+ADDRESS_REFUSED_PER_S = 100.0
+"""Pace of refusals to one address, so that a flood over many connections costs no more than one
+over a single connection."""
+
+WAITING_S = 4 * ADDRESS_AT_ONCE / ADDRESS_REFUSED_PER_S
+"""Longest delay of a refusal; beyond it further ones are answered at once, since a service has a
+limited number of calls in all."""
 
 REMEMBERED = 4096
 """Idle connections, and addresses, whose rates are remembered."""
@@ -86,7 +88,7 @@ class Limits:
         self._connections: OrderedDict[str, _Caller] = OrderedDict()
         self._addresses: OrderedDict[str, _Caller] = OrderedDict()
 
-    def begin(self, peer: str, *, now: float) -> CallRefusal | None:
+    def begin(self, peer: str, *, now: float, urgent: bool = False) -> CallRefusal | None:
         """Count a call in, unless it exceeds a limit.
 
         Refused calls take tokens of their connection, too: one over its rate stays so until it
@@ -95,6 +97,8 @@ class Limits:
         Args:
             peer: Names the connection, as ``address:port``.
             now: Monotonic time, seconds.
+            urgent: True for a call that the limits of an address must not delay, because others at
+                that address would take a lease away.
         """
         connection = _caller(self._connections, peer, PER_S, BURST, now)
         address = _caller(self._addresses, _address(peer), ADDRESS_PER_S, ADDRESS_BURST, now)
@@ -104,6 +108,8 @@ class Limits:
             reason = f"more than {AT_ONCE} calls at once on one connection"
         elif after_s > 0.0:
             reason = f"more than {PER_S:.0f} calls a second on one connection"
+        elif urgent:
+            pass
         elif address.running >= ADDRESS_AT_ONCE:
             reason = f"more than {ADDRESS_AT_ONCE} calls at once from one address"
         elif address.pace.take(now, most_s=0.0) is None:
@@ -136,7 +142,7 @@ def _caller(
 ) -> _Caller:
     """The state of a caller, as the one that called last."""
     if name not in callers:
-        refusals = _Bucket(PER_S, BURST, now)
+        refusals = _Bucket(ADDRESS_REFUSED_PER_S, BURST, now)
         callers[name] = _Caller(_Bucket(rate, burst, now), refusals)
     callers.move_to_end(name)
     return callers[name]

@@ -116,7 +116,17 @@ def test_refusals_to_an_address_are_paced_and_few_wait() -> None:
     waits = [refusal.after_s for refusal in refusals if refusal is not None]
     assert len(waits) == 3000
     assert sorted(wait for wait in waits if wait)[:3] == pytest.approx(
-        [1 / PER_S, 2 / PER_S, 3 / PER_S]
+        [number / ADDRESS_REFUSED_PER_S for number in (1, 2, 3)]
     )
+    refusals = [counted.begin(f"ipv4:10.0.0.7:{number}", now=0.0) for number in range(3000)]
+    waits += [refusal.after_s for refusal in refusals if refusal is not None]
     assert max(waits) <= WAITING_S
-    assert sum(wait > 0 for wait in waits) <= ADDRESS_AT_ONCE
+    assert waits[-1] == 0.0, "those that wait are enough"
+
+
+def test_a_heartbeat_is_not_delayed_by_others_at_its_address() -> None:
+    counted = Limits()
+    for number in range(2 * ADDRESS_AT_ONCE):
+        counted.begin(f"ipv4:10.0.0.7:{number}", now=0.0)
+    assert counted.begin("ipv4:10.0.0.7:honest", now=0.0) is not None
+    assert counted.begin("ipv4:10.0.0.7:honest", now=0.0, urgent=True) is None
