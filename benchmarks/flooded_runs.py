@@ -1,9 +1,9 @@
 """Claim: a flooded run commits at least half as many iterations as without the flood.
 
 All services of a run, on TCP ports of loopback, share one core, and a process that floods the
-controller's port has another. For each flood, turns with and without it alternate: the iterations
-that the run commits in a turn are compared, and so is the controller's memory before the first flood with that
-after the last one, once it has ended. A flood is one of
+controller's port has another. For each flood, turns with and without it alternate. Compared are the
+iterations that the run commits in a turn, and the controller's memory before the first flood and
+after the last one has ended. A flood is one of
 
 * rapid reset: calls that are opened and reset at once, over 4 connections;
 * Hello streams: 1,500 streams of processes that would be learners, over 300 connections;

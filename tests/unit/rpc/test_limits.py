@@ -8,6 +8,7 @@ from fullrank.rpc import limits
 from fullrank.rpc.limits import (
     ADDRESS_AT_ONCE,
     ADDRESS_BURST,
+    ADDRESS_REFUSED_PER_S,
     AT_ONCE,
     BURST,
     PER_S,
