@@ -91,7 +91,7 @@ def calls() -> tuple[list[float], list[float]]:
     peer.start()
     with tempfile.TemporaryDirectory() as scratch:
         beyond = pipe.recv()
-        settings = load(overrides=[f"controller.address={beyond}"])
+        settings = load(overrides=[f"controller.address={beyond}", "sidecar.address=127.0.0.1:0"])
         sidecar = start("straggler", settings, Path(scratch))
         try:
             addresses = (beyond, announced(Path(scratch), "straggler"))

@@ -42,6 +42,7 @@ SETTINGS = (
     "metrics.sinks=[]",
     f"controller.listen={ANYWHERE}",
     f"replay.listen={ANYWHERE}",
+    f"sidecar.address={ANYWHERE}",
 )
 
 

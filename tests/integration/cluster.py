@@ -55,6 +55,8 @@ TINY = (
     f"controller.lost_after_s={2 * WAIT_S}",  # fakes send no heartbeats
     f"replay.deadline_s={WAIT_S}",
     "metrics.sinks=[]",
+    *(f"{name}.address=127.0.0.1:0" for name in ("controller", "monitor", "replay", "sidecar")),
+    "sidecar.control=127.0.0.1:0",
 )
 """Overrides for rounds of some milliseconds."""
 NETWORKS = ("algorithm.batch_size=16", "algorithm.hidden=16")

@@ -67,8 +67,8 @@ async def test_reflection_lists_the_service(tmp_path: Path, name: str) -> None:
 
 
 async def test_a_taken_port_is_refused_and_named(tmp_path: Path) -> None:
-    async with serving(tmp_path / "first", "controller") as (cluster, _):
-        address = await cluster.address()
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as taken:
+        address = f"127.0.0.1:{taken.sockets[0].getsockname()[1]}"
         settings = resolved(*UNCODED, f"controller.address={address}")
         async with Cluster(tmp_path / "second", settings) as other:
             other.replay()

@@ -9,6 +9,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import port_of
 from fullrank.rpc.messages import unit_messages
 from fullrank.rpc.shared_memory import WrittenBlock
+from fullrank.rpc.sockets import is_socket
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import plan_of
@@ -36,7 +37,7 @@ class Run:
 
     identity: RunIdentity
     welcome: pb.Welcome
-    """Complete but for learner index and lease, and the port until it is bound."""
+    """Complete but for learner index and lease, and its place until it is bound."""
     block: WrittenBlock | None
     """The controller's block of shared memory; None where the system has none."""
     term_guard: TermGuard
@@ -120,8 +121,11 @@ class Run:
         )
 
     def served_at(self, address: str) -> None:
-        """Complete the welcome by the port at which learners are served."""
-        self.welcome.port = port_of(address)
+        """Complete the welcome by the socket or port at which learners are served."""
+        if is_socket(address):
+            self.welcome.socket = address
+        else:
+            self.welcome.port = port_of(address)
 
     def position(self) -> str:
         """Progress and learners, for a log line."""

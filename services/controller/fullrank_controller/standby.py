@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fullrank.common.errors import ConfigError, FullrankError, NotFound, ServiceLost
 from fullrank.config.tree import RunConfig
+from fullrank.rpc.addresses import is_announced
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
@@ -46,8 +47,11 @@ async def stand_by(
     settings, place = config.controller, config.checkpoint.mirror
     if not place:
         raise ConfigError("a standby continues from checkpoint.mirror, which is empty")
-    if settings.address.endswith(":0"):
-        raise ConfigError("a standby watches controller.address, whose port must not be 0")
+    if is_announced(settings.address):
+        raise ConfigError(
+            f"a standby watches controller.address = {settings.address}: give it a host:port "
+            "whose port is not 0"
+        )
     if (run_dir / IDENTITY).exists():
         return Watched.LOST
     clock = asyncio.get_running_loop().time

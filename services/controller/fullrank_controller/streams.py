@@ -1,14 +1,14 @@
 """The messages that open the stream of a learner or a collector."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
-from fullrank.common.errors import DeadlinePassed, InvalidContribution, ServiceLost
+from fullrank.common.errors import DeadlinePassed, InvalidContribution, Overloaded, ServiceLost
 from fullrank.rpc.access import identity_of
 from fullrank.rpc.errors import Context
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.membership.member import Origin
+from fullrank_controller.membership.member import Member, Origin
 
 Message = TypeVar("Message", pb.LearnerMessage, pb.CollectorMessage)
 
@@ -16,6 +16,23 @@ HELLO_S = 10.0
 """Longest wait for Hello."""
 READY_S = 120.0
 """Longest wait for Ready: the probe computes every unit several times."""
+
+REFUSED_S = 5.0
+"""Time that a stream without a place waits for its refusal: a flood of streams that dial again at
+once costs more than one of streams that wait (``benchmarks/flooded_runs.py``)."""
+
+
+async def admitted(join: Callable[[], Member]) -> Member:
+    """Join a roster; a refusal takes ``REFUSED_S``.
+
+    Raises:
+        Overloaded: There is no place for the stream.
+    """
+    try:
+        return join()
+    except Overloaded:
+        await asyncio.sleep(REFUSED_S)
+        raise
 
 
 async def next_of(requests: AsyncIterator[Message], *, within_s: float, kind: str) -> Message:

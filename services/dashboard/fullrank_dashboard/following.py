@@ -16,9 +16,10 @@ from tenacity import (
 from fullrank.common.errors import ConfigError, FullrankError, NotFound, ServiceLost
 from fullrank.config.toml import read_config
 from fullrank.config.tree import PluginSettings, RunConfig, TlsSettings
+from fullrank.rpc.addresses import is_address
 from fullrank.rpc.ended_status import ended_status
 from fullrank.rpc.monitor import AsyncMonitor
-from fullrank.rpc.monitor_address import is_address, monitor_of
+from fullrank.rpc.monitor_address import monitor_of
 from fullrank.rpc.run_status import CodeInUse
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, read_records

@@ -21,6 +21,7 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import Security
+from fullrank.rpc.sockets import is_socket
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
@@ -199,13 +200,19 @@ class LearnerSession:
 
     def _shared_memory(self, welcome: pb.Welcome) -> SharedMemory | None:
         """Open the controller's block; None if it is on another host or behind a proxy."""
-        if not welcome.HasField("block") or port_of(self._address) != welcome.port:
+        if not welcome.HasField("block") or not self._dialled_controller(welcome):
             return None
         try:
             return SharedMemory.with_controller(welcome.block)
         except NotFound as error:
             log.info("memory_not_shared reason=%s", error)
             return None
+
+    def _dialled_controller(self, welcome: pb.Welcome) -> bool:
+        """Return whether the dialled address is the controller's own, not that of a proxy."""
+        if is_socket(self._address):
+            return self._address == welcome.socket
+        return port_of(self._address) == welcome.port
 
     async def _context_of(self, welcome: pb.Welcome) -> LearnerContext:
         in_pool = partial(asyncio.get_running_loop().run_in_executor, self._pool)

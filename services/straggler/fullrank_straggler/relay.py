@@ -19,6 +19,7 @@ from fullrank.rpc.errors import CALL_ENDED, Context, statuses
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server
+from fullrank.rpc.sockets import remove_socket
 from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.control import Control
@@ -200,23 +201,24 @@ class Proxy(grpc.GenericRpcHandler):
         self._control = control
         self._security = security
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._server = guarded_server(security, options=UNLIMITED)
+        self._server, self._bound = guarded_server(security, options=UNLIMITED), ""
         self._server.add_generic_rpc_handlers((self,))
 
     async def start(self, address: str) -> str:
-        """Bind ``host:port`` (port 0 picks one), serve, and return the address bound.
+        """Bind an address as ``bind`` does, serve, and return the address bound.
 
         Raises:
             AddressInUse: The address is taken or cannot be bound.
             ConfigError: It would be plain text beyond loopback.
         """
-        bound = bind(self._server, address, security=self._security)
+        self._bound = bind(self._server, address, security=self._security)
         await self._server.start()
-        return bound
+        return self._bound
 
     async def stop(self) -> None:
         """End every call, as a lost connection would: peers dial again."""
         await self._server.stop(None)
+        remove_socket(self._bound)
         for channel in self._channels.values():
             await channel.close()
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.locate import meant
+from fullrank.cli.log import start_log
 from fullrank.cli.options import CertificatesOption, SetOption
-from fullrank.cli.serve import find, start_log
+from fullrank.cli.runs import meant
+from fullrank.cli.serve import find
 from fullrank.common.errors import FullrankError
 from fullrank.config.layers import load
 from fullrank.rpc.process import Launch

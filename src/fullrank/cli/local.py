@@ -5,30 +5,17 @@ import os
 import time
 from pathlib import Path
 
+from fullrank.cli.log import start_log
 from fullrank.cli.processes import ensure_idle
 from fullrank.cli.progress import ProgressView, view
-from fullrank.cli.serve import find, start_log
+from fullrank.cli.serve import find
 from fullrank.cli.terminal import Terminal
-from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
 from fullrank.rpc.process import Launch
 from fullrank.runs.record import IterationRecord
 
 SHOW_S = 0.2
 """Shortest time between two updates of the view."""
-
-
-def refuse_stragglers(config: RunConfig) -> None:
-    """Refuse a run in one process that is to have stragglers.
-
-    Raises:
-        ConfigError: The configuration injects delays.
-    """
-    if config.stragglers.name != "none":
-        raise ConfigError(
-            f"stragglers.name = {config.stragglers.name!r} delays learners, and --local has none: "
-            "drop --local, or the stragglers"
-        )
 
 
 def run_in_process(path: Path, config: RunConfig, console: Terminal) -> None:

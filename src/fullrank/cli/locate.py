@@ -7,10 +7,11 @@ from typing import Annotated, TypeAlias
 import typer
 
 from fullrank.cli.options import tls_of
-from fullrank.cli.runs import find_run, newest_run
+from fullrank.cli.runs import meant
+from fullrank.rpc.addresses import is_address
 from fullrank.rpc.ended_status import ended_status
 from fullrank.rpc.monitor import Monitor
-from fullrank.rpc.monitor_address import is_address, monitor_of
+from fullrank.rpc.monitor_address import monitor_of
 from fullrank.rpc.run_status import RunStatus
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 
@@ -23,17 +24,6 @@ RunOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-
-
-def meant(run: str | None) -> str:
-    """The directory of a run, or ``host:port`` of its monitor.
-
-    Raises:
-        FullrankError: There is no such run.
-    """
-    if run is not None and is_address(run):
-        return run
-    return str(newest_run() if run is None else find_run(Path(run)))
 
 
 def ended(run: str | None) -> tuple[RunStatus, list[IterationRecord]] | None:

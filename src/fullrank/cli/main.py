@@ -1,5 +1,6 @@
 """The ``fullrank`` command: its verbs, and errors as one line and an exit status."""
 
+import logging
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -10,10 +11,13 @@ from typing import Annotated
 import typer
 
 from fullrank import __version__
+from fullrank.cli.log import start_log, starting
 from fullrank.cli.say import say
 from fullrank.cli.verb import Verb
 from fullrank.common.errors import FullrankError
 from fullrank.common.imports import collecting_later
+
+log = logging.getLogger("fullrank")
 
 GROUP = "fullrank.verbs"
 """Entry-point group of further verbs, each a ``Verb``; their modules must import quickly."""
@@ -62,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     completing = "_FULLRANK_COMPLETE" in os.environ
     try:
+        if not completing:
+            _say_what_starts(words)
         known = verbs()
         build(known, mounted=known if completing else words[:1])(args=words, prog_name="fullrank")
     except KeyboardInterrupt:
@@ -75,6 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         say(f"fullrank: {' '.join(str(expected).split())}", error=True)
         raise SystemExit(expected.exit_code) from None
+
+
+def _say_what_starts(words: Sequence[str]) -> None:
+    """Log that a service starts before its imports, which take minutes on a busy machine."""
+    verb, name = (*words, "", "")[:2]
+    if verb == "serve" and "--help" not in words:
+        start_log(logging.StreamHandler())
+        log.info("%s", starting(name))
 
 
 def verbs() -> dict[str, Verb]:

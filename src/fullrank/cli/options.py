@@ -10,8 +10,6 @@ import typer
 from fullrank.config.layers import Resolved, load
 from fullrank.config.topologies import TOPOLOGIES
 from fullrank.config.tree import TlsSettings
-from fullrank.rpc.identity import Role
-from fullrank.rpc.security import Security
 
 ConfigOption: TypeAlias = Annotated[
     Path | None, typer.Option("--config", help="TOML file with settings.", dir_okay=False)
@@ -120,8 +118,3 @@ def tls_of(certificates: Path | None) -> TlsSettings:
     """TLS settings of this process: ``--certificates``, else the configured ones."""
     folder = None if certificates is None else str(certificates)
     return load(environ=os.environ, options={"tls.certificates": folder}).config.tls
-
-
-def security_of(certificates: Path | None, role: Role) -> Security:
-    """Security with which this process calls services in a role."""
-    return Security.of(tls_of(certificates), role)

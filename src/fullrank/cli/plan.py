@@ -25,7 +25,7 @@ from fullrank.planning.planned_run import play_planned
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank.wiring import max_variance_of
+from fullrank.wiring.plugins import max_variance_of
 
 
 def plan(

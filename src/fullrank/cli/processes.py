@@ -20,6 +20,9 @@ from fullrank.rpc.process import GRACE_S
 STOP_ORDER = ("local", "controller", "learner", "collector", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""
 
+ANNOUNCED = ("controller", "monitor", "replay", "straggler", "straggler-control")
+"""Names under which services of a run announce their addresses."""
+
 FULL_BYTES = 2**20
 """Free space below which a disk counts as full: a process that ends may leave a little."""
 
@@ -73,12 +76,17 @@ def services(run_dir: Path, *, learners: int, collectors: int = 0) -> Iterator[l
         yield started
     finally:
         stop(started)
+        _withdraw_all(run_dir)  # of those that had to be killed
 
 
 def ensure_idle(run_dir: Path) -> None:
     """Refuse a run that has a controller; withdraw addresses that a killed one announced."""
     lock_run(run_dir).close()
-    for name in STOP_ORDER:
+    _withdraw_all(run_dir)
+
+
+def _withdraw_all(run_dir: Path) -> None:
+    for name in ANNOUNCED:
         withdraw(run_dir, name)
 
 

@@ -1,8 +1,10 @@
 """``fullrank resume``: an interrupted run, or an interrupted ``fullrank tune``, goes on."""
 
+from fullrank.cli.log import starting
 from fullrank.cli.options import RunArgument, TrustOption
 from fullrank.cli.runs import find_run, runnable_config
-from fullrank.cli.train import LocalOption, run_to_end
+from fullrank.cli.say import say
+from fullrank.cli.train import LocalOption
 from fullrank.common.errors import ConfigError
 from fullrank.rpc.lock import lock_launch
 from fullrank.runs.halving import FILE
@@ -15,6 +17,7 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
     """
     path = find_run(run)
     if (path / FILE).exists():
+        say(starting("resume"))
         from fullrank.cli.tune_directory import Tune  # imports torch
 
         Tune.open(path, local=local, trusted=trust).run()
@@ -22,5 +25,8 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
     if not (path / "config.toml").exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
     config = runnable_config(path, trust)
+    say(starting("resume"))
+    from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
+
     with lock_launch(path):
         run_to_end(path, config, local=local)

@@ -12,6 +12,7 @@ from fullrank.config.toml import read_config
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.replay.store import SUFFIX
+from fullrank.rpc.addresses import is_address
 
 RUNS = Path("runs")
 
@@ -99,6 +100,17 @@ def newest_run(*, root: Path = RUNS) -> Path:
     newest = max(configurations, key=lambda path: path.stat().st_mtime).parent
     _check_contents(newest)
     return newest
+
+
+def meant(run: str | None) -> str:
+    """The directory of a run, or the address of its monitor.
+
+    Raises:
+        FullrankError: There is no such run.
+    """
+    if run is not None and is_address(run):
+        return run
+    return str(newest_run() if run is None else find_run(Path(run)))
 
 
 def _check_contents(directory: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
 from fullrank.common.text import plain
-from fullrank.common.types import JSON
 
 
 def say(*lines: object, error: bool = False) -> None:
@@ -20,7 +19,7 @@ def say(*lines: object, error: bool = False) -> None:
     print(text, file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def say_json(facts: JSON | list[JSON]) -> None:
+def say_json(facts: object) -> None:
     """Print facts as indented JSON, in which no character is left that a terminal obeys."""
     say(*json.dumps(facts, indent=2).split("\n"))
 

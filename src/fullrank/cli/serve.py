@@ -1,11 +1,10 @@
 """``fullrank serve NAME``: one service in this process."""
 
-import logging
 import os
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, TypeAlias, cast
 
 import typer
 
@@ -13,12 +12,13 @@ from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.common.errors import ConfigError
 from fullrank.common.imports import collecting_later
 from fullrank.common.registry import nearest
-from fullrank.common.text import plain
 from fullrank.config.layers import load
 from fullrank.rpc.process import Launch
 
 GROUP = "fullrank.services"
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+JUDGED = ("controller", "local")
+"""Services whose plug-in tables are judged, too, before torch is imported; others read none, or
+those of the run that they attach to."""
 
 Main: TypeAlias = Callable[[Launch], int]
 """Runs a service until it ends; returns the exit status of the process."""
@@ -58,34 +58,16 @@ def serve(
     ] = False,
 ) -> None:
     """Run a service until SIGTERM; docs/exit-codes.md lists the exit codes."""
-    main = find(name)
-    start_log(logging.StreamHandler())
+    resolved = load(config, environ=os.environ, overrides=overrides or ())
     launch = Launch(
-        resolved=load(config, environ=os.environ, overrides=overrides or ()),
+        resolved=resolved.size() if name in JUDGED else resolved,
         run_dir=run_dir,
         replicas=replicas,
         until_finished=until_finished,
         standby=standby,
         stop_with_stdin=stop_with_stdin,
     )
-    raise typer.Exit(main(launch))
-
-
-class _PlainFormatter(logging.Formatter):
-    """Formats records as plain lines, since reasons and names come from other processes."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = plain(record.message)
-        return super().formatMessage(record)
-
-    def formatException(self, ei: Any) -> str:
-        return "\n".join(map(plain, super().formatException(ei).split("\n")))
-
-
-def start_log(handler: logging.Handler, *, form: str = LOG_FORMAT) -> None:
-    """Send the log of this process to a handler."""
-    handler.setFormatter(_PlainFormatter(form))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    raise typer.Exit(find(name)(launch))
 
 
 def find(name: str) -> Main:

@@ -43,6 +43,7 @@ from fullrank.cli.virtual import (
 from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
+from fullrank.config.code import code_of
 from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
@@ -50,7 +51,7 @@ from fullrank.planning.simulation import SimulatedRounds
 from fullrank.planning.simulation import simulate as run
 from fullrank.planning.virtual_time import VirtualDurations
 from fullrank.stragglers import DelayModel, FixedK
-from fullrank.wiring import code_of, delays_of, max_variance_of
+from fullrank.wiring.plugins import delays_of, max_variance_of
 
 Make: TypeAlias = Callable[[str, dict[str, Any]], Code]
 """Makes a code from its name and parameters."""

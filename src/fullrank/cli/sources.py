@@ -21,8 +21,8 @@ from fullrank.cli.runs import find_run, runnable_config
 from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import check_trusted
+from fullrank.rpc.addresses import is_address
 from fullrank.rpc.monitor import Monitor
-from fullrank.rpc.monitor_address import is_address
 from fullrank.runs.checkpoint import read_manifest, saved
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of

@@ -1,23 +1,29 @@
 """``fullrank straggler``: show or change the delays and faults that a sidecar injects."""
 
 import json
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from fullrank.cli.options import CertificatesOption, JsonOption, security_of
+from fullrank.cli.options import CertificatesOption, JsonOption, tls_of
+from fullrank.cli.runs import find_run
 from fullrank.cli.say import say
 from fullrank.common.errors import ConfigError
 from fullrank.config.faults import Fault
 from fullrank.config.layers import load
 from fullrank.config.tree import PluginSettings, as_tables
+from fullrank.config.values import LOCAL
+from fullrank.rpc.addresses import is_address, resolve
 from fullrank.rpc.identity import Role
+from fullrank.rpc.security import Security
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 
 app = typer.Typer(no_args_is_help=True)
 
-AddressArgument: TypeAlias = Annotated[
-    str, typer.Argument(help="host:port of the sidecar's control port.")
+SidecarArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(help="Run directory, its name below runs/, or host:port of sidecar.control."),
 ]
 
 
@@ -28,16 +34,16 @@ def _straggler() -> None:
 
 @app.command("get")
 def get_(
-    address: AddressArgument, certificates: CertificatesOption = None, as_json: JsonOption = False
+    sidecar: SidecarArgument, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the delay model and the faults; requires the role of a monitor."""
-    security = security_of(certificates, Role.MONITOR)
-    _show(get_injection(address, security=security), as_json=as_json)
+    security = Security.of(tls_of(certificates), Role.MONITOR)
+    _show(get_injection(_control(sidecar), security=security), as_json=as_json)
 
 
 @app.command("set")
 def set_(
-    address: AddressArgument,
+    sidecar: SidecarArgument,
     model: Annotated[
         str | None, typer.Option("--model", help="Delay model: none, fixed_k, exponential, ...")
     ] = None,
@@ -68,12 +74,19 @@ def set_(
     if faults and no_faults:
         raise ConfigError("--fault and --no-faults exclude each other")
     injected = set_injection(
-        address,
+        _control(sidecar),
         model=None if model is None else _model(model, parameters or []),
         faults=_faults(faults or []) if faults or no_faults else None,
-        security=security_of(certificates, Role.ADMIN),
+        security=Security.of(tls_of(certificates), Role.ADMIN),
     )
     _show(injected, as_json=as_json)
+
+
+def _control(sidecar: str) -> str:
+    """Address of a sidecar's control port, which it has announced in its run directory."""
+    if is_address(sidecar):
+        return sidecar
+    return resolve(LOCAL, find_run(Path(sidecar)), "straggler-control")
 
 
 def _model(name: str, parameters: list[str]) -> PluginSettings:

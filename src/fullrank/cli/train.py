@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fullrank.cli.local import refuse_stragglers, run_in_process
+from fullrank.cli.log import starting
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
@@ -21,13 +20,11 @@ from fullrank.cli.options import (
     TopologyOption,
     size_options,
 )
-from fullrank.cli.processes import Service, ensure_alive, services
-from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import RUNS, default_run_dir, make_directory
-from fullrank.cli.terminal import Terminal
+from fullrank.cli.say import say
 from fullrank.codes import codes
-from fullrank.codes.learner_codes import tolerance_asked_of
-from fullrank.common.errors import RunDirectoryInUse, ServiceLost
+from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
+from fullrank.config.code import code_of
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.config.toml import to_toml
@@ -35,17 +32,11 @@ from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.lock import lock_launch
-from fullrank.rpc.process import interrupting, usable_cores
-from fullrank.rpc.run_status import RunState
-from fullrank.rpc.status_poller import StatusPoller
-from fullrank.runs.record import METRICS, follow
-from fullrank.wiring import code_of
+from fullrank.rpc.process import usable_cores
+from fullrank.runs.record import METRICS
 
 CERTIFIED_DAYS = 365
 """Validity of the certificates of ``--tls``; afterwards ``fullrank certs rotate``."""
-
-POLL_S = 0.2
-"""Period at which the run is polled."""
 
 
 EnvironmentOption: TypeAlias = Annotated[
@@ -143,6 +134,9 @@ def train(
         topology=topology,
     )
     resolved = of_new_run(layers, local=local).config
+    say(starting("train"))
+    from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
+
     path = claim(resolved, run_dir)
     with lock_launch(path):
         if tls:
@@ -166,8 +160,21 @@ def of_new_run(layers: Resolved, *, local: bool) -> Resolved:
     _ensure_code(sized)
     if not local:
         return sized
-    refuse_stragglers(sized.config)
+    _refuse_stragglers(sized.config)
     return on_one_device(sized)
+
+
+def _refuse_stragglers(config: RunConfig) -> None:
+    """Refuse a run in one process that is to have stragglers.
+
+    Raises:
+        ConfigError: The configuration injects delays.
+    """
+    if config.stragglers.name != "none":
+        raise ConfigError(
+            f"stragglers.name = {config.stragglers.name!r} delays learners, and --local has none: "
+            "drop --local, or the stragglers"
+        )
 
 
 def without_redundancy(sized: Resolved) -> Resolved:
@@ -202,20 +209,6 @@ def on_one_device(sized: Resolved) -> Resolved:
     config = sized.config
     controller = replace(config.controller, device=config.compute.device)
     return replace(sized, config=replace(config, controller=controller))
-
-
-def redundancy(config: RunConfig) -> str:
-    """One line: learners, how many of them may be late, and how to change that."""
-    learners = f"{config.learners} learner{'s' if config.learners > 1 else ''}"
-    if config.code.name not in codes or codes.get(config.code.name).tolerating(0) is None:
-        return f"{learners}, code {config.code.name}"
-    tolerance = tolerance_asked_of(codes.build(config.code.name, **config.code.params))
-    if tolerance:
-        return f"{learners}, any {tolerance} of which may be late or lost"
-    return (
-        f"{learners} without redundancy: rounds wait for every one; --set code.tolerance=1 lets "
-        "one be late"
-    )
 
 
 def _ensure_code(sized: Resolved) -> None:
@@ -261,58 +254,3 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
             entry.unlink()
     if not keep:
         path.rmdir()
-
-
-def run_to_end(path: Path, config: RunConfig, *, local: bool) -> None:
-    """Train the run in ``path`` to its end, and report its outcome."""
-    console = Terminal()
-    run = run_in_process if local else run_on_services
-    run(path, config, console)
-    from fullrank.cli.outcome import outcome  # imports torch, which the services need first
-
-    console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
-    for line in outcome(path, config):
-        console.print(line, soft_wrap=True, highlight=False)
-
-
-def run_on_services(path: Path, config: RunConfig, console: Terminal) -> None:
-    """Train the run in ``path`` to its end on services of this host, and stop them.
-
-    Raises:
-        KeyboardInterrupt: It was told to stop; its committed iterations are checkpointed.
-        FullrankError: A service ended; the error is its own.
-    """
-    processes = services(path, learners=config.learners, collectors=config.collectors.count)
-    with interrupting(), processes as started, StatusPoller(path, config) as watch:
-        shown = view(console, iterations=config.iterations)
-        try:
-            shown.say(f"run {path}")
-            shown.say(redundancy(config))
-            _follow(path, shown, watch, started)
-        except KeyboardInterrupt:
-            shown.say(f"stopping; continue with: fullrank resume {path}")
-            raise
-        finally:
-            shown.close()
-
-
-def _follow(path: Path, shown: ProgressView, watch: StatusPoller, started: list[Service]) -> None:
-    """Show committed iterations until the run is finished.
-
-    Raises:
-        FullrankError: A service ended; the error is the service's own.
-    """
-    records = follow(path / METRICS)
-    said = ""
-    while True:
-        committed = next(records)  # before the status, which then is no older than they are
-        status = watch.status()
-        if status.state is RunState.FINISHED:
-            shown.show([*committed, *next(records)])
-            return
-        if status.message != said:
-            shown.say(status.message or f"training in {path}")
-        said = status.message
-        shown.show(committed)
-        ensure_alive(started)
-        time.sleep(POLL_S)

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from fullrank.cli.log import starting
 from fullrank.cli.options import AgentsOption, ConfigOption, SeedOption, SetOption, TopologyOption
 from fullrank.cli.runs import run_name
+from fullrank.cli.say import say
 from fullrank.cli.train import (
     AlgorithmOption,
     EnvironmentOption,
@@ -96,6 +98,7 @@ def tune(
     for value, candidate in configs.items():
         replace_text(directory / run_name(key, value) / "config.toml", to_toml(candidate))
         remember(candidate.environment)
+    say(starting("tune"))
     from fullrank.cli.tune_directory import Tune, TuneFacts  # imports torch
 
     facts = TuneFacts(setting=key, values=tuple(values), rungs=halved, iterations=whole, side=side)

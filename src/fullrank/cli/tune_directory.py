@@ -16,10 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 from fullrank.cli.outcome import SEED, episodes_of, outcome
 from fullrank.cli.policies import play, policies_in
 from fullrank.cli.processes import ensure_idle, start, stop
+from fullrank.cli.running import run_on_services
 from fullrank.cli.runs import run_name, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
-from fullrank.cli.train import run_on_services
 from fullrank.common.durable import replace_bytes, replace_text
 from fullrank.common.errors import FullrankError
 from fullrank.config.toml import to_toml

@@ -14,6 +14,7 @@ from fullrank.common.types import JSON
 from fullrank.config.collection import CollectorsSettings, CollectSettings, ContainerSettings
 from fullrank.config.faults import Fault
 from fullrank.config.values import (
+    LOCAL,
     Address,
     Count,
     Device,
@@ -21,6 +22,7 @@ from fullrank.config.values import (
     Fingerprint,
     NonNegative,
     OptionalAddress,
+    ServiceAddress,
 )
 
 
@@ -66,8 +68,10 @@ class SamplingSettings:
 class ReplaySettings:
     """Addresses, capacity and durability of the replay service."""
 
-    address: Address = "127.0.0.1:0"
-    """Address at which controller and learners call it."""
+    address: ServiceAddress = LOCAL
+    """Address at which controller and learners call it: ``local``, a unix socket on this host that
+    only its user can reach and that is found through the run directory, or ``host:port``. A service
+    elsewhere on this host dials ``unix:path`` as announced."""
     listen: OptionalAddress = ""
     """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
     capacity: Count = 1_000_000
@@ -90,8 +94,8 @@ class ReplaySettings:
 class ControllerSettings:
     """Controller service: its addresses, deadlines and policies."""
 
-    address: Address = "127.0.0.1:0"
-    """Address at which learners call it."""
+    address: ServiceAddress = LOCAL
+    """Address at which learners call it, as ``replay.address`` is given."""
     listen: OptionalAddress = ""
     """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
     device: Device = "cpu"
@@ -135,8 +139,8 @@ class ControllerSettings:
 class MonitorSettings:
     """Monitor port of the controller."""
 
-    address: Address = "127.0.0.1:0"
-    """Address at which monitors call it."""
+    address: ServiceAddress = LOCAL
+    """Address at which monitors call it, as ``replay.address`` is given."""
     listen: OptionalAddress = ""
     """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
 
@@ -195,9 +199,9 @@ class SidecarSettings:
     The table [stragglers] of its own configuration is its delay model.
     """
 
-    address: Address = "127.0.0.1:0"
+    address: ServiceAddress = LOCAL
     """Address that learners dial instead of the controller's."""
-    control: Address = "127.0.0.1:0"
+    control: ServiceAddress = LOCAL
     """Address of StragglerService, health and reflection."""
     faults: tuple[Fault, ...] = ()
     """Injected faults: tables such as ``{kind = "hold", learners = [1], iterations = [3]}``."""

@@ -23,7 +23,27 @@ def _address(value: str) -> str:
     return value
 
 
+LOCAL = "local"
+"""Address of a service that only this user reaches, by a unix socket on this host."""
+
+
+SOCKET = "unix:"
+"""Prefix of the address of such a service, followed by its socket's path, as it announces it."""
+
+
+def _service_address(value: str) -> str:
+    if value == LOCAL or value.startswith(f"{SOCKET}/"):
+        return value
+    try:
+        return _address(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {LOCAL}") from None
+
+
 Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port"]
+ServiceAddress: TypeAlias = Annotated[
+    str, AfterValidator(_service_address), "`local`, host:port or unix:path"
+]
 OptionalAddress: TypeAlias = Annotated[
     str, AfterValidator(lambda value: value and _address(value)), "host:port"
 ]

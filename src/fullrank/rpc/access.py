@@ -20,6 +20,8 @@ from fullrank.common.errors import AccessDenied, Unauthenticated
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.identity import Identity, Role
 from fullrank.rpc.limits import CallRefusal, Limits
+from fullrank.rpc.process import return_freed_pages
+from fullrank.rpc.sockets import is_socket
 from fullrank.v1 import access_pb2 as pb
 
 log = logging.getLogger("fullrank.audit")
@@ -28,6 +30,12 @@ Handler: TypeAlias = Callable[[Any, Context], Any]
 
 STANDARD = frozenset({health.SERVICE_NAME, reflection.SERVICE_NAME})
 """Services defined by gRPC, open to every role: they reveal nothing about a run."""
+
+HEARTBEAT = "/fullrank.v1.ControllerService/Heartbeat"
+"""The call by which a learner keeps its lease, whatever else comes from its address."""
+
+FLOOD = 1000
+"""Refusals that make a flood, whose memory is worth giving back."""
 
 KNOWN = 256
 """Most methods whose roles are cached, so that unknown names cannot exhaust memory."""
@@ -57,6 +65,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
     def __init__(self, server: Identity | None) -> None:
         self._server = server
         self._limits = Limits()
+        self._refusals = self._waiting = 0
 
     async def intercept_service(
         self,
@@ -81,15 +90,34 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
     def _guarded(self, method: str, handler: Handler) -> Handler:
         async def guarded(requests: Any, context: Context) -> Any:
             peer = context.peer()  # gRPC may have forgotten it when the call has ended
+            if is_socket(peer):  # this user's own, and not told apart by connection
+                return await self._admitted(method, handler, requests, context)
             now = asyncio.get_running_loop().time()
-            if refusal := self._limits.begin(peer, now=now):
-                return await _refused(refusal, context)
+            if refusal := self._limits.begin(peer, now=now, urgent=method == HEARTBEAT):
+                return await self._refuse(refusal, context)
             try:
                 return await self._admitted(method, handler, requests, context)
             finally:
                 self._limits.end(peer)
 
         return guarded
+
+    async def _refuse(self, refusal: CallRefusal, context: Context) -> None:
+        """End a call in its turn; after the last of a flood, give back the memory of it.
+
+        ``abort`` would raise an exception that keeps the call alive.
+        """
+        self._refusals += 1
+        self._waiting += 1
+        try:
+            await asyncio.sleep(refusal.after_s)
+            context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
+            context.set_details(f"{refusal.reason}; call less often")
+        finally:
+            self._waiting -= 1
+        if not self._waiting and self._refusals >= FLOOD:
+            self._refusals = 0
+            await asyncio.to_thread(return_freed_pages)
 
     async def _admitted(
         self, method: str, handler: Handler, requests: Any, context: Context
@@ -115,13 +143,6 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             raise
         finally:
             _audit(method, context, caller, outcome=outcome)
-
-
-async def _refused(refusal: CallRefusal, context: Context) -> None:
-    """End a call in its turn; ``abort`` would raise an exception that keeps the call alive."""
-    await asyncio.sleep(refusal.after_s)
-    context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
-    context.set_details(f"{refusal.reason} on one connection; call less often")
 
 
 async def _passed_on(handler: Handler, requests: Any, context: Context) -> Any:

@@ -6,6 +6,7 @@ import grpc
 
 from fullrank import __version__
 from fullrank.rpc.security import Trust
+from fullrank.rpc.sockets import check_socket, is_socket
 
 MESSAGE_BYTES = 4 * 1024 * 1024
 """Longest message; arrays travel in chunks of at most 1 MiB."""
@@ -46,24 +47,36 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 def open_channel(
     address: str, *, trust: Trust | None = None, options: Sequence[tuple[str, int]] = ()
 ) -> grpc.aio.Channel:
-    """A channel to ``host:port``; it connects with the first call.
+    """A channel to an address; it connects with the first call.
 
     Args:
-        address: ``host:port``.
+        address: ``host:port``, or a unix socket of this user.
         trust: Own credentials and expected server; None for plain text.
         options: Options that override the defaults.
+
+    Raises:
+        ServiceLost: The socket is gone, or may be another user's.
     """
-    everything = [*options, *_options(trust)]
+    target, everything = _target(address), [*options, *_options(trust)]
     if trust is None:
-        return grpc.aio.insecure_channel(address, options=everything)
-    return grpc.aio.secure_channel(address, trust.credentials, options=everything)
+        return grpc.aio.insecure_channel(target, options=everything)
+    return grpc.aio.secure_channel(target, trust.credentials, options=everything)
 
 
 def open_blocking_channel(address: str, *, trust: Trust | None = None) -> grpc.Channel:
-    """A channel for programs without an event loop."""
+    """A channel for programs without an event loop, as ``open_channel`` opens it."""
+    target = _target(address)
     if trust is None:
-        return grpc.insecure_channel(address, options=_options(trust))
-    return grpc.secure_channel(address, trust.credentials, options=_options(trust))
+        return grpc.insecure_channel(target, options=_options(trust))
+    return grpc.secure_channel(target, trust.credentials, options=_options(trust))
+
+
+def _target(address: str) -> str:
+    """The target of an address, which may come from a peer: none of gRPC's other schemes."""
+    if not is_socket(address):
+        return f"dns:///{address}"
+    check_socket(address)
+    return address
 
 
 def _options(trust: Trust | None) -> list[tuple[str, int | str]]:

@@ -1,8 +1,9 @@
-"""Limits of one connection: concurrent calls, and calls per second."""
+"""Limits of a connection and of a network address: concurrent calls, and calls per second."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 
 AT_ONCE = 128
 """Concurrent calls of one connection. A learner needs two, a sidecar one for each learner and some
@@ -16,8 +17,25 @@ half a millisecond (``benchmarks/floods.py``)."""
 BURST = 128.0
 """Calls that it may begin at once after a pause."""
 
+ADDRESS_AT_ONCE = 1024
+"""Concurrent calls of one network address: two for each of 256 learners, and as many spare."""
+
+ADDRESS_PER_S = 600.0
+"""Calls that one address may begin each second in the long run, over all its connections."""
+
+ADDRESS_BURST = 1024.0
+"""Calls that it may begin at once after a pause."""
+
+ADDRESS_REFUSED_PER_S = 100.0
+"""Pace of refusals to one address, so that a flood over many connections costs no more than one
+over a single connection."""
+
+WAITING_S = 4 * ADDRESS_AT_ONCE / ADDRESS_REFUSED_PER_S
+"""Longest delay of a refusal; beyond it further ones are answered at once, since a service has a
+limited number of calls in all."""
+
 REMEMBERED = 4096
-"""Idle connections whose rate is remembered."""
+"""Idle connections, and addresses, whose rates are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,48 +48,101 @@ class CallRefusal:
 
 
 @dataclass(slots=True)
-class _Pace:
-    """A token bucket, and the calls in progress."""
+class _Bucket:
+    """A token bucket; what it lacks delays its caller."""
 
-    tokens: float
-    """Negative while refusals are delayed."""
+    rate: float
+    """Tokens that arrive in a second."""
+    most: float
     at: float
     """Time of the loop's clock at which ``tokens`` was valid, seconds."""
+    tokens: float = 0.0
+    """Negative while calls are delayed."""
+
+    def __post_init__(self) -> None:
+        self.tokens = self.most
+
+    def take(self, now: float, *, most_s: float = inf) -> float | None:
+        """Take a token and return the seconds until it has arrived; none beyond ``most_s``."""
+        tokens = min(self.most, self.tokens + (now - self.at) * self.rate) - 1.0
+        after_s = max(0.0, -tokens / self.rate)
+        if after_s > most_s:
+            return None
+        self.tokens, self.at = tokens, now
+        return after_s
+
+
+@dataclass(slots=True)
+class _Caller:
+    """The pace of a connection or an address, and its calls in progress."""
+
+    pace: _Bucket
+    refusals: _Bucket
     running: int = 0
 
 
 class Limits:
-    """Counts the calls of each connection, in bounded memory."""
+    """Counts the calls of each connection and each network address, in bounded memory."""
 
     def __init__(self) -> None:
-        self._paces: OrderedDict[str, _Pace] = OrderedDict()
+        self._connections: OrderedDict[str, _Caller] = OrderedDict()
+        self._addresses: OrderedDict[str, _Caller] = OrderedDict()
 
-    def begin(self, peer: str, *, now: float) -> CallRefusal | None:
+    def begin(self, peer: str, *, now: float, urgent: bool = False) -> CallRefusal | None:
         """Count a call in, unless it exceeds a limit.
 
-        Refused calls take tokens too: a connection over its rate stays so until it pauses.
+        Refused calls take tokens of their connection, too: one over its rate stays so until it
+        pauses. They take none of their address, which others may share.
 
         Args:
-            peer: Names the connection.
+            peer: Names the connection, as ``address:port``.
             now: Monotonic time, seconds.
+            urgent: True for a call that the limits of an address must not delay, because others at
+                that address would take a lease away.
         """
-        pace = self._paces.setdefault(peer, _Pace(BURST, now))
-        self._paces.move_to_end(peer)
-        pace.tokens = min(BURST, pace.tokens + (now - pace.at) * PER_S) - 1.0
-        pace.at = now
-        after_s = max(0.0, -pace.tokens / PER_S)
-        if pace.running >= AT_ONCE:
-            return CallRefusal(reason=f"more than {AT_ONCE} calls at once", after_s=after_s)
-        if after_s > 0.0:
-            return CallRefusal(reason=f"more than {PER_S:.0f} calls a second", after_s=after_s)
-        pace.running += 1
+        connection = _caller(self._connections, peer, PER_S, BURST, now)
+        address = _caller(self._addresses, _address(peer), ADDRESS_PER_S, ADDRESS_BURST, now)
+        after_s = connection.pace.take(now) or 0.0
+        reason = ""
+        if connection.running >= AT_ONCE:
+            reason = f"more than {AT_ONCE} calls at once on one connection"
+        elif after_s > 0.0:
+            reason = f"more than {PER_S:.0f} calls a second on one connection"
+        elif urgent:
+            pass
+        elif address.running >= ADDRESS_AT_ONCE:
+            reason = f"more than {ADDRESS_AT_ONCE} calls at once from one address"
+        elif address.pace.take(now, most_s=0.0) is None:
+            reason = f"more than {ADDRESS_PER_S:.0f} calls a second from one address"
+        if reason:
+            turn_s = address.refusals.take(now, most_s=WAITING_S) or 0.0
+            return CallRefusal(reason=reason, after_s=max(after_s, turn_s))
+        connection.running += 1
+        address.running += 1
         return None
 
     def end(self, peer: str) -> None:
-        """Count a call out; the connections that have been idle longest are forgotten."""
-        self._paces[peer].running -= 1
-        surplus = len(self._paces) - REMEMBERED
-        if surplus > 0:
-            idle = (peer for peer, pace in self._paces.items() if not pace.running)
-            for forgotten in list(islice(idle, surplus)):
-                del self._paces[forgotten]
+        """Count a call out; the callers that have been idle longest are forgotten."""
+        self._connections[peer].running -= 1
+        self._addresses[_address(peer)].running -= 1
+        for callers in (self._connections, self._addresses):
+            surplus = len(callers) - REMEMBERED
+            if surplus > 0:
+                idle = (name for name, caller in callers.items() if not caller.running)
+                for forgotten in list(islice(idle, surplus)):
+                    del callers[forgotten]
+
+
+def _address(peer: str) -> str:
+    return peer.rpartition(":")[0]
+
+
+def _caller(
+    callers: OrderedDict[str, _Caller], name: str, rate: float, burst: float, now: float
+) -> _Caller:
+    """The state of a caller, as the one that called last."""
+    if name not in callers:
+        refusals = _Bucket(ADDRESS_REFUSED_PER_S, BURST, now)
+        callers[name] = _Caller(_Bucket(rate, burst, now), refusals)
+    callers.move_to_end(name)
+    return callers[name]

@@ -1,22 +1,16 @@
 """Address and credentials of a run's monitor."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 from fullrank.common.errors import ServiceLost
 from fullrank.config.toml import read_config
 from fullrank.config.tree import TlsSettings
-from fullrank.rpc.addresses import resolve
+from fullrank.rpc.addresses import is_address, resolve
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
 from fullrank.runs.ending import read_ending
 from fullrank.runs.record import METRICS, count_records
-
-
-def is_address(run: str) -> bool:
-    """True if ``run`` is the ``host:port`` of a monitor rather than a directory."""
-    return re.fullmatch(r".+:\d+", run) is not None and not Path(run).exists()
 
 
 def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:

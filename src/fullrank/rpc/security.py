@@ -1,4 +1,4 @@
-"""Transport security between services: mutual TLS, or plain text on loopback."""
+"""Transport security between services: mutual TLS, or plain text on one host."""
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -9,6 +9,7 @@ import grpc
 
 from fullrank.common.errors import ConfigError
 from fullrank.config.tree import TlsSettings
+from fullrank.config.values import LOCAL
 from fullrank.rpc.certificates import CERTIFICATE, KEY, TRUSTED, examine, read, today
 from fullrank.rpc.identity import Identity, Role
 
@@ -96,7 +97,7 @@ class Security:
         )
 
     def listen(self, address: str) -> grpc.ServerCredentials | None:
-        """Credentials for listening on ``host:port``; None for plain text.
+        """Credentials for listening on ``host:port`` or ``local``; None for plain text.
 
         Raises:
             ConfigError: It would be plain text beyond loopback, which is not allowed.
@@ -108,7 +109,7 @@ class Security:
                 credentials.trusted,
                 require_client_auth=True,
             )
-        if not self.allow_plaintext and not is_loopback(address):
+        if not (self.allow_plaintext or address == LOCAL or is_loopback(address)):
             raise ConfigError(
                 f"refusing to listen on {address} in plain text, where any host may read and "
                 "steer the run: make certificates with `fullrank certs init DIR` and set "
@@ -118,7 +119,7 @@ class Security:
 
 
 PLAINTEXT = Security()
-"""Security of peers on loopback."""
+"""Security of peers on one host."""
 
 
 def is_loopback(address: str) -> bool:

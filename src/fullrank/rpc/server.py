@@ -8,11 +8,13 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.common.errors import AddressInUse
+from fullrank.common.errors import AddressInUse, ConfigError
+from fullrank.config.values import LOCAL
 from fullrank.rpc.access import Gatekeeper
 from fullrank.rpc.channel import COMMON_OPTIONS
 from fullrank.rpc.limits import AT_ONCE
 from fullrank.rpc.security import Security
+from fullrank.rpc.sockets import is_socket, make_socket_address, remove_socket
 
 METADATA_BYTES = 8 * 1024
 """Longest metadata of a call."""
@@ -68,6 +70,7 @@ class Server:
         self._name = descriptor.full_name
         self._security = security
         self._server = guarded_server(security)
+        self._bound = ""
         self._health = health.aio.HealthServicer()
         add_service(self._server, descriptor, servicer, prebuilt=prebuilt)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -77,7 +80,7 @@ class Server:
     async def start(
         self, address: str, *, on_bound: Callable[[str], None] = lambda address: None
     ) -> str:
-        """Bind ``host:port`` (port 0 picks one), serve, and return the address bound.
+        """Bind an address as ``bind`` does, serve, and return the address bound.
 
         Args:
             address: The address.
@@ -87,7 +90,7 @@ class Server:
             AddressInUse: The address is taken or cannot be bound.
             ConfigError: It would be plain text beyond loopback.
         """
-        bound = bind(self._server, address, security=self._security)
+        self._bound = bound = bind(self._server, address, security=self._security)
         on_bound(bound)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
@@ -97,6 +100,7 @@ class Server:
         """Refuse new calls, give running ones ``drain_s``, then end them."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.stop(drain_s)
+        remove_socket(self._bound)
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", self._name):
@@ -121,13 +125,17 @@ def guarded_server(
 
 
 def bind(server: grpc.aio.Server, address: str, *, security: Security) -> str:
-    """Bind ``host:port`` (port 0 picks one); returns the address bound.
+    """Bind ``host:port`` (port 0 picks one) or ``local``, a new socket; return the address bound.
 
     Raises:
         AddressInUse: The address is taken or cannot be bound.
-        ConfigError: It would be plain text beyond loopback.
+        ConfigError: It would be plain text beyond loopback, or a socket that cannot be made.
     """
+    if is_socket(address):
+        raise ConfigError(f"cannot listen on {address}: a service makes its own socket; say local")
     credentials = security.listen(address)
+    if address == LOCAL:
+        address = make_socket_address()
     try:
         if credentials is None:
             port = server.add_insecure_port(address)
@@ -140,7 +148,7 @@ def bind(server: grpc.aio.Server, address: str, *, security: Security) -> str:
             f"cannot listen on {address}: it is taken or not an address of this machine; "
             "stop the other process or choose another address"
         )
-    return f"{address.rsplit(':', 1)[0]}:{port}"
+    return address if is_socket(address) else f"{address.rsplit(':', 1)[0]}:{port}"
 
 
 def add_service(

@@ -231,6 +231,7 @@ class Welcome(_message.Message):
     BLOCK_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
+    SOCKET_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     learner: _builtins.int
@@ -253,6 +254,8 @@ class Welcome(_message.Message):
     """
     instance: _builtins.int
     """`RunTerm.instance` of this controller."""
+    socket: _builtins.str
+    """In place of a port, the unix socket at which the controller serves, as unix:PATH."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
         """The environment's agents, in order."""
@@ -276,10 +279,11 @@ class Welcome(_message.Message):
         block: _common_pb2.SharedBlock | None = ...,
         port: _builtins.int = ...,
         instance: _builtins.int = ...,
+        socket: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "block", b"block", "configuration", b"configuration", "instance", b"instance", "learner", b"learner", "lease", b"lease", "masked", b"masked", "port", b"port", "replay_address", b"replay_address", "run", b"run", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "block", b"block", "configuration", b"configuration", "instance", b"instance", "learner", b"learner", "lease", b"lease", "masked", b"masked", "port", b"port", "replay_address", b"replay_address", "run", b"run", "socket", b"socket", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

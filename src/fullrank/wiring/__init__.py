@@ -1,6 +1,8 @@
 """Construction of the objects that every driver needs, from the configuration tree."""
 
-from fullrank.wiring.code import code_of
+from typing import TYPE_CHECKING, Any
+
+from fullrank.config.code import code_of
 from fullrank.wiring.plugins import (
     algorithm_config_of,
     algorithm_of,
@@ -8,15 +10,17 @@ from fullrank.wiring.plugins import (
     environment_of,
     max_variance_of,
 )
-from fullrank.wiring.table import arrival_rules, audit_period, capacity_of, spare_rows
-from fullrank.wiring.training import (
-    Training,
-    block_player_of,
-    initial_algorithm,
-    plan_of,
-    refuse_free,
-    training_of,
-)
+
+if TYPE_CHECKING:
+    from fullrank.wiring.table import arrival_rules, audit_period, capacity_of, spare_rows
+    from fullrank.wiring.training import (
+        Training,
+        block_player_of,
+        initial_algorithm,
+        plan_of,
+        refuse_free,
+        training_of,
+    )
 
 __all__ = [
     "Training",
@@ -36,3 +40,12 @@ __all__ = [
     "spare_rows",
     "training_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch when it is first asked for, after settings have been judged."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fullrank.wiring import table, training
+
+    return getattr(training if hasattr(training, name) else table, name)

@@ -4,11 +4,14 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.waiting import WAIT_S
 
 from fullrank.config import PluginSettings
+from fullrank.config.values import LOCAL
+from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.v1 import straggler_pb2 as pb
@@ -23,7 +26,7 @@ async def _serve(addresses: "list[str]", listening: threading.Event, stop: async
     control = Control(injection_of(PluginSettings(name="none")))
     descriptor = pb.DESCRIPTOR.services_by_name["StragglerService"]
     server = Server(descriptor, StragglerServicer(control), security=PLAINTEXT)
-    addresses.append(await server.start("127.0.0.1:0"))
+    addresses.append(await server.start(LOCAL))
     listening.set()
     await stop.wait()
     await server.stop()
@@ -31,7 +34,7 @@ async def _serve(addresses: "list[str]", listening: threading.Event, stop: async
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """The control port of a sidecar that injects nothing."""
+    """The control address of a sidecar that injects nothing."""
     addresses: list[str] = []
     listening, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
     thread = threading.Thread(
@@ -57,6 +60,17 @@ def test_it_is_set_and_read_in_the_same_words(fullrank: Command, address: str) -
     assert set(first.split()[2:]) == {"probability=1", "scale_s=0.5", "shape=3"}
     assert rest == [f"fault  {fault}" for fault in faults]
     assert fullrank("straggler", "get", address).output == output
+
+
+def test_a_run_directory_names_its_sidecar(fullrank: Command, address: str, tmp_path: Path) -> None:
+    announce(tmp_path, "straggler-control", address)
+    fullrank("straggler", "set", str(tmp_path), "--model", "fixed_k", "--set", "delay_s=1.0")
+    assert fullrank("straggler", "get", str(tmp_path)).output.startswith("model  fixed_k")
+    assert fullrank("straggler", "get", address).output.startswith("model  fixed_k")
+    withdraw(tmp_path, "straggler-control")
+    outcome = fullrank("straggler", "get", str(tmp_path))
+    assert outcome.code == 9
+    assert "the straggler-control has not announced its address" in outcome.error
 
 
 def test_what_is_not_named_stays(fullrank: Command, address: str) -> None:

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.table import Table
 
 from fullrank.cli.drawing import Moment, frames
+from fullrank.cli.log import start_log
 from fullrank.cli.progress import LineView
-from fullrank.cli.serve import start_log
 from fullrank.cli.status import headline, learners
 from fullrank.cli.terminal import Terminal
 from fullrank.cli.top import picture

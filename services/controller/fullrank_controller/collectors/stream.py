@@ -17,7 +17,7 @@ from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.run import Run
-from fullrank_controller.streams import HELLO_S, READY_S, next_of, origin_of
+from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, origin_of
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +40,16 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
     hello = (await next_of(requests, within_s=HELLO_S, kind="hello")).hello
     check_version(hello.version, peer="collector", own="controller")
     run.term_guard.check_term(run_term_of(hello.served))
-    member = pool.roster.join(
-        hello.host,
-        now=asyncio.get_running_loop().time(),
-        process=hello.process,
-        origin=origin_of(context),
-        since=run.progress.applied,
-        wanted=hello.index if hello.HasField("index") else None,
+    origin = origin_of(context)
+    member = await admitted(
+        lambda: pool.roster.join(
+            hello.host,
+            now=asyncio.get_running_loop().time(),
+            process=hello.process,
+            origin=origin,
+            since=run.progress.applied,
+            wanted=hello.index if hello.HasField("index") else None,
+        )
     )
     try:
         await first(_converse(run, pool, member, requests, context), member.expelled)

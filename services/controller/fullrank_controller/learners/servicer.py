@@ -18,7 +18,7 @@ from fullrank_controller.learners.contributions import ContributionParser
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.rounds.events import MembershipChanged
 from fullrank_controller.run import Run
-from fullrank_controller.streams import HELLO_S, READY_S, next_of, origin_of
+from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, origin_of
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,15 @@ class ControllerServicer:
             hello = await self._greet(requests)
             origin = origin_of(context)
             run, failure = self._run, ""
-            member = run.roster.join(
-                hello.host,
-                now=asyncio.get_running_loop().time(),
-                domain=tuple(hello.domain.split("/")),
-                process=hello.process,
-                origin=origin,
-                since=run.progress.applied,
+            member = await admitted(
+                lambda: run.roster.join(
+                    hello.host,
+                    now=asyncio.get_running_loop().time(),
+                    domain=tuple(hello.domain.split("/")),
+                    process=hello.process,
+                    origin=origin,
+                    since=run.progress.applied,
+                )
             )
             term = run.identity.term
             run.event_log.append(Joined(term=term, learner=member.learner))
