@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from fullrank.common.errors import Unsound
 from fullrank.common.failpoints import reach
-from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.replay.samplers import Sample
@@ -122,6 +122,7 @@ class Driver:
             EnvironmentFailed: The environment raised.
             ServiceLost: The replay service is gone.
             StaleTerm: Another controller has opened the table, or raised the directory's term.
+            Unsound: A row, an update, a parameter or a moment is not finite.
             RolledBack: A committed unit was wrong; begin again under a later term.
         """
         progress, iterations = self._run.progress, self._run.identity.iterations
@@ -152,13 +153,14 @@ class Driver:
 
     async def _repeat(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""
-        iteration, apply = stored.record.iteration, self._training.trainer.apply
+        iteration = stored.record.iteration
+        apply = partial(self._training.trainer.apply, stored.updates, iteration=iteration)
         free = self._training.collector.free
         if free is not None:  # its episodes are in the table
-            await asyncio.to_thread(apply, stored.updates)
+            await asyncio.to_thread(apply)
             free.repeated(iteration, stored.record.statistics)
         else:
-            await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply, stored.updates))
+            await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply))
         self._resume_head = self.pipeline.head
         self._run.progress.applied = self._run.progress.committed = iteration + 1
         self._store.publish_again(stored.record)
@@ -186,15 +188,20 @@ class Driver:
             agent_updates=self._agent_updates,
         )
         with self._watchdog.phase("updating"):
-            step = partial(self._step, decided.decision.updates, asyncio.get_running_loop().time)
+            step = partial(self._step, decided, asyncio.get_running_loop().time)
             self._committing = asyncio.create_task(self._apply(iteration, self._steps.call(step)))
             return await asyncio.shield(self._committing)
 
     def _step(
-        self, updates: FloatArray, clock: Callable[[], float]
+        self, decided: DecidedRound, clock: Callable[[], float]
     ) -> tuple[Mapping[str, float], float]:
         """Apply updates; returns the statistics of the step and the time at which it ended."""
-        return self._training.trainer.apply(updates), clock()
+        updates, trainer = decided.decision.updates, self._training.trainer
+        try:
+            return trainer.apply(updates, iteration=decided.ids.iteration), clock()
+        except Unsound as error:
+            learners = sorted(decided.received)
+            raise Unsound(f"{error}; the rows came from learners {learners}") from error
 
     async def _apply(
         self,

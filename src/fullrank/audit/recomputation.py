@@ -87,7 +87,7 @@ def recompute(
                 raise Corrupted(f"iteration {iteration} differs: {error}{hint}") from None
         known = known and updates is not None
         if known and updates is not None:
-            trainer.apply(updates)
+            trainer.apply(updates, iteration=iteration)
             _compare_parameters(trainer, iteration, saved(iteration))
         yield Recomputed(iteration=iteration, obstacle=obstacle)
     if unreadable is not None:

@@ -142,7 +142,17 @@ class Corrupted(FullrankError):
     exit_code = 10
 
 
-class GradientTooLarge(FullrankError):
+class NotFinite(InvalidContribution):
+    """A contribution has a value that is not finite."""
+
+
+class Unsound(FullrankError):
+    """A parameter, moment, update, row or statistic of a run is not finite."""
+
+    exit_code = 15
+
+
+class GradientTooLarge(Unsound):
     """A gradient has entries whose sums are not exact."""
 
 

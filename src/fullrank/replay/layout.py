@@ -6,7 +6,7 @@ agents acted in this transition; ``terminated`` and ``alive`` are 0 or 1. Where 
 offers masks, ``[available | next_available]`` follow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -24,6 +24,22 @@ def consecutive(sizes: Sequence[int]) -> list[slice]:
     [slice(0, 2, None), slice(2, 2, None), slice(2, 5, None)]
     """
     return [slice(*part) for part in pairwise(accumulate(sizes, initial=0))]
+
+
+def named_place(entry: int, parts: Mapping[str, tuple[slice, Sequence[int]]]) -> str:
+    """Name the part and the agent of an entry.
+
+    Args:
+        entry: Column of a row.
+        parts: Columns of each part, and the number of those of each agent; none where agents share
+            the part.
+    """
+    for name, (columns, sizes) in parts.items():
+        if columns.start <= entry < columns.stop:
+            ends = np.cumsum(sizes)
+            agent = int(np.searchsorted(ends, entry - columns.start, side="right"))
+            return f"{name} of agent {agent}" if len(sizes) else name
+    return f"entry {entry}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +111,29 @@ class Layout:
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
         return int(self.next_available.stop)
+
+    def place_of(self, entry: int) -> str:
+        """Name an entry of a row, for example ``reward of agent 2``.
+
+        >>> layout = Layout(observation_sizes=(3, 2), action_sizes=(1, 1))
+        >>> layout.place_of(4), layout.place_of(8)
+        ('observation of agent 1', 'reward of agent 1')
+        """
+        agents = range(self.agents)
+        live = [len(self.live_of(agent)) for agent in agents]
+        return named_place(
+            entry,
+            {
+                "observation": (self.observation, live),
+                "action": (self.action, self.action_sizes),
+                "reward": (self.reward, [1] * self.agents),
+                "next observation": (self.next_observation, live),
+                "terminated": (self.terminated, [1] * self.agents),
+                "alive": (self.alive, [1] * self.agents),
+                "available action": (self.available, self.action_sizes),
+                "next available action": (self.next_available, self.action_sizes),
+            },
+        )
 
     def observation_of(self, agent: int) -> slice:
         """Columns of an agent within the joint observation of a row."""

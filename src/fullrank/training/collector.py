@@ -23,6 +23,7 @@ from fullrank.training.free import FreeRollout
 from fullrank.training.keyed import KeyedRollout
 from fullrank.training.reward_scale import RewardScale, reward_scale
 from fullrank.training.rollouts import Collected, Rollout
+from fullrank.training.soundness import check_rows
 from fullrank.training.trainer import part
 
 WARM_UP = -1
@@ -111,7 +112,15 @@ class Collector:
         """Collect the rows before the first iteration, shape (warmup or more, row_size).
 
         The warm-up has separate environments, with initial states that differ from the run's.
+
+        Raises:
+            Unsound: An observation, an action or a reward is not finite.
         """
+        rows = self._warm_up()
+        check_rows(rows, self.layout, what="the warm-up")
+        return rows
+
+    def _warm_up(self) -> FloatArray:
         if not self.warmup:
             return np.empty((0, self.layout.row_size), dtype=np.float32)
         environment = self._make_environment(self._warmup_copies)
@@ -137,9 +146,15 @@ class Collector:
             self.keyed.publish(version)
 
     def collect(self, iteration: int) -> Collected:
-        """Collect with the current policies; return the stored collection on a repeated call."""
+        """Collect with the current policies; return the stored collection on a repeated call.
+
+        Raises:
+            Unsound: An observation, an action or a reward is not finite.
+        """
         if iteration not in self._collected:
-            self._collected[iteration] = self._rollout.collect(self._steps, iteration=iteration)
+            collected = self._rollout.collect(self._steps, iteration=iteration)
+            check_rows(collected.rows, self.layout, what=f"iteration {iteration}")
+            self._collected[iteration] = collected
             for oldest in sorted(self._collected)[: -self._kept]:
                 del self._collected[oldest]
         return self._collected[iteration]

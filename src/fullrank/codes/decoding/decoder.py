@@ -17,7 +17,13 @@ from fullrank.codes.decoding.certificate import Solver, solver_of
 from fullrank.codes.decoding.peeling import Peeling
 from fullrank.codes.decoding.row_space import RowSpace
 from fullrank.codes.targets import LIMIT, checked_target, described, each_unit, rank_of
-from fullrank.common.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
+from fullrank.common.errors import (
+    CodeError,
+    Corrupted,
+    InvalidContribution,
+    NotDecodable,
+    NotFinite,
+)
 from fullrank.common.types import EncodedVector, Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID
 
@@ -85,7 +91,7 @@ class ReceivedRows:
                 f"the vector of row {row} has shape {coded.shape}; expected {length or '(P,)'}"
             )
         if not np.isfinite(coded).all():
-            raise InvalidContribution(f"the vector of row {row} has values that are not finite")
+            raise NotFinite(f"the vector of row {row} has values that are not finite")
         return coded
 
     def matrix(self) -> Matrix:
