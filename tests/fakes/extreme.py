@@ -8,13 +8,13 @@ import numpy as np
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, Discrete, Environment, Step, register
 
-AGENTS, OBSERVED, HORIZON = 2, 3, 5
+AGENTS, OBSERVED = 2, 3
 
 
 @register("extreme")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extreme:
-    """Two agents in episodes of five steps; the first one sees and earns moderate numbers."""
+    """Two agents; the first one sees and earns moderate numbers."""
 
     observed: float = 1.0
     """Magnitude of the second agent's observations."""
@@ -22,6 +22,8 @@ class Extreme:
     """Reward of the second agent."""
     continuous: bool = False
     """True for actions in a box."""
+    horizon: int = 5
+    """Steps of an episode."""
 
     def make(self, *, agents: int, copies: int) -> Environment:
         """Make the copies; see ``EnvironmentConfig.make``."""
@@ -49,7 +51,7 @@ class _ExtremeEnvironment:
     def step(self, action: FloatArray) -> Step:
         """Step all copies; see ``Environment.step``."""
         self._steps += 1
-        ended = self._steps >= HORIZON
+        ended = self._steps >= self._config.horizon
         alive = np.repeat(~ended[:, None], AGENTS, axis=1)
         reward = np.tile([1.0, self._config.paid], (self.copies, 1))
         return Step(self._observation(), reward, ~alive, alive, ended)

@@ -22,6 +22,7 @@ from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.rounds.port import DecidedRound, Pipeline, Rounds
 from fullrank_controller.run import Run
+from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Driver:
         self._config, self._run, self._training = config, run, training
         self._variant = variant_of(config.environment.name, config.environment.params)
         self._store, self._watchdog = store, watchdog
+        self._saturation = SaturationLog(run.progress)
         self._loop = IterationLoop(
             pipeline,
             compute=self._compute,
@@ -161,6 +163,7 @@ class Driver:
             free.repeated(iteration, stored.record.statistics)
         else:
             await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply))
+        self._saturation.note(iteration, stored.record.statistics)
         self._resume_head = self.pipeline.head
         self._run.progress.applied = self._run.progress.committed = iteration + 1
         self._store.publish_again(stored.record)
@@ -214,6 +217,7 @@ class Driver:
         """
         progress = self._run.progress
         statistics, now = await stepping
+        self._saturation.note(decided.round.ids.iteration, statistics)
         progress.applied += 1
         reach("update.applied")
         round_s = now - decided.round.dispatched_at

@@ -115,6 +115,19 @@ BLOCK_COLUMNS = 4096
 """Columns decoded at once: with M = 64 a block is 2 MiB, about a level-2 cache."""
 
 
+def require_rounding_to_nearest(one: float = 1.0, tiny: float = 2.0**-60) -> None:
+    """Check the rounding mode of this thread, on which every certificate rests.
+
+    Raises:
+        CodeError: It is another one.
+    """
+    if one + tiny != one or one - tiny != one:  # arguments, which no compiler adds up beforehand
+        raise CodeError(
+            "this process does not round to the nearest number: a library has changed the "
+            "processor's rounding mode; run without that library"
+        )
+
+
 class Decoder:
     """Take coded vectors as they arrive; say when they decode, and the decoded target T U.
 
@@ -155,6 +168,7 @@ class Decoder:
         grid: float | None = GRID,
         limit: float = LIMIT,
     ) -> None:
+        require_rounding_to_nearest()
         if grid is not None and (grid <= 0.0 or np.frexp(grid)[0] != 0.5):
             raise CodeError(f"grid must be a power of two or None: {grid}")
         self._matrix = code.matrix if isinstance(code, Code) else np.asarray(code, np.float64)

@@ -203,7 +203,11 @@ def processor() -> str:
 
 
 def fingerprint(kernel: Kernel, device: torch.device) -> str:
-    """Return all facts on which the bits of a product may depend, and a digest of some products."""
+    """Return all facts on which the bits of an update may depend, and a digest of some products.
+
+    Operations that flush denormal numbers to zero, in the calling thread, are named at its end; no
+    text of a process without any names them.
+    """
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     parts = {
         "torch": torch.__version__,
@@ -213,6 +217,8 @@ def fingerprint(kernel: Kernel, device: torch.device) -> str:
         "threads": torch.get_num_threads(),
         "probe": _probe(kernel, device),
     }
+    if flushed := flushing(kernel, device):
+        parts["denormals"] = f"flushed by {', '.join(flushed)}"
     return "; ".join(f"{name} {value}" for name, value in parts.items())
 
 
@@ -228,3 +234,54 @@ def _probe(kernel: Kernel, device: torch.device) -> str:
             for result in (product, product.tanh(), product.abs().log()):
                 digest.update(result.cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def flushing(kernel: Kernel, device: torch.device) -> list[str]:
+    """Name the operations of an update that take or make a denormal number for zero.
+
+    Libraries that were compiled with ``-ffast-math`` set the processor so for the thread that loads
+    them, and all that it starts. All results are exact powers of two.
+    """
+
+    def full(exponent: int, *shape: int) -> Tensor:
+        return torch.full(shape, 2.0**exponent, device=device)
+
+    with kernel.active():
+        moments, targets = [full(-127, 16), full(-140, 16)], full(-140, 16)
+        arguments = [[full(0, 16)], [full(0, 16).zero_()], *([each] for each in moments), []]
+        torch._fused_adam_(
+            *arguments,
+            [full(0)],
+            lr=0.5,
+            beta1=0.5,
+            beta2=0.5,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+        torch._foreach_lerp_([targets], [full(0, 16).zero_()], 0.5)
+        found = {
+            "element-wise products": [
+                (full(-130, 16) * 2.0**20, -110),
+                (full(-100, 16) * 2.0**-40, -140),
+            ],
+            "matrix products": [
+                (torch.bmm(full(left, 2, 32, 16), full(right, 2, 16, 32)), left + right + 4)
+                for left, right in ((-130, 20), (-70, -70))
+            ],
+            "decaying moments": [(moments[0], -128), (moments[1], -141)],
+            "targets": [(targets, -141)],
+        }
+    return [
+        name
+        for name, results in found.items()
+        if not all(_is_power(result, exponent) for result, exponent in results)
+    ]
+
+
+def _is_power(values: Tensor, exponent: int) -> bool:
+    """Compare bits, because a comparison of numbers may take denormal ones for zero, too."""
+    shift = exponent + 149
+    bits = 1 << shift if shift < 23 else (exponent + 127) << 23
+    return bool((values.cpu().contiguous().view(torch.int32) == bits).all())
