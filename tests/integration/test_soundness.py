@@ -1,4 +1,4 @@
-"""A run whose numbers are not finite ends in one line, and commits none of them; a resumed one too."""
+"""A run whose numbers are not finite ends in one line and commits none; a resumed one, too."""
 
 import asyncio
 from pathlib import Path

@@ -80,7 +80,7 @@ def statistics_of(entries: FloatArray) -> Mapping[str, float]:
     """
     pairs = entries.reshape(-1, 2).astype(np.float64)
     totals = pairs[:, 0] * _COARSE + pairs[:, 1] * _FINE
-    named = dict(zip(NAMES, totals.tolist(), strict=True))
+    named = dict(zip(NAMES, totals.tolist(), strict=False))
     if clamped_units(entries):
         del named["td_error_abs"]
     largest = LIMIT * _COARSE
@@ -90,4 +90,5 @@ def statistics_of(entries: FloatArray) -> Mapping[str, float]:
 
 def clamped_units(entries: FloatArray) -> int:
     """Return the number of units whose gradients were clamped, from the sum of all entries."""
-    return max(0, int(np.ceil(-entries[_MARKED] / LIMIT)))
+    marks = entries[_MARKED : _MARKED + 1]
+    return int(np.ceil(-marks[marks < 0.0] / LIMIT).sum())

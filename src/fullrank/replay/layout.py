@@ -173,7 +173,8 @@ class Layout:
         """
         out[:, self.observation] = self._live_part(observation)
         out[:, self.action] = action
-        out[:, self.reward] = reward
+        with np.errstate(over="ignore"):  # rows that are not finite are refused by name
+            out[:, self.reward] = reward
         out[:, self.next_observation] = self._live_part(next_observation)
         out[:, self.terminated] = terminated
         out[:, self.alive] = alive
