@@ -63,4 +63,4 @@ class _ExtremeEnvironment:
         phase = self._seeds[:, None] + self._steps[:, None] + np.arange(AGENTS * OBSERVED)
         seen = np.cos(phase)
         seen[:, OBSERVED:] *= self._config.observed
-        return seen.astype(np.float32)
+        return np.asarray(seen, np.float32)

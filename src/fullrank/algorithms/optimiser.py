@@ -101,7 +101,7 @@ class AdamOptimiser(GroupedOptimiser):
         self._variables = variables
         self._firsts = {
             group.agents: [
-                variable.storage_offset()
+                int(variable.storage_offset())
                 for _, variable in variables(group, torch.empty(group.size, device="meta"))
             ]
             for group in parameters.groups

@@ -71,8 +71,9 @@ class AdamState:
         A first moment is infinite only where the second one is. The number may be infinite without
         an entry that is.
         """
-        online, target = map(torch.linalg.vector_norm, (self.online, self.target))
-        return online + target + self.second_moment.sum()
+        norm = torch.linalg.vector_norm
+        total: Tensor = norm(self.online) + norm(self.target) + self.second_moment.sum()
+        return total
 
     def part(self, rows: slice) -> "AdamState":
         """View some units."""

@@ -53,8 +53,10 @@ class NanLoss(MADDPG):
 
     def losses(self, agent: int, *args: Any) -> Mapping[str, Tensor]:
         """Spoil one loss."""
-        losses = MADDPG.losses(self, agent, *args)
-        return losses | ({"policy": losses["policy"] * float("nan")} if agent == 1 else {})
+        losses = dict(MADDPG.losses(self, agent, *args))
+        if agent == 1:
+            losses["policy"] = losses["policy"] * float("nan")
+        return losses
 
 
 def run(*overrides: str, coded: bool = True) -> LocalRun:

@@ -26,10 +26,10 @@ def mark_vanished(variable: Tensor, scale: Tensor) -> None:
 def take_mark(variable: Tensor) -> bool:
     """Take the mark off a variable, in place; False if it has none."""
     first = variable[(0,) * variable.dim()]
-    marked = variable.numel() > 1 and bool(first == VANISHED) and variable.count_nonzero() == 1
-    if marked:
-        first.zero_()
-    return marked
+    if variable.numel() < 2 or first != VANISHED or variable.count_nonzero() != 1:
+        return False
+    first.zero_()
+    return True
 
 
 class _Layer(NamedTuple):

@@ -21,10 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.networks.adam import Adam, AdamState
+
 ONEDNN_LEAST = 4097
 """Smallest m x n x k of one unit's product for oneDNN. PyTorch uses oneDNN when units x m x n x k
 exceeds 4096; the choice must not depend on the number of units computed together, so the product
 of a single unit has to exceed that size."""
+
+HALVING = Adam(learning_rate=0.0, target_rate=0.5, decay=0.5, second_decay=0.5)
+"""A step that halves moments and targets."""
 
 UNIT_ROUNDOFF = 2.0**-24
 
@@ -247,20 +252,9 @@ def flushing(kernel: Kernel, device: torch.device) -> list[str]:
         return torch.full(shape, 2.0**exponent, device=device)
 
     with kernel.active():
-        moments, targets = [full(-127, 16), full(-140, 16)], full(-140, 16)
-        arguments = [[full(0, 16)], [full(0, 16).zero_()], *([each] for each in moments), []]
-        torch._fused_adam_(
-            *arguments,
-            [full(0)],
-            lr=0.5,
-            beta1=0.5,
-            beta2=0.5,
-            weight_decay=0.0,
-            eps=1e-8,
-            amsgrad=False,
-            maximize=False,
-        )
-        torch._foreach_lerp_([targets], [full(0, 16).zero_()], 0.5)
+        nothing = torch.zeros(1, 16, device=device)
+        state = AdamState(nothing, full(-140, 1, 16), full(-127, 1, 16), full(-140, 1, 16))
+        state.step(nothing, HALVING, count=1)
         found = {
             "element-wise products": [
                 (full(-130, 16) * 2.0**20, -110),
@@ -270,8 +264,8 @@ def flushing(kernel: Kernel, device: torch.device) -> list[str]:
                 (torch.bmm(full(left, 2, 32, 16), full(right, 2, 16, 32)), left + right + 4)
                 for left, right in ((-130, 20), (-70, -70))
             ],
-            "decaying moments": [(moments[0], -128), (moments[1], -141)],
-            "targets": [(targets, -141)],
+            "moments": [(state.moment, -128), (state.second_moment, -141)],
+            "targets": [(state.target, -141)],
         }
     return [
         name
