@@ -111,7 +111,7 @@ def load(path: Path) -> Checkpoint:
         arrays = load_arrays(state)
     except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointUnusable(f"{path / STATE}: not a safetensors file: {error}") from error
-    for name, array in arrays.items():
+    for name, array in sorted(arrays.items()):
         if name.startswith(LEARNED) and not np.isfinite(array).all():
             raise CheckpointUnusable(
                 f"{path / STATE}: {name.removeprefix(LEARNED)!r} holds values that are not finite"
