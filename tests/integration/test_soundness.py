@@ -1,14 +1,16 @@
 """A run whose numbers are not finite ends in one line and commits none; a resumed one, too."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from tests.fakes import extreme
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import Unsound
+from fullrank.common.errors import ConfigError, Unsound
 from fullrank.config.layers import Resolved
 from fullrank.rpc.process import Launch
 from fullrank.runs.journal import read
@@ -103,3 +105,19 @@ async def test_committed_iterations_stay_those_before_the_fault(tmp_path: Path) 
         said.append(str(ended.value))
     assert said[0] == said[1]
     assert [entry.iteration for entry in read(tmp_path / JOURNAL, first=0)] == [0]
+
+
+def test_a_process_that_flushes_denormal_numbers_does_not_resume_a_run(tmp_path: Path) -> None:
+    def resume(iterations: int, *, flush: bool) -> None:
+        torch.set_flush_denormal(flush)  # of this thread, and of those that it starts
+        launch = Launch(
+            resolved=resolved(f"iterations={iterations}"), run_dir=tmp_path, until_finished=True
+        )
+        asyncio.run(serve(launch, tmp_path, asyncio.Event()))
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(resume, 2, flush=False).result()
+        with pytest.raises(ConfigError, match="denormals flushed by .*moments, targets"):
+            thread.submit(resume, 4, flush=True).result()
+        thread.submit(resume, 4, flush=False).result()
+    assert len(read_records(tmp_path / "metrics.jsonl")) == 4

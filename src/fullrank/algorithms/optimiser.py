@@ -100,10 +100,12 @@ class AdamOptimiser(GroupedOptimiser):
         self._adam, self._clip, self._weighted = adam, clip, weighted
         self._variables = variables
         self._firsts = {
-            group.agents: [
-                int(variable.storage_offset())
-                for _, variable in variables(group, torch.empty(group.size, device="meta"))
-            ]
+            group.agents: torch.tensor(
+                [
+                    int(variable.storage_offset())
+                    for _, variable in variables(group, torch.empty(group.size, device="meta"))
+                ]
+            )
             for group in parameters.groups
         }
 
@@ -139,7 +141,7 @@ class AdamOptimiser(GroupedOptimiser):
         self, group: ParameterGroup, rows: slice, gradient: Tensor, lost: Counter[str]
     ) -> Tensor:
         """Take the marks of variables off that clipping lost, and count these by network."""
-        marked = (gradient[:, self._firsts[group.agents]] == VANISHED).any(1)
+        marked = (gradient.index_select(1, self._firsts[group.agents]) == VANISHED).any(1)
         if not marked.any():
             return gradient
         gradient = gradient.clone()
