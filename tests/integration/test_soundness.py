@@ -117,7 +117,7 @@ def test_a_process_that_flushes_denormal_numbers_does_not_resume_a_run(tmp_path:
 
     with ThreadPoolExecutor(1) as thread:
         thread.submit(resume, 2, flush=False).result()
-        with pytest.raises(ConfigError, match="denormals flushed by .*moments, targets"):
+        with pytest.raises(ConfigError, match=r"denormals flushed by .*moments, targets"):
             thread.submit(resume, 4, flush=True).result()
         thread.submit(resume, 4, flush=False).result()
     assert len(read_records(tmp_path / "metrics.jsonl")) == 4
