@@ -138,14 +138,14 @@ def overlap(load: Workload, device: torch.device, *, rounds: int) -> tuple[float
         def before() -> None:
             iteration = next(numbers)
             training.collector.collect(iteration)
-            training.trainer.apply(compute(batch, iteration=iteration).updates)
+            training.trainer.apply(compute(batch, iteration=iteration).updates, iteration=iteration)
 
         def beside() -> None:
             iteration = next(numbers)
             playing = thread.submit(training.collector.collect, iteration)
             targets = compute(batch, iteration=iteration)
             playing.result()
-            training.trainer.apply(targets.updates)
+            training.trainer.apply(targets.updates, iteration=iteration)
 
         return seconds(before, device, rounds=rounds), seconds(beside, device, rounds=rounds)
 

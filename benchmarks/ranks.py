@@ -52,7 +52,7 @@ def measure(config: RunConfig, updates: int) -> tuple[float, float, list[bytes]]
         for iteration in range(WARM + updates):
             began = time.perf_counter()
             targets = (group or alone).compute(batch, iteration=iteration)
-            training.trainer.apply(targets.updates)
+            training.trainer.apply(targets.updates, iteration=iteration)
             digests += targets.digests  # one process makes them here
             seconds.append(time.perf_counter() - began)
         wire = None if group is None else group.wire

@@ -193,7 +193,7 @@ def _distance(config: RunConfig) -> JSON:
         error, accepted = _decoded(code.matrix, truth, order.tolist())
         errors.append(error)
         refused += not accepted
-        training.trainer.apply(truth)
+        training.trainer.apply(truth, iteration=iteration)
     training.collector.close()
     return {"errors": errors, "refused": refused}
 

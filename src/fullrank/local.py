@@ -207,7 +207,7 @@ class LocalRun:
         return (self._round if self._coded else self._centralised)(batch, sample.iteration)
 
     async def _commit(self, collected: Collected, outcome: _Outcome) -> LocalIteration:
-        statistics = self.training.trainer.apply(outcome.updates)
+        statistics = self.training.trainer.apply(outcome.updates, iteration=outcome.iteration)
         return LocalIteration(
             iteration=outcome.iteration,
             return_mean=float(collected.returns.mean()) if collected.returns.size else None,

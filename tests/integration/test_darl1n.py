@@ -100,7 +100,7 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
         decision = round_.decide()
         assert isinstance(decision, Decoded)
         assert decision.variance == record.variance
-        training.trainer.apply(decision.updates)
+        training.trainer.apply(decision.updates, iteration=record.iteration)
         digests.append(update_digest(decision.digests))
     return digests
 

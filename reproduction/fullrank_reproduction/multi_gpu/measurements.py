@@ -113,7 +113,7 @@ def _update(config: RunConfig, repeats: int, clock: Clock) -> float:
         batch = probe_batch(training.problem, spec_of(config).layout, seed=config.seed)
         for iteration in range(1 + repeats):
             began = clock()
-            training.trainer.apply(compute(batch, iteration=iteration).updates)
+            training.trainer.apply(compute(batch, iteration=iteration).updates, iteration=iteration)
             times.append(clock() - began)
     return min(times[1:])
 
@@ -188,7 +188,7 @@ def _busiest(config: RunConfig, repeats: int) -> tuple[float, float, list[str]]:
             if iteration == warm:
                 before = {process.pid: _spent(process) for process in processes}
             targets = (group or alone).compute(batch, iteration=iteration)
-            training.trainer.apply(targets.updates)
+            training.trainer.apply(targets.updates, iteration=iteration)
             digests += [digest.hex() for digest in targets.digests]
         spent = max(_spent(process) - before[process.pid] for process in processes)
         moved = 0.0

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from fullrank.common.errors import Unsound
 from fullrank.common.failpoints import reach
-from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.replay.samplers import Sample
@@ -23,6 +23,7 @@ from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.rounds.port import DecidedRound, Pipeline, Rounds
 from fullrank_controller.run import Run
+from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class Driver:
         self._config, self._run, self._training = config, run, training
         self._variant = variant_of(config.environment.name, config.environment.params)
         self._store, self._watchdog = store, watchdog
+        self._saturation = SaturationLog(run.progress)
         self._loop = IterationLoop(
             pipeline,
             compute=self._compute,
@@ -123,6 +125,7 @@ class Driver:
             EnvironmentFailed: The environment raised.
             ServiceLost: The replay service is gone.
             StaleTerm: Another controller has opened the table, or raised the directory's term.
+            Unsound: A row, an update, a parameter or a moment is not finite.
             RolledBack: A committed unit was wrong; begin again under a later term.
         """
         progress, iterations = self._run.progress, self._run.identity.iterations
@@ -154,13 +157,15 @@ class Driver:
 
     async def _repeat(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""
-        iteration, apply = stored.record.iteration, self._training.trainer.apply
+        iteration = stored.record.iteration
+        apply = partial(self._training.trainer.apply, stored.updates, iteration=iteration)
         free = self._training.collector.free
         if free is not None:  # its episodes are in the table
-            await asyncio.to_thread(apply, stored.updates)
+            await asyncio.to_thread(apply)
             free.repeated(iteration, stored.record.statistics)
         else:
-            await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply, stored.updates))
+            await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply))
+        self._saturation.note(iteration, stored.record.statistics)
         self._resume_head = self.pipeline.head
         self._run.progress.applied = self._run.progress.committed = iteration + 1
         self._store.publish_again(stored.record)
@@ -188,15 +193,20 @@ class Driver:
             agent_updates=self._agent_updates,
         )
         with self._watchdog.phase("updating"):
-            step = partial(self._step, decided.decision.updates, asyncio.get_running_loop().time)
+            step = partial(self._step, decided, asyncio.get_running_loop().time)
             self._committing = asyncio.create_task(self._apply(iteration, self._steps.call(step)))
             return await asyncio.shield(self._committing)
 
     def _step(
-        self, updates: FloatArray, clock: Callable[[], float]
+        self, decided: DecidedRound, clock: Callable[[], float]
     ) -> tuple[Mapping[str, float], float]:
         """Apply updates; returns the statistics of the step and the time at which it ended."""
-        return self._training.trainer.apply(updates), clock()
+        updates, trainer = decided.decision.updates, self._training.trainer
+        try:
+            return trainer.apply(updates, iteration=decided.ids.iteration), clock()
+        except Unsound as error:
+            learners = sorted(decided.received)
+            raise Unsound(f"{error}; the rows came from learners {learners}") from error
 
     async def _apply(
         self,
@@ -209,6 +219,7 @@ class Driver:
         """
         progress = self._run.progress
         statistics, now = await stepping
+        self._saturation.note(decided.round.ids.iteration, statistics)
         progress.applied += 1
         reach("update.applied")
         round_s = now - decided.round.dispatched_at

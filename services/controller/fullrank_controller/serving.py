@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fullrank.common.errors import FullrankError, StaleTerm
+from fullrank.common.errors import FullrankError, StaleTerm, Unsound
 from fullrank.config import RunConfig, as_tables
 from fullrank.config.toml import settings_digest
 from fullrank.config.trust import remember
@@ -160,6 +160,7 @@ async def drive(
         StaleTerm: A later controller runs; this one writes no more.
         RolledBack: Committed iterations are withdrawn, and not checkpointed.
         Unsettled: The same, or what is committed is disputed.
+        Unsound: The parameters may be those of no iteration, and are not checkpointed.
         FullrankError: The run failed.
     """
     resumed = run.progress.committed
@@ -180,7 +181,9 @@ async def drive(
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         await driver.settled()
     failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    void = any(isinstance(failure, StaleTerm | RolledBack | Unsettled) for failure in failures)
+    void = any(
+        isinstance(failure, StaleTerm | RolledBack | Unsettled | Unsound) for failure in failures
+    )
     if resumed < run.progress.committed < run.identity.iterations and not void:
         await driver.save()
     for failure in failures:

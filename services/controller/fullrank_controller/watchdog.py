@@ -52,8 +52,8 @@ class Watchdog:
         self._stacks, self._where, self._end = stacks, where, end
         self._least_s, self._most_s = least_s, most_s
         self._awake_s = 0.0
-        self._since: dict[str, float] = {}
-        """Phases under way, with the awake time at which they began."""
+        self._since: dict[object, tuple[str, float]] = {}
+        """Phases under way, of which some may overlap: name, and awake time at the beginning."""
         self._measured: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=200))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -69,11 +69,12 @@ class Watchdog:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Watch the body; its duration counts for later phases of the same name."""
-        self._since[name], started = self._awake_s, time.monotonic()
+        key, started = object(), time.monotonic()
+        self._since[key] = name, self._awake_s
         try:
             yield
         finally:
-            del self._since[name]
+            del self._since[key]
             self._measured[name].append(time.monotonic() - started)
 
     def _watch(self) -> None:
@@ -82,7 +83,7 @@ class Watchdog:
             now = time.monotonic()
             self._awake_s += min(now - checked_at, LONGEST_CHECK_S)
             checked_at = now
-            for name, since in list(self._since.items()):
+            for name, since in list(self._since.values()):
                 if self._awake_s - since > self._limit_s(name):
                     self._abort(name, self._awake_s - since)
                     return

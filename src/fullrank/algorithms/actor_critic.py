@@ -6,7 +6,7 @@ for one unit, so that its bits do not depend on the other units computed with it
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
 from fullrank.algorithms.roles import Algorithm, Gradients
 from fullrank.common.errors import ConfigError
 from fullrank.networks.adam import Adam
+from fullrank.networks.fused.clip import mark_vanished
 from fullrank.networks.fused.gradients import LossWeights
 from fullrank.networks.modules import flat_size, views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
@@ -117,6 +118,7 @@ class ActorCritic(Hyperparameters, ABC):
             row_size=environment.layout.row_size,
             data=self.data_mode(),
             masked=environment.masked,
+            transitions=environment.layout,
         )
         parts = self.parts()
         return problem if parts is None else parts.split(problem)
@@ -186,21 +188,32 @@ class ActorCritic(Hyperparameters, ABC):
             parameters,
             Adam(learning_rate=self.learning_rate, target_rate=self.target_rate),
             clip=self.clip_of(environment) if weighted or not self.data_mode().exact else None,
+            variables=self.variables(environment),
             weighted=weighted,
         )
 
-    def clip_of(self, environment: EnvironmentSpec) -> Callable[[ParameterGroup, Tensor], None]:
-        """Return a function that clips a group's gradients variable by variable, in place."""
+    def variables(
+        self, environment: EnvironmentSpec
+    ) -> Callable[[ParameterGroup, Tensor], Iterator[tuple[str, Tensor]]]:
+        """Return a function that yields the variables in a row of a group, and their networks."""
         with torch.device("meta"):
             networks = [self.networks(environment, k) for k in range(len(environment.agents))]
 
+        def variables(group: ParameterGroup, row: Tensor) -> Iterator[tuple[str, Tensor]]:
+            for role, network in networks[group.agents[0]].items():
+                for _, variable in views(network, row[group.networks[role]]):
+                    yield role, variable.view(-1) if variable.dim() < 1 else variable
+
+        return variables
+
+    def clip_of(self, environment: EnvironmentSpec) -> Callable[[ParameterGroup, Tensor], None]:
+        """Return a function that clips a group's gradients variable by variable, in place."""
+        variables = self.variables(environment)
+
         def clip(group: ParameterGroup, gradients: Tensor) -> None:
             for gradient in gradients:
-                for role, network in networks[group.agents[0]].items():
-                    for _, variable in views(network, gradient[group.networks[role]]):
-                        clip_to(
-                            self.clip_norm, variable.view(-1) if variable.dim() < 1 else variable
-                        )
+                for _, variable in variables(group, gradient):
+                    clip_to(self.clip_norm, variable)
 
         return clip
 
@@ -211,7 +224,8 @@ def clip_to(norm: float, variable: Tensor) -> None:
     A reduction to one number is split among threads; one along rows is not.
     """
     by_row = torch.linalg.vector_norm(variable.reshape(len(variable), -1), dim=1)
-    variable.mul_(norm / torch.linalg.vector_norm(by_row).clamp_min(norm))
+    scale = norm / torch.linalg.vector_norm(by_row).clamp_min(norm)
+    mark_vanished(variable.mul_(scale), scale)
 
 
 def sections_of(networks: Mapping[str, object], agents: int) -> list[tuple[str, int]]:

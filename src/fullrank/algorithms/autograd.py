@@ -18,6 +18,7 @@ from fullrank.common.updates import snap
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.actor import Choose, MemorylessActor
 from fullrank.networks.fused import kernels
+from fullrank.networks.fused.clip import mark_vanished
 from fullrank.networks.heads import make_head
 from fullrank.networks.modules import bind, flat_size, layers_of, views, write
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup
@@ -189,11 +190,16 @@ class AutogradGradients:
 
 
 def clipped(gradient: Tensor, norm: float | None) -> Tensor:
-    """Scale a gradient by min(1, norm / its length); return it unchanged if ``norm`` is None."""
+    """Scale a gradient by min(1, norm / its length); return it unchanged if ``norm`` is None.
+
+    Where the length overflows, it is marked as by ``Clipper``.
+    """
     if norm is None:
         return gradient
-    length = torch.linalg.vector_norm(gradient).clamp_min(norm)
-    return torch.mul(gradient, norm / length)
+    scale = norm / torch.linalg.vector_norm(gradient).clamp_min(norm)
+    scaled = torch.mul(gradient, scale)
+    mark_vanished(scaled, scale)
+    return scaled
 
 
 class ModuleActor(MemorylessActor):

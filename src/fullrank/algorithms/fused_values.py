@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of
+from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of, update_of
 from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.common.updates import snap
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mixing import Mixing
 from fullrank.networks.fused.packing import Packing, width_of
@@ -114,7 +113,7 @@ class FusedValueGradients:
                 updates, shares = passes.updates(own, steps, check_cancelled)
                 gradients = updates.cpu().numpy()
             for unit, gradient, share in zip(chosen, gradients, shares, strict=False):
-                yield unit, snap(np.concatenate([gradient, share]))
+                yield unit, update_of(gradient, share)
 
     def _passes_for(self, longest: int) -> "_Passes":
         """Return passes whose buffers can hold units with episodes of ``longest`` rows.

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.learner_statistics import STATISTICS_SIZE
+from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, update_of
 from fullrank.algorithms.trajectories import Trajectories
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.common.updates import snap
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import views
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
@@ -103,7 +102,7 @@ class MicroBatchGradients:
         for gradient, (_, out) in zip(gradients, variables, strict=True):
             out.copy_(gradient)
         update.mul_(self._scale).clamp_(-self._limit, self._limit)
-        return snap(np.concatenate([update.cpu().numpy(), shares]))
+        return update_of(update.cpu().numpy(), shares)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""

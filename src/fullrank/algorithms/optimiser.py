@@ -1,19 +1,24 @@
 """Optimisers of parameters by group: for agents' own networks, and for networks of all agents."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.learner_statistics import statistics_of
+from fullrank.algorithms.learner_statistics import CLAMPED, clamped_units, statistics_of
 from fullrank.algorithms.parts import means
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, Unsound
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
+from fullrank.networks.fused.clip import VANISHED, take_mark
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup
 from fullrank.networks.rmsprop import RMSprop
+
+CLIP_OVERFLOW = "clip_overflow"
+"""Begins the names of networks with variables that clipping lost; see ``Clipper``."""
 
 
 class GroupedOptimiser:
@@ -21,10 +26,25 @@ class GroupedOptimiser:
 
     Args:
         parameters: Parameters of all groups, updated in place.
+        learning_rate: The learning rate, which faults name.
     """
 
-    def __init__(self, parameters: GroupedParameters) -> None:
-        self._parameters, self._steps = parameters, 0
+    def __init__(self, parameters: GroupedParameters, *, learning_rate: float) -> None:
+        self._parameters, self._learning_rate, self._steps = parameters, learning_rate, 0
+
+    def check(self, targets: FloatArray) -> None:
+        """Check the state after a step along decoded targets.
+
+        Raises:
+            Unsound: An entry is not finite, or too large to be multiplied.
+        """
+        wrong = self._parameters.unsound()
+        if wrong is not None:
+            raise Unsound(
+                f"{wrong} after an update with entries up to {np.abs(targets).max():.1e} at a "
+                f"learning rate of {self._learning_rate:g}: begin a run with a smaller "
+                "algorithm.learning_rate"
+            )
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Return copies of every network (``role/agent``), both moments and the step count."""
@@ -62,6 +82,8 @@ class AdamOptimiser(GroupedOptimiser):
         parameters: Parameters of all agents, updated in place.
         adam: Hyperparameters.
         clip: Clips a group's decoded gradients in place; None if learners clip.
+        variables: Yields the network and the entries of each variable in a row of a group; clipping
+            marks those that it lost.
         weighted: True if the targets are sums, each followed by its weight; see ``means``.
     """
 
@@ -71,30 +93,63 @@ class AdamOptimiser(GroupedOptimiser):
         adam: Adam,
         *,
         clip: Callable[[ParameterGroup, Tensor], None] | None = None,
+        variables: Callable[[ParameterGroup, Tensor], Iterable[tuple[str, Tensor]]],
         weighted: bool = False,
     ) -> None:
-        super().__init__(parameters)
+        super().__init__(parameters, learning_rate=adam.learning_rate)
         self._adam, self._clip, self._weighted = adam, clip, weighted
+        self._variables = variables
+        self._firsts = {
+            group.agents: torch.tensor(
+                [
+                    int(variable.storage_offset())
+                    for _, variable in variables(group, torch.empty(group.size, device="meta"))
+                ]
+            )
+            for group in parameters.groups
+        }
 
     def step(self, targets: FloatArray) -> Mapping[str, float]:
         """Apply Adam to every online row, then move the targets; equal input gives equal bits.
 
+        Returns:
+            Number of variables of each network, ``clip_overflow/role/agent``, that clipping lost.
+
         Raises:
             GradientTooLarge: A sum is not exact; no parameter is changed.
+            Unsound: A parameter or moment is not finite afterwards.
         """
-        self.step_of(targets, range(len(self._parameters.place)))
-        return {}
+        lost = self.step_of(targets, range(len(self._parameters.place)))
+        self.check(targets)
+        return lost
 
-    def step_of(self, targets: FloatArray, agents: range) -> None:
-        """Apply the targets of some agents to their networks, as ``step`` does those of all."""
+    def step_of(self, targets: FloatArray, agents: range) -> Mapping[str, float]:
+        """Apply the targets of some agents to their networks, unchecked, as ``step`` does all."""
         decoded = torch.from_numpy(np.require(targets, requirements="W"))
+        lost: Counter[str] = Counter()
         with torch.inference_mode():
             owners = [*self._parameters.rows_of(agents)]
             gradients = [self._gradient(group, rows, decoded, agents) for group, rows in owners]
             self._steps += 1
             for (group, rows), gradient in zip(owners, gradients, strict=True):
+                gradient = self._without_marks(group, rows, gradient, lost)
                 group.rows.part(rows).step(gradient, self._adam, count=self._steps)
                 group.changed()
+        return {name: float(count) for name, count in lost.items()}
+
+    def _without_marks(
+        self, group: ParameterGroup, rows: slice, gradient: Tensor, lost: Counter[str]
+    ) -> Tensor:
+        """Take the marks of variables off that clipping lost, and count these by network."""
+        marked = (gradient.index_select(1, self._firsts[group.agents]) == VANISHED).any(1)
+        if not marked.any():
+            return gradient
+        gradient = gradient.clone()
+        for row in marked.nonzero().flatten().tolist():
+            for role, variable in self._variables(group, gradient[row]):
+                if take_mark(variable):
+                    lost[f"{CLIP_OVERFLOW}/{role}/{group.agents[rows][row]}"] += 1
+        return gradient
 
     def _gradient(
         self, group: ParameterGroup, rows: slice, decoded: Tensor, agents: range
@@ -144,7 +199,7 @@ class SumOptimiser(GroupedOptimiser):
         clip_norm: float,
         target_every: int,
     ) -> None:
-        super().__init__(parameters)
+        super().__init__(parameters, learning_rate=rule.learning_rate)
         self._rule, self._scale = rule, scale
         self._clip_norm, self._target_every = clip_norm, target_every
 
@@ -152,7 +207,12 @@ class SumOptimiser(GroupedOptimiser):
         """Apply the decoded sum, shape (1, P); equal input gives equal bits.
 
         Returns:
-            The statistics that follow the gradient, and its norm before clipping, ``grad_norm``.
+            The statistics that follow the gradient; its norm before clipping, ``grad_norm``; and
+            the number of units that were clamped, ``clamped/role``, with the network of the largest
+            entry, if there are any.
+
+        Raises:
+            Unsound: A parameter or moment is not finite afterwards.
         """
         self._steps += 1
         (group,) = self._parameters.groups
@@ -170,4 +230,10 @@ class SumOptimiser(GroupedOptimiser):
             if self._steps % self._target_every == 0:
                 rows.target.copy_(rows.online)
             group.changed()
-        return {**statistics_of(targets[0, group.size :]), "grad_norm": norm}
+        self.check(targets)
+        entries = targets[0, group.size :]
+        statistics = {**statistics_of(entries), "grad_norm": norm}
+        if units := clamped_units(entries):
+            role = group.role_at(int(np.abs(targets[0, : group.size]).argmax()))
+            statistics[f"{CLAMPED}/{role}"] = float(units)
+        return statistics

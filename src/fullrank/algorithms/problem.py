@@ -11,6 +11,7 @@ from fullrank.codes.targets import is_each_unit
 from fullrank.common.types import Matrix, UnitIndex
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.items import Items
+from fullrank.replay.layout import Layout
 
 
 class Unit(NamedTuple):
@@ -76,6 +77,8 @@ class Problem:
     data: DataMode
     episodes: EpisodeLayout | None = None
     """Layout of a row if the minibatch consists of whole episodes; None: packed transitions."""
+    transitions: Layout | None = None
+    """Layout of a row if the minibatch consists of packed transitions, to name their entries."""
     masked: bool = False
     """True if packed transitions hold the masks of available actions."""
     items: tuple[Sequence[int], ...] | None = None
@@ -83,6 +86,11 @@ class Problem:
     reads; None: all items. A learner fetches the items that its units read."""
     target: Matrix | None = None
     """T, shape (targets K, units), if an iteration recovers T U; None if T = I, every unit."""
+
+    @property
+    def layout(self) -> EpisodeLayout | Layout | None:
+        """Return the layout of a row of the minibatch, where it is known."""
+        return self.episodes or self.transitions
 
     @property
     def vector_size(self) -> int:

@@ -83,11 +83,11 @@ def recompute(
             except OutOfRange as error:
                 obstacle = str(error)
             except _Different as error:
-                hint = "" if computed or not error.every_unit else _hint(trainer)
+                hint = _hint(trainer, first=not computed) if error.every_unit else ""
                 raise Corrupted(f"iteration {iteration} differs: {error}{hint}") from None
         known = known and updates is not None
         if known and updates is not None:
-            trainer.apply(updates)
+            trainer.apply(updates, iteration=iteration)
             _compare_parameters(trainer, iteration, saved(iteration))
         yield Recomputed(iteration=iteration, obstacle=obstacle)
     if unreadable is not None:
@@ -201,8 +201,12 @@ def _recomputed(
     return targets.updates
 
 
-def _hint(trainer: Trainer) -> str:
+def _hint(trainer: Trainer, *, first: bool) -> str:
+    """Return why this process may compute other bits, unless it has computed some alike."""
     fingerprint = trainer.algorithm.gradients.fingerprint()
+    if not first:  # moments become denormal after hundreds of iterations
+        flushed = fingerprint.partition("; denormals ")[2]
+        return flushed and f"; this process has denormal numbers {flushed}"
     return (
         "; nothing was recomputed before it, so that this machine or version may compute other "
         f"bits than the run's ({fingerprint})"

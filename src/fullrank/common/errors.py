@@ -151,10 +151,19 @@ class Corrupted(FullrankError):
     final = True
 
 
-class GradientTooLarge(FullrankError):
-    """A gradient has entries whose sums are not exact."""
+class NotFinite(InvalidContribution):
+    """A contribution has a value that is not finite."""
 
+
+class Unsound(FullrankError):
+    """A parameter, moment, update, row or statistic of a run is not finite."""
+
+    exit_code = 15
     final = True
+
+
+class GradientTooLarge(Unsound):
+    """A gradient has entries whose sums are not exact."""
 
 
 class OutOfRange(FullrankError):

@@ -65,6 +65,16 @@ class AdamState:
             for start in range(0, size, BLOCK):
                 yield [(unit, slice(start, min(start + BLOCK, size)))]
 
+    def norms(self) -> Tensor:
+        """Return a number that is not finite if an entry of the state is not, shape ().
+
+        A first moment is infinite only where the second one is. The number may be infinite without
+        an entry that is.
+        """
+        norm = torch.linalg.vector_norm
+        total: Tensor = norm(self.online) + norm(self.target) + self.second_moment.sum()
+        return total
+
     def part(self, rows: slice) -> "AdamState":
         """View some units."""
         return AdamState(

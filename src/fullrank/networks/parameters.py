@@ -1,5 +1,6 @@
 """Parameters of agents as rows of flat buffers, and their broadcast sections."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -10,6 +11,9 @@ from fullrank.networks.adam import AdamState
 
 ALIGNMENT = 16
 """Number of float32 entries in 64 bytes; every row starts on such a boundary."""
+
+BOUND = 2.0**63
+"""Magnitude of a parameter from which on the product of two overflows float32."""
 
 
 def aligned(size: int) -> int:
@@ -72,6 +76,10 @@ class ParameterGroup:
         yield "moment", self.rows.moment[row, : self.size]
         yield "second_moment", self.rows.second_moment[row, : self.size]
 
+    def role_at(self, column: int) -> str:
+        """Return the role of the network that has a column of the rows."""
+        return next(role for role, own in self.networks.items() if own.start <= column < own.stop)
+
     def push(self) -> None:
         """Copy values written through ``view`` to the device; a no-op on a CPU."""
         online, target = self.host
@@ -128,6 +136,28 @@ class GroupedParameters:
         for group, rows in self.rows_of(agents):
             for role in roles:
                 yield group.rows.online[rows, group.networks[role]]
+
+    def unsound(self) -> str | None:
+        """Find an entry that is not finite or, in a network, out of ``BOUND``.
+
+        The first test is one pass over memory, with one number as its result.
+
+        Returns:
+            The first such entry and its place; None if there is none.
+        """
+        if math.isfinite(torch.stack([group.rows.norms() for group in self.groups]).sum().item()):
+            return None
+        for agent, (group, row) in self.place.items():
+            for name, part in group.parts(row):
+                moment = name not in roles(group.networks)
+                wrong = ~(part.abs() < (math.inf if moment else BOUND))
+                if wrong.any():
+                    column = int(wrong.nonzero()[0])
+                    network = f"{name} of the {group.role_at(column)}" if moment else name
+                    owner = f" of agent {agent}" if len(self.place) > 1 else ""
+                    what = f"the {network.replace('_', ' ')} network{owner}"
+                    return f"{what} has an entry of {part[column]:g}"
+        return None
 
     def parts(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the networks, targets and moments of each agent, named ``role/agent``."""

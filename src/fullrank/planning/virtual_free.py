@@ -211,7 +211,7 @@ class FreeVirtualRun:
         self._course.reach(self._agenda.now_s)
         self._free.join(iteration, reach, self._written)
         self._written = []
-        self._training.trainer.apply(targets.updates)
+        self._training.trainer.apply(targets.updates, iteration=iteration)
         self._updating, self._course.iteration = False, iteration + 1
         terms = self._free.publish(iteration + 1)
         self._agenda.after(self._durations.wire_s, lambda: self._publish(terms))

@@ -73,7 +73,7 @@ def keyed_history(
         if done_s > until_s:
             break
         course.reach(np.nextafter(done_s, 0.0))
-        trainer.apply(targets.updates)
+        trainer.apply(targets.updates, iteration=iteration)
         published_s.append(done_s)
         course.played(lengths.tolist())
         course.iteration = iteration + 1

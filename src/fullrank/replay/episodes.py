@@ -12,7 +12,7 @@ import numpy as np
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray, IntArray
-from fullrank.replay.layout import consecutive
+from fullrank.replay.layout import consecutive, named_place
 
 NO_ACTION = -1.0
 """Action of an agent that could not act."""
@@ -59,6 +59,26 @@ class EpisodeLayout:
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
         return self.length + 1
+
+    def place_of(self, entry: int) -> str:
+        """Name an entry of a row, for example ``observation of agent 2``.
+
+        >>> layout = EpisodeLayout(observation_sizes=(3, 2), action_sizes=(4, 4))
+        >>> layout.place_of(3), layout.place_of(layout.reward)
+        ('observation of agent 1', 'reward')
+        """
+        return named_place(
+            entry,
+            {
+                "observation": (self.observation, self.observation_sizes),
+                "state": (self.state, ()),
+                "available action": (self.available, self.action_sizes),
+                "action": (self.action, [1] * self.agents),
+                "reward": (slice(self.reward, self.terminated), ()),
+                "terminated": (slice(self.terminated, self.length), ()),
+                "length": (slice(self.length, self.row_size), ()),
+            },
+        )
 
     def synthetic(self, generator: np.random.Generator, episodes: int) -> FloatArray:
         """Draw random episodes of 1 to 8 steps in which every action is available."""

@@ -8,7 +8,7 @@ where an agent acts next. Where the environment offers masks, ``[available | nex
 follow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -26,6 +26,22 @@ def consecutive(sizes: Sequence[int]) -> list[slice]:
     [slice(0, 2, None), slice(2, 2, None), slice(2, 5, None)]
     """
     return [slice(*part) for part in pairwise(accumulate(sizes, initial=0))]
+
+
+def named_place(entry: int, parts: Mapping[str, tuple[slice, Sequence[int]]]) -> str:
+    """Name the part and the agent of an entry.
+
+    Args:
+        entry: Column of a row.
+        parts: Columns of each part, and the number of those of each agent; none where agents share
+            the part.
+    """
+    for name, (columns, sizes) in parts.items():
+        if columns.start <= entry < columns.stop:
+            ends = np.cumsum(sizes)
+            agent = int(np.searchsorted(ends, entry - columns.start, side="right"))
+            return f"{name} of agent {agent}" if len(sizes) else name
+    return f"entry {entry}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +114,29 @@ class Layout:
         """Number of float32 entries of a row."""
         return int(self.next_available.stop)
 
+    def place_of(self, entry: int) -> str:
+        """Name an entry of a row, for example ``reward of agent 2``.
+
+        >>> layout = Layout(observation_sizes=(3, 2), action_sizes=(1, 1))
+        >>> layout.place_of(4), layout.place_of(8)
+        ('observation of agent 1', 'reward of agent 1')
+        """
+        agents = range(self.agents)
+        live = [len(self.live_of(agent)) for agent in agents]
+        return named_place(
+            entry,
+            {
+                "observation": (self.observation, live),
+                "action": (self.action, self.action_sizes),
+                "reward": (self.reward, [1] * self.agents),
+                "next observation": (self.next_observation, live),
+                "terminated": (self.terminated, [1] * self.agents),
+                "alive": (self.alive, [1] * self.agents),
+                "available action": (self.available, self.action_sizes),
+                "next available action": (self.next_available, self.action_sizes),
+            },
+        )
+
     def observation_of(self, agent: int) -> slice:
         """Columns of an agent within the joint observation of a row."""
         whole = consecutive(self.observation_sizes)[agent]
@@ -136,7 +175,8 @@ class Layout:
         """
         out[:, self.observation] = self._live_part(observation)
         out[:, self.action] = action
-        out[:, self.reward] = reward
+        with np.errstate(over="ignore"):  # rows that are not finite are refused by name
+            out[:, self.reward] = reward
         out[:, self.next_observation] = self._live_part(next_observation)
         out[:, self.terminated] = terminated
         out[:, self.alive] = alive

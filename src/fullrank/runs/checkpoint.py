@@ -29,6 +29,8 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 STATE = "state.safetensors"
 MANIFEST = "manifest.json"
+LEARNED = "algorithm."
+"""Begins the names of parameters, targets and moments."""
 _PARTIAL = ".partial-"
 _MANIFEST_BYTES = 2**24
 """Limit on the size of a manifest; a larger file is not read."""
@@ -97,7 +99,8 @@ def load(path: Path) -> Checkpoint:
     """Read one checkpoint.
 
     Raises:
-        CheckpointUnusable: A file is missing or damaged; the message names it and the reason.
+        CheckpointUnusable: A file is missing or damaged, or holds parameters that are not finite;
+            the message names it and the reason.
         VersionMismatch: A later version of Fullrank wrote it.
     """
     manifest = read_manifest(path)
@@ -108,6 +111,11 @@ def load(path: Path) -> Checkpoint:
         arrays = load_arrays(state)
     except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointUnusable(f"{path / STATE}: not a safetensors file: {error}") from error
+    for name, array in sorted(arrays.items()):
+        if name.startswith(LEARNED) and not np.isfinite(array).all():
+            raise CheckpointUnusable(
+                f"{path / STATE}: {name.removeprefix(LEARNED)!r} holds values that are not finite"
+            )
     return Checkpoint(
         iteration=manifest["iteration"], arrays=arrays, facts=manifest["facts"], path=path
     )

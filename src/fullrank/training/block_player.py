@@ -20,12 +20,12 @@ from fullrank.environments.base import Step
 from fullrank.environments.capabilities import doing, horizon_of
 from fullrank.environments.instances import Instances
 from fullrank.environments.processes import EnvironmentProcess
-from fullrank.replay.episode_checks import check_finite
 from fullrank.replay.layout import Layout
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.training.episode_rollouts import EpisodeRound, WholeEpisodes
 from fullrank.training.ready_first import ReadyFirst
 from fullrank.training.reward_scale import AS_PAID, RewardScale, reward_scale
+from fullrank.training.soundness import check_rows
 
 BLOCK_STEPS = 2**32
 """Exploration steps of block b are numbered from b times this, which keys it apart."""
@@ -160,7 +160,7 @@ class BlockPlayer:
                 processes = self._started(len(copies), self._start_copy)
                 round_ = ReadyFirst(processes, self._algorithm.actor, self._round)
                 round_.play(seeds, copies=copies, iteration=key.iteration, first_step=first)
-            check_finite(round_.rows)
+            check_rows(round_.rows, self._algorithm.problem.layout, what="its episodes")
         except Exception as error:
             self.close()
             steps = 0 if round_ is None else round_.steps

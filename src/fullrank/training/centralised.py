@@ -11,6 +11,7 @@ from fullrank.common.types import FloatArray, Matrix, UnitIndex
 from fullrank.common.updates import add_scaled
 from fullrank.rounds.reports import reporter_of
 from fullrank.rounds.verification import Digests
+from fullrank.training.soundness import sound_updates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Centralised:
 
         Raises:
             Cancelled: ``check_cancelled`` raised it.
+            Unsound: An update is not finite.
         """
         problem = self._problem
         units, target = range(len(problem.units)), problem.target
@@ -91,9 +93,10 @@ class Centralised:
         target, reports = self._problem.target, dict[UnitIndex, bytes]()
         kind = np.float32 if target is None else np.float64
         sums = np.zeros((len(targets), self._problem.vector_size), kind)
-        for unit, update in self._gradients.compute(
+        computed = self._gradients.compute(
             batch, units, iteration=iteration, check_cancelled=check_cancelled
-        ):
+        )
+        for unit, update in sound_updates(computed, self._problem, batch, iteration=iteration):
             if target is None:
                 sums[unit - targets.start, : len(update)] = update
                 continue

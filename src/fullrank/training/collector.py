@@ -32,6 +32,7 @@ from fullrank.training.free import FreeRollout
 from fullrank.training.keyed import KeyedRollout
 from fullrank.training.reward_scale import RewardScale, reward_scale
 from fullrank.training.rollouts import Collected, Rollout
+from fullrank.training.soundness import check_rows
 from fullrank.training.teams import random_payment, several_teams
 from fullrank.training.trainer import part
 
@@ -130,8 +131,14 @@ class Collector:
         Raises:
             ConfigError: The agents are not the one team whose reward the algorithm learns.
             EnvironmentFailed: The environment raised.
+            Unsound: An observation, an action or a reward is not finite.
         """
         self.require_one_team()
+        rows = self._warm_up(report)
+        check_rows(rows, self.layout, what="the warm-up")
+        return rows
+
+    def _warm_up(self, report: Callable[[str], None]) -> FloatArray:
         if not self.warmup:
             return np.empty((0, self.layout.row_size), dtype=np.float32)
         with self._apart(self._warmup_copies) as environment:
@@ -181,9 +188,15 @@ class Collector:
             self.keyed.publish(version)
 
     def collect(self, iteration: int) -> Collected:
-        """Collect with the current policies; return the stored collection on a repeated call."""
+        """Collect with the current policies; return the stored collection on a repeated call.
+
+        Raises:
+            Unsound: An observation, an action or a reward is not finite.
+        """
         if iteration not in self._collected:
-            self._collected[iteration] = self._rollout.collect(self._steps, iteration=iteration)
+            collected = self._rollout.collect(self._steps, iteration=iteration)
+            check_rows(collected.rows, self.layout, what=f"iteration {iteration}")
+            self._collected[iteration] = collected
             for oldest in sorted(self._collected)[: -self._kept]:
                 del self._collected[oldest]
         return self._collected[iteration]

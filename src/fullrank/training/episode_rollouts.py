@@ -260,7 +260,8 @@ class EpisodeRound(WholeEpisodes):
         rows[:, layout.action] = np.where(acts, chosen, NO_ACTION)
         outcome = self._episodes.advance(action)
         reward = team_reward(self._environment, outcome.reward)
-        rows[:, layout.reward] = (reward - self._scale.mean) / self._scale.deviation
+        with np.errstate(over="ignore"):  # rows that are not finite are refused by name
+            rows[:, layout.reward] = (reward - self._scale.mean) / self._scale.deviation
         left = alive & ~outcome.terminated
         rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)
         self._kept.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))

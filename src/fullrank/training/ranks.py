@@ -193,8 +193,7 @@ class Rank:
         own = self._updates if updates is None else updates[self._targets.start :]
         if self._exchange is None:
             return self._algorithm.optimiser.step(own)
-        self._exchange.step(own[: len(self._targets)], self._wire)
-        return {}
+        return self._exchange.step(own[: len(self._targets)], self._wire)
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Return the arrays of a checkpoint for which this rank answers."""
@@ -246,9 +245,16 @@ class Exchange:
             )
         return cls(optimiser, parameters, agents, shared_roles(algorithm.problem))
 
-    def step(self, updates: FloatArray, wire: Wire) -> None:
-        """Step this rank's agents, then take the others' networks and move their targets."""
-        self._optimiser.step_of(updates, self._agents[wire.rank])
+    def step(self, updates: FloatArray, wire: Wire) -> Mapping[str, float]:
+        """Step this rank's agents, then take the others' networks and move their targets.
+
+        Returns:
+            Statistics of this rank's agents; see ``AdamOptimiser.step``.
+
+        Raises:
+            Unsound: A network is not finite; all ranks have exchanged theirs.
+        """
+        statistics = self._optimiser.step_of(updates, self._agents[wire.rank])
         for source, agents in enumerate(self._agents):
             with torch.inference_mode():
                 parts = [*self._parameters.online(agents, self._roles)]
@@ -260,3 +266,5 @@ class Exchange:
                 for part, values in zip(parts, sent, strict=True):
                     part.copy_(values.view_as(part))
                 self._optimiser.follow(agents, self._roles)
+        self._optimiser.check(updates)
+        return statistics

@@ -12,6 +12,7 @@ import numpy as np
 from blake3 import blake3
 
 from fullrank.algorithms import Algorithm
+from fullrank.common.errors import Unsound
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
@@ -51,13 +52,19 @@ class Trainer:
             episodes=episodes,
         )
 
-    def apply(self, targets: FloatArray) -> Mapping[str, float]:
+    def apply(self, targets: FloatArray, *, iteration: int) -> Mapping[str, float]:
         """Step the optimiser and the target networks with the decoded targets, shape (K, P).
 
         Returns:
             Statistics of the step; see ``Optimiser.step``.
+
+        Raises:
+            Unsound: The parameters are not those of a committed iteration any more.
         """
-        return self.algorithm.optimiser.step(targets)
+        try:
+            return self.algorithm.optimiser.step(targets)
+        except Unsound as error:
+            raise Unsound(f"iteration {iteration}: {error}") from error
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return parameters, targets and optimiser state for ``load``."""

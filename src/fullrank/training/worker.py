@@ -15,6 +15,7 @@ from fullrank.common.updates import add_scaled, padded, unit_digest
 from fullrank.environments.base import AgentSpec
 from fullrank.replay.layout import Layout
 from fullrank.rounds.reports import reporter_of
+from fullrank.training.soundness import sound_updates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,18 +161,21 @@ class SharedGradients:
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute the units, reusing known updates; see ``Gradients.compute``."""
+        """Compute the units, reusing known updates; see ``Gradients.compute``.
+
+        Raises:
+            Unsound: An update is not finite.
+        """
         if not self._remember or iteration != self._iteration:
             self._updates = {
                 unit: np.zeros(self._problem.unit_sizes[unit], np.float32) for unit in self._frozen
             }
         self._iteration = iteration
         missing = [unit for unit in units if unit not in self._updates]
-        self._updates.update(
-            self._gradients.compute(
-                batch, missing, iteration=iteration, row=row, check_cancelled=check_cancelled
-            )
+        computed = self._gradients.compute(
+            batch, missing, iteration=iteration, row=row, check_cancelled=check_cancelled
         )
+        self._updates.update(sound_updates(computed, self._problem, batch, iteration=iteration))
         return ((unit, self._updates[unit]) for unit in units)
 
     def fingerprint(self) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fullrank.algorithms.optimiser import GroupedOptimiser
+from fullrank.common.errors import Unsound
 from fullrank.common.types import FloatArray
 from fullrank.config import load, to_toml
 from fullrank.replay.file_format import FileLayout, read_header
@@ -388,3 +390,24 @@ def test_what_cannot_be_recomputed_is_refused_in_one_line(
     independent = [*TINY, *DARL1N, "algorithm.data=independent"]
     (run / "config.toml").write_text(to_toml(load(None, environ={}, overrides=independent).config))
     refused(run, "its learners drew transitions of their own")
+
+
+def test_parameters_that_an_earlier_version_committed_though_not_finite_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fullrank: Any
+) -> None:
+    spoilt = (*MADDPG, "algorithm.learning_rate=1e38", "iterations=1", "checkpoint.every=9")
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupedOptimiser, "check", lambda *_: None)
+        patch.setattr(checkpoint, "LEARNED", "-")
+        run = train(tmp_path / "run", *spoilt)
+    outcome = fullrank("verify", str(run))
+    assert outcome.code == 15
+    assert "fullrank: iteration 0: the critic network of agent 0 has an entry of" in outcome.error
+    for verb in ("eval", "export"):
+        outcome = fullrank(verb, str(run))
+        assert outcome.code == 8
+        assert "'critic/0' holds values that are not finite" in outcome.error
+        assert outcome.error.count("\n") == 1
+    shutil.rmtree(run / "checkpoints")  # the journal still tells
+    with pytest.raises(Unsound, match="iteration 0: the critic network of agent 0"):
+        train(run, *spoilt[:2], "iterations=2")

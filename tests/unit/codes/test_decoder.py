@@ -1,5 +1,8 @@
 """Decoding: rank, order, attempts, idempotence, the sum, refusals."""
 
+import ctypes.util
+import platform
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -240,3 +243,16 @@ def test_an_empty_row_adds_no_rank() -> None:
     decoder.offer(row=0, vector=np.ones(4))
     decoder.offer(row=1, vector=np.zeros(4))
     assert decoder.decode().tolist() == [[1.0] * 4, [0.0] * 4]
+
+
+def test_another_rounding_mode_is_refused_by_name() -> None:
+    upward = 0x800
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    if platform.machine() != "x86_64" or library.fesetround(upward):
+        pytest.skip("this processor names its rounding modes otherwise")
+    try:
+        with pytest.raises(CodeError, match="does not round to the nearest number"):
+            Decoder(CODES[0])
+    finally:
+        library.fesetround(0)
+    Decoder(CODES[0])

@@ -97,3 +97,20 @@ def test_a_kernel_whose_bits_depend_on_the_company_is_not_chosen(
     monkeypatch.setattr(kernels, "is_float32", lambda kernel: True)
     monkeypatch.setattr(kernels, "is_steady", kernels.is_steady.__wrapped__)
     assert kernels.choose(CPU, least_product=2**20) == Kernel("default")
+
+
+@pytest.mark.parametrize("name", ["default", "onednn"])
+def test_a_thread_that_flushes_denormal_numbers_has_another_fingerprint(name: str) -> None:
+    kernel = Kernel(name)  # type: ignore[arg-type]
+
+    def flushing() -> str:
+        assert torch.set_flush_denormal(True)
+        return kernels.fingerprint(kernel, CPU)
+
+    kept = kernels.fingerprint(kernel, CPU)
+    with ThreadPoolExecutor(1) as thread:  # the setting is one of threads
+        flushed = thread.submit(flushing).result()
+    assert "denormals" not in kept  # a run of an earlier version has this text
+    operations = "element-wise products, matrix products, moments, targets"
+    assert flushed == f"{kept}; denormals flushed by {operations}"
+    assert kernels.fingerprint(kernel, CPU) == kept

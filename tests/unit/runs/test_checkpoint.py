@@ -237,3 +237,16 @@ def test_older_ones_are_kept_until_the_new_one_reads_back(
     with pytest.raises(CheckpointUnusable, match="000030"):
         written(tmp_path, 30, keep=1)
     assert newest(tmp_path).iteration == 20
+
+
+def test_parameters_that_are_not_finite_are_named_and_passed_over(tmp_path: Path) -> None:
+    save(tmp_path, iteration=1, arrays={"algorithm.policy/2": np.ones(3)}, facts={}, keep=9)
+    spoilt = {
+        "algorithm.policy/2": np.array([1.0, np.nan, 3.0]),
+        "rollout.seen": np.array([np.nan]),
+    }
+    with pytest.raises(CheckpointUnusable, match="'policy/2' holds values that are not finite"):
+        save(tmp_path, iteration=2, arrays=spoilt, facts={}, keep=1)  # which reads it back
+    found = newest(tmp_path)
+    assert found.iteration == 1
+    assert "000002" in found.passed_over[0]

@@ -99,7 +99,7 @@ def _apart(run: LocalRun, number: int, clock: Clock) -> float:
             updates[unit, : len(update)] = update
         longest_s = max(longest_s, clock() - began)
     began = clock()
-    training.trainer.apply(updates)
+    training.trainer.apply(updates, iteration=number)
     return longest_s + clock() - began
 
 

@@ -15,7 +15,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded, Verdict
 from fullrank.rounds.opening import open_round
 from fullrank.training.centralised import Centralised
-from fullrank.training.worker import AssignedRow, Worker
+from fullrank.training.worker import AssignedRow, SharedGradients, Worker
 from fullrank.wiring import Training, code_of
 from fullrank_controller.local.ranks import Group
 from fullrank_controller.local.table import LocalTable
@@ -63,7 +63,8 @@ class Computation:
         self._problem, gradients = training.problem, training.algorithm.gradients
         self._seed, self._table = config.seed, table
         self._targets = group or Centralised(self._problem, gradients, seed=config.seed)
-        self._worker = Worker(self._problem, gradients, seed=config.seed)
+        sound = SharedGradients(gradients, self._problem, remember=False)
+        self._worker = Worker(self._problem, sound, seed=config.seed)
         units, exact = len(self._problem.units), self._problem.data.exact
         self.code: Code = code_of(config, units=units, target=self._problem.target)
         self.rows = working_rows(self.code)

@@ -223,9 +223,9 @@ class Group:
     def step(self, targets: FloatArray) -> Mapping[str, float]:
         """Apply the targets; those computed last are where they are needed."""
         given = None if targets is self._computed else targets
-        statistics: Mapping[str, float] = self._all("step", updates=given)[0]
+        by_rank: list[Mapping[str, float]] = self._all("step", updates=given)
         self._steps += 1
-        return statistics
+        return {name: value for own in by_rank for name, value in own.items()}
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Return the arrays of a checkpoint, from the ranks that have them."""

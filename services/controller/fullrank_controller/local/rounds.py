@@ -104,8 +104,8 @@ class LocalRounds:
         if numerics is not None and numerics.identity != own.identity:
             raise ConfigError(
                 f"the run has numeric fingerprint {numerics.identity}, this process has "
-                f"{own.identity}: resume it on such a machine with the version that began it, or "
-                f"set audit.fingerprint={own.identity} to go on with other bits"
+                f"{own.identity} ({own.fingerprint}): resume it on such a machine with the version "
+                f"that began it, or set audit.fingerprint={own.identity} to go on with other bits"
             )
         return numerics or own
 

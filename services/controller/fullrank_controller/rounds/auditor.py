@@ -111,6 +111,14 @@ class Auditor:
         self._recomputation.begin(sample, claims, self._ahead, deliver)
         return True
 
+    async def examine(self, sample: Sample, row: int, units: Sequence[UnitIndex]) -> None:
+        """Compute the units of a row whose vector was not finite.
+
+        Raises:
+            Unsound: They are not finite here, either, so that no learner is to blame.
+        """
+        await self._recomputation.examine(sample, row, units, self._ahead)
+
     def _computes_alike(self) -> bool:
         """True if the controller computes the bits of the run; otherwise it says so."""
         numerics, progress = self._run.roster.numerics, self._run.progress

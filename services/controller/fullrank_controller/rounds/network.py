@@ -116,6 +116,7 @@ class NetworkRounds:
         Raises:
             NotDecodable: By policy, when the received rows do not determine the updates.
             Corrupted: Vectors contradict each other or the digests.
+            Unsound: An update is not finite.
         """
         dispatched_at = asyncio.get_running_loop().time()
         result, evidence = await self._run_round(sample, collect_ahead)
@@ -184,6 +185,7 @@ class NetworkRounds:
             encoder,
             sample,
             endorsement=endorsement,
+            examine=partial(self._auditor.examine, sample),
             deadline_s=self._round_times.deadline_s,
             watchdog=self._watchdog,
         )

@@ -5,13 +5,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from fullrank.common.errors import FullrankError
+import numpy as np
+
+from fullrank.common.errors import FullrankError, Unsound
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.quorum import computed_value, units_of
 from fullrank.rounds.reports import Claim, reporter_of
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
+from fullrank.training.soundness import sound_updates
 from fullrank.wiring import Training
 from fullrank_controller.cancellation import Cancellation
 
@@ -62,6 +65,53 @@ class Recomputation:
         first = [task for task in (ahead, self._computing) if task is not None]
         self._computing = asyncio.create_task(self._compute(sample, claims, first, deliver))
 
+    async def examine(
+        self,
+        sample: Sample,
+        row: int,
+        units: Sequence[UnitIndex],
+        ahead: "asyncio.Task[object] | None",
+    ) -> None:
+        """Compute units of the open round, and look at nothing but whether they are finite.
+
+        Args:
+            sample: The round's minibatch.
+            row: Row of C that combines the units; it keys draws of learners' own.
+            units: The units.
+            ahead: Concurrent collection, which goes first.
+
+        Raises:
+            Unsound: An update is not finite.
+        """
+        first = [task for task in (ahead, self._computing) if task is not None]
+        try:
+            if first:
+                await asyncio.wait(first)
+            batch = await self._fetched(sample, units)
+            await asyncio.to_thread(self._judge, batch, row, units, sample.iteration)
+        except Unsound:
+            raise
+        except FullrankError as error:
+            log.warning("not_examined iteration=%d row=%d reason=%s", sample.iteration, row, error)
+
+    def _judge(
+        self, batch: FloatArray, row: int, units: Sequence[UnitIndex], iteration: int
+    ) -> None:
+        problem, compute = self._training.problem, self._training.algorithm.gradients.compute
+        computed = compute(batch, units, iteration=iteration, row=row)
+        for _ in sound_updates(computed, problem, batch, iteration=iteration):
+            pass
+
+    async def _fetched(self, sample: Sample, units: Sequence[UnitIndex]) -> FloatArray:
+        """Fetch the rows that units read; none where learners draw their own."""
+        problem = self._training.problem
+        if not sample.size:
+            return np.empty((0, problem.row_size), np.float32)
+        fetched = await self._replay.get_sample(
+            sample_message(sample), row_size=problem.row_size, items=problem.items_of(units)
+        )
+        return fetched.rows
+
     async def end(self) -> None:
         """Cancel an unfinished computation before the parameters change."""
         if self._computing is not None:
@@ -82,13 +132,8 @@ class Recomputation:
             if first:
                 await asyncio.wait(first)
             self._cancellation.check()
-            problem = self._training.problem
-            fetched = await self._replay.get_sample(
-                sample_message(sample), row_size=problem.row_size, items=problem.items_of(units)
-            )
-            values = await asyncio.to_thread(
-                self._values, fetched.rows, claims, units, sample.iteration
-            )
+            batch = await self._fetched(sample, units)
+            values = await asyncio.to_thread(self._values, batch, claims, units, sample.iteration)
             self._cancellation.check()  # finished too late, it would count for the next iteration
         except FullrankError as error:
             log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from fullrank.common.errors import Corrupted, InvalidContribution
+import numpy as np
+
+from fullrank.common.errors import Corrupted, InvalidContribution, NotFinite
 from fullrank.common.failpoints import reach
+from fullrank.common.types import UnitIndex
 from fullrank.config.tree import ControllerSettings
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
@@ -45,6 +48,8 @@ class RoundRunner:
         encoder: Holds the encoded parameters.
         sample: The minibatch.
         endorsement: Holds the commit back; None: reports of learners are believed.
+        examine: Computes the units of a row whose vector was not finite; raises ``Unsound`` if they
+            are not finite here, either.
         deadline_s: Time after which the policy for undecided rounds applies.
         watchdog: Observes decoding.
     """
@@ -58,10 +63,12 @@ class RoundRunner:
         sample: Sample,
         *,
         endorsement: Endorsement | None = None,
+        examine: Callable[[int, Sequence[UnitIndex]], Awaitable[None]],
         deadline_s: float,
         watchdog: Watchdog,
     ) -> None:
-        self._endorsement = endorsement
+        self._endorsement, self._examine = endorsement, examine
+        self._examined = False
         self._run, self._opened, self._round = run, opened, opened.round
         self._deadline_s, self._watchdog = deadline_s, watchdog
         self._timeline = Timeline(began_at=opened.began_at)
@@ -92,6 +99,7 @@ class RoundRunner:
         Raises:
             NotDecodable: By policy, when the deadline passed or no more rows can come.
             Corrupted: The rows contradict each other, and no more can come or the deadline passed.
+            Unsound: An update is not finite, as the controller has computed, too.
         """
         deadline = self._next_deadline()
         await self._dispatcher.assign(sorted(self._opened.assignment.holders))
@@ -127,7 +135,7 @@ class RoundRunner:
         if self._endorsement is not None:
             self._endorsement.heard(event.learner)
         if isinstance(event, Arrived):
-            if not self._offer(event):
+            if not await self._offer(event):
                 return None
         else:
             for unit, digest in event.digests.items():
@@ -149,7 +157,7 @@ class RoundRunner:
             endorsement.withholds(last, overdue=True)
         return endorsement.computing
 
-    def _offer(self, event: Arrived) -> bool:
+    async def _offer(self, event: Arrived) -> bool:
         """Offer a vector to the round; False if the decision cannot change."""
         reach("row.arrived")
         holder = self._opened.holder_of(event.row, event.learner)  # None: its sender has left
@@ -168,10 +176,17 @@ class RoundRunner:
             log.warning("refused learner=%d reason=%s", event.learner, error)
             if holder is not None:
                 holder.expel(error)
+            if isinstance(error, NotFinite) and not self._examined:
+                self._examined = True  # once in a round, whatever learners send
+                await self._examine(event.row, self._units_of(event.row))
             return False
         if self._round.decodable:
             self._timeline.decodable()
         return fresh
+
+    def _units_of(self, row: int) -> Sequence[UnitIndex]:
+        units = np.flatnonzero(self._round.contributions.coefficients(row))
+        return [int(unit) for unit in units]
 
     async def _decide(self) -> Decoded | None:
         """The decision if the round may be committed now; liars are out of it from then on."""

@@ -17,7 +17,13 @@ from fullrank.codes.decoding.certificate import Solver, solver_of
 from fullrank.codes.decoding.peeling import Peeling
 from fullrank.codes.decoding.row_space import RowSpace
 from fullrank.codes.targets import LIMIT, checked_target, described, each_unit, rank_of
-from fullrank.common.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
+from fullrank.common.errors import (
+    CodeError,
+    Corrupted,
+    InvalidContribution,
+    NotDecodable,
+    NotFinite,
+)
 from fullrank.common.types import EncodedVector, Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID
 
@@ -85,7 +91,7 @@ class ReceivedRows:
                 f"the vector of row {row} has shape {coded.shape}; expected {length or '(P,)'}"
             )
         if not np.isfinite(coded).all():
-            raise InvalidContribution(f"the vector of row {row} has values that are not finite")
+            raise NotFinite(f"the vector of row {row} has values that are not finite")
         return coded
 
     def matrix(self) -> Matrix:
@@ -107,6 +113,19 @@ class ReceivedRows:
 
 BLOCK_COLUMNS = 4096
 """Columns decoded at once: with M = 64 a block is 2 MiB, about a level-2 cache."""
+
+
+def require_rounding_to_nearest(one: float = 1.0, tiny: float = 2.0**-60) -> None:
+    """Check the rounding mode of this thread, on which every certificate rests.
+
+    Raises:
+        CodeError: It is another one.
+    """
+    if one + tiny != one or one - tiny != one:  # arguments, which no compiler adds up beforehand
+        raise CodeError(
+            "this process does not round to the nearest number: a library has changed the "
+            "processor's rounding mode; run without that library"
+        )
 
 
 class Decoder:
@@ -149,6 +168,7 @@ class Decoder:
         grid: float | None = GRID,
         limit: float = LIMIT,
     ) -> None:
+        require_rounding_to_nearest()
         if grid is not None and (grid <= 0.0 or np.frexp(grid)[0] != 0.5):
             raise CodeError(f"grid must be a power of two or None: {grid}")
         self._matrix = code.matrix if isinstance(code, Code) else np.asarray(code, np.float64)

@@ -21,10 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.networks.adam import Adam, AdamState
+
 ONEDNN_LEAST = 4097
 """Smallest m x n x k of one unit's product for oneDNN. PyTorch uses oneDNN when units x m x n x k
 exceeds 4096; the choice must not depend on the number of units computed together, so the product
 of a single unit has to exceed that size."""
+
+HALVING = Adam(learning_rate=0.0, target_rate=0.5, decay=0.5, second_decay=0.5)
+"""A step that halves moments and targets."""
 
 UNIT_ROUNDOFF = 2.0**-24
 
@@ -203,7 +208,11 @@ def processor() -> str:
 
 
 def fingerprint(kernel: Kernel, device: torch.device) -> str:
-    """Return all facts on which the bits of a product may depend, and a digest of some products."""
+    """Return all facts on which the bits of an update may depend, and a digest of some products.
+
+    Operations that flush denormal numbers to zero, in the calling thread, are named at its end; no
+    text of a process without any names them.
+    """
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     parts = {
         "torch": torch.__version__,
@@ -213,6 +222,8 @@ def fingerprint(kernel: Kernel, device: torch.device) -> str:
         "threads": torch.get_num_threads(),
         "probe": _probe(kernel, device),
     }
+    if flushed := flushing(kernel, device):
+        parts["denormals"] = f"flushed by {', '.join(flushed)}"
     return "; ".join(f"{name} {value}" for name, value in parts.items())
 
 
@@ -228,3 +239,43 @@ def _probe(kernel: Kernel, device: torch.device) -> str:
             for result in (product, product.tanh(), product.abs().log()):
                 digest.update(result.cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def flushing(kernel: Kernel, device: torch.device) -> list[str]:
+    """Name the operations of an update that take or make a denormal number for zero.
+
+    Libraries that were compiled with ``-ffast-math`` set the processor so for the thread that loads
+    them, and all that it starts. All results are exact powers of two.
+    """
+
+    def full(exponent: int, *shape: int) -> Tensor:
+        return torch.full(shape, 2.0**exponent, device=device)
+
+    with kernel.active():
+        nothing = torch.zeros(1, 16, device=device)
+        state = AdamState(nothing, full(-140, 1, 16), full(-127, 1, 16), full(-140, 1, 16))
+        state.step(nothing, HALVING, count=1)
+        found = {
+            "element-wise products": [
+                (full(-130, 16) * 2.0**20, -110),
+                (full(-100, 16) * 2.0**-40, -140),
+            ],
+            "matrix products": [
+                (torch.bmm(full(left, 2, 32, 16), full(right, 2, 16, 32)), left + right + 4)
+                for left, right in ((-130, 20), (-70, -70))
+            ],
+            "moments": [(state.moment, -128), (state.second_moment, -141)],
+            "targets": [(state.target, -141)],
+        }
+    return [
+        name
+        for name, results in found.items()
+        if not all(_is_power(result, exponent) for result, exponent in results)
+    ]
+
+
+def _is_power(values: Tensor, exponent: int) -> bool:
+    """Compare bits, because a comparison of numbers may take denormal ones for zero, too."""
+    shift = exponent + 149
+    bits = 1 << shift if shift < 23 else (exponent + 127) << 23
+    return bool((values.cpu().contiguous().view(torch.int32) == bits).all())

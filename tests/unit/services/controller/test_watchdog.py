@@ -84,3 +84,14 @@ def test_what_is_over_is_not_stuck(tmp_path: Path) -> None:
             raise ValueError("broken")
         assert watchdog._since == {}
     assert not (tmp_path / "s").exists()
+
+
+def test_phases_of_one_name_may_overlap(tmp_path: Path) -> None:
+    watchdog = Watchdog(tmp_path / "s", where=str, least_s=60.0, most_s=60.0, end=print)
+    first, second = watchdog.phase("playing"), watchdog.phase("playing")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert len(watchdog._since) == 1
+    second.__exit__(None, None, None)
+    assert watchdog._since == {}
