@@ -84,7 +84,7 @@ class Run:
             event_log=event_log,
             fix_numerics=fix_numerics,
         )
-        late_reports = LateReports(identity, membership)
+        late_reports = LateReports(identity, roster)
         pool = free = None
         if config.collect.mode == "free":
             free = FreePool(

@@ -18,6 +18,7 @@ from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import Security
 from fullrank.wiring import Training
 from fullrank_controller.membership.roster import Roster, expel_silent
+from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
@@ -53,13 +54,12 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
     """
     stop = stop or stop_event(launch)
     config = launch.resolved.check().config
-    barred: dict[bytes, str] = {}
     async with Health(config.health.address) as health:
         if launch.standby and not await stand_by(config, run_dir, stop):
             return
         while True:
             try:
-                await _hold_and_serve(config, run_dir, barred, stop=stop, health=health)
+                await _hold_and_serve(config, run_dir, stop=stop, health=health)
             except RolledBack as error:
                 log.error("rolled_back reason=%s", error)
             else:
@@ -69,7 +69,6 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
 async def _hold_and_serve(
     config: RunConfig,
     run_dir: Path,
-    barred: dict[bytes, str],
     *,
     stop: asyncio.Event,
     health: Health,
@@ -80,14 +79,13 @@ async def _hold_and_serve(
         RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
     """
     with held(config, run_dir) as (directory, training):
-        await _serve(config, directory, training, barred, stop=stop, health=health)
+        await _serve(config, directory, training, stop=stop, health=health)
 
 
 async def _serve(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
-    barred: dict[bytes, str],
     *,
     stop: asyncio.Event,
     health: Health,
@@ -103,7 +101,9 @@ async def _serve(
                 training,
                 restored,
                 replay_address=address,
-                roster=Roster(barred, config.controller),
+                roster=Roster(
+                    Verdicts.of(directory, resumes_at=restored.resumes_at), config.controller
+                ),
             )
         )
         replay = ReplayClient(address, deadline_s=config.replay.deadline_s, security=security)

@@ -115,7 +115,7 @@ class Disputes:
         log.error("unsettled %s", said)
         for learner in sorted(dispute.parties - {CONTROLLER}):
             why = f"its dispute with others on iteration {dispute.iteration} is unsettled"
-            self._run.roster.quarantine(learner, why, present_at=dispute.iteration)
+            self._run.roster.quarantine(learner, why, iteration=dispute.iteration, kind="left out")
         taken_back = await self._take_back(_doubtful(dispute, past), said)
         if await self._run.membership.bears_the_loss():
             return taken_back
@@ -173,13 +173,14 @@ class Disputes:
         for learner, iteration in finding.culprits.items():
             reason = f"its update of iteration {iteration} was wrong, computed again"
             log.error("convicted learner=%d reason=%s", learner, reason)
-            self._run.roster.quarantine(learner, reason, present_at=iteration)
+            self._run.roster.quarantine(learner, reason, iteration=iteration)
         if finding.wrong is not None:
             raise await self._take_back(finding.wrong, f"iteration {finding.wrong} was wrong")
 
     async def _take_back(self, first: int, reason: str) -> RolledBack:
         """Withdraw the committed iterations from ``first`` on."""
         term, last = self._run.identity.term, self._run.progress.committed - 1
+        self._run.roster.verdicts.add("taken back", f"{reason}, up to {last}", iteration=first)
         self._run.event_log.append(TakenBack(term=term, first=first))
         supersede(self._directory.journal, term=term + 1, first=first)
         if self._directory.mirror is not None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from fullrank.common.errors import Corrupted, InvalidContribution
+from fullrank.common.errors import InvalidContribution
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import ControllerSettings
 from fullrank.replay.samplers import Sample
@@ -44,7 +44,7 @@ class RoundRunner:
         opened: The open round.
         encoder: Holds the encoded parameters.
         sample: The minibatch.
-        endorsement: Holds the commit back; None: reports of learners are believed.
+        endorsement: Holds the commit back; None where reports may differ and all be right.
         deadline_s: Time after which the policy for undecided rounds applies.
         watchdog: Observes decoding.
     """
@@ -140,13 +140,16 @@ class RoundRunner:
         """Take the controller's own computation."""
         assert self._endorsement is not None  # it has asked
         self._endorsement.take(event)
-        return await self._decide() if event.values else None
+        again = event.values or isinstance(self._last, Corrupt)
+        return await self._decide() if again else None
 
     def _proves(self, endorsement: Endorsement) -> bool:
         """True if the controller computes what learners have not borne out by the deadline."""
         last = self._last
         if isinstance(last, Decoded) and last.verdict is Verdict.COMMIT:
             endorsement.withholds(last, overdue=True)
+        elif isinstance(last, Corrupt):
+            endorsement.proves()
         return endorsement.computing
 
     def _offer(self, event: Arrived) -> bool:
@@ -192,9 +195,8 @@ class RoundRunner:
         if isinstance(decision, Waiting) or self._opened.more_can_come:
             return None
         if isinstance(decision, Corrupt):
-            if await self._policy.recompute():
-                return None
-            raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
+            await self._policy.recompute(decision)
+            return None
         if decision.verdict is Verdict.HIGH_VARIANCE:
             return decision
         return self._without_culprit(self._policy.accept_inexact(decision))
@@ -204,11 +206,11 @@ class RoundRunner:
         endorsement = self._endorsement
         if endorsement is None or isinstance(decision, Waiting):
             return False
-        if endorsement.settles():
+        if endorsement.settles(decision):
             return True
-        if isinstance(decision, Decoded) and decision.verdict is Verdict.COMMIT:
-            return endorsement.withholds(decision)
-        return False
+        if isinstance(decision, Corrupt):
+            return not self._opened.more_can_come and endorsement.proves()
+        return decision.verdict is Verdict.COMMIT and endorsement.withholds(decision)
 
     async def _precompute(self) -> None:
         """Work ahead of the decision while no event is queued."""
@@ -226,5 +228,7 @@ class RoundRunner:
         """Quarantine the learner whose contribution was left out."""
         if decision.culprit is not None:
             log.error("quarantined learner=%d reason=%s", decision.culprit, decision.reason)
-            self._run.roster.quarantine(decision.culprit, decision.reason)
+            self._run.roster.quarantine(
+                decision.culprit, decision.reason, iteration=self._round.iteration
+            )
         return decision
