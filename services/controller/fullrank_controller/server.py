@@ -113,6 +113,7 @@ async def _serve(
         await stack.enter_async_context(ports.open())
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
+        term.run.term_guard.witnesses.append(replay.confirm)
         superseded = term_raised(directory, every_s=config.controller.heartbeat_s)
         endings = [stop.wait(), term.run.term_guard.superseded(), superseded]
         liveness = expel_silent(term.run.rosters, config.controller, term.watchdog)

@@ -1,5 +1,6 @@
 """One term of a run: its parts, made from the configuration and the restored state."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,6 +108,8 @@ def begin(
         fix_numerics=numerics.fix,
         heads=_heads(config, directory, training),
     )
+    carriers = [directory] if directory.mirror is None else [directory, directory.mirror.claims]
+    run.term_guard.witnesses += [partial(asyncio.to_thread, each.confirm) for each in carriers]
     run.event_log.append(
         Began(
             run=identity.name,

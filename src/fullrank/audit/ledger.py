@@ -127,7 +127,7 @@ class Ledger:
         return Dispute(iteration=iteration, units=units, reports=parties)
 
     def settle(self, iteration: int) -> None:
-        """Mark the disputed units as settled, so that further reports open no dispute about them."""
+        """Mark the disputed units as settled: further reports open no dispute about them."""
         kept = self._iterations[iteration]
         kept.settled.update(kept.disputed())
         self._suspect.discard(iteration)

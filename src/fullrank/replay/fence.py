@@ -55,6 +55,10 @@ class Fence:
         """Return the rules under which the table was opened last."""
         return self._arrivals.get(table)
 
+    def opened(self, table: str) -> RunTerm | None:
+        """Return the term that opened the table last; None if none has."""
+        return self._held.get(table)
+
     def check(self, table: str, run_term: RunTerm) -> None:
         """Refuse, with ``StaleTerm``, all but the controller that opened the table last."""
         held = self._held.get(table)

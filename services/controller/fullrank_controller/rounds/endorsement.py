@@ -156,8 +156,11 @@ class Endorsement:
 
     def _unproved(self, claims: Iterable[Claim]) -> str:
         iteration, faults = self._opened.round.iteration, self._quorum.faults
+        units, reports = units_of(claims), self._opened.round.reports
+        parties = [learner for learner, own in reports.items() if not own.keys().isdisjoint(units)]
         return (
             f"iteration {iteration}: fewer than {faults + 1} learners in different failure domains "
-            f"agree on units {units_of(claims)}, and the controller, whose numeric fingerprint is "
-            "not that of the run, cannot compute them; add learners or raise code.tolerance"
+            f"agree on units {units}, and the controller, whose numeric fingerprint is not that of "
+            "the run, cannot compute them; add learners or raise code.tolerance; they were "
+            f"reported by {self._roster.named(parties, at=iteration)}"
         )
