@@ -248,7 +248,7 @@ async def test_what_does_not_match_its_digests_is_never_committed(
         controller = cluster.controller()
         await cluster.fake(fault)
         cluster.learners(cluster.config.learners - 1)
-        with pytest.raises(Corrupted, match="iteration 0: .* learner 0 on fake"):
+        with pytest.raises(Corrupted, match=r"iteration 0: .* learner 0 on fake"):
             await asyncio.wait_for(controller.task, WAIT_S)
     assert cluster.records() == []
     assert {verdict.kind for verdict in read_verdicts(tmp_path)} == {"suspected"}
