@@ -92,3 +92,25 @@ async def test_where_the_controller_cannot_compute_the_run_survives_or_names_the
             assert cluster.digests() == digests[:LIE_AT]
         else:
             assert cluster.outcome() == (digests, parameters)
+
+
+async def test_a_conviction_is_part_of_the_run_and_outlives_its_controller(tmp_path: Path) -> None:
+    """It is in metrics, status and the run directory, also once another controller resumes."""
+    async with Cluster(tmp_path, resolved(*SETTINGS)) as cluster:
+        fakes = await _attach(cluster)
+        for learner in (0, 1, 2, 3):
+            await _let_answer(cluster, fakes[learner])
+        cluster.learners(1)
+        status = await cluster.finished()
+        assert [line.partition(" (")[0] for line in status.verdicts] == ["learner 0 on fake"]
+    assert [record.quarantined for record in cluster.records()] == [(), (0,), (), ()]
+    longer = resolved(*SETTINGS, "iterations=6")
+    async with Cluster(tmp_path, longer) as cluster:
+        cluster.replay()
+        cluster.controller()
+        again, _ = await cluster.fake(Fault.OK, process=bytes([0]))
+        cluster.learners(4)
+        status = await cluster.finished()
+    assert again.answered == 0
+    assert status.learners[0].quarantined == "units [0] of iteration 1 were wrong, computed again"
+    assert len(status.verdicts) == 1

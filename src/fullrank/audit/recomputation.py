@@ -25,7 +25,7 @@ from fullrank.training.trainer import Trainer, part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Discrepancy:
     """A stored fact that is not what the recomputed one is."""
 
     what: str
@@ -44,7 +44,7 @@ class Recomputed:
     iteration: int
     obstacle: str = ""
     """Why its units could not be computed; empty if they were."""
-    difference: Difference | None = None
+    difference: Discrepancy | None = None
     """The first difference from what is stored; None if all is equal, or was not computed."""
 
 
@@ -173,7 +173,7 @@ def _recomputed(
     entry: Entry,
     evidence: Evidence,
     gather: Callable[[Sample], FloatArray],
-) -> tuple[FloatArray | None, Difference | None]:
+) -> tuple[FloatArray | None, Discrepancy | None]:
     """The committed updates of an iteration, computed again, and how they differ.
 
     Where units differ, the updates are the stored ones, with which the run went on.
@@ -183,14 +183,14 @@ def _recomputed(
     """
     sample, stored = evidence.sample, entry.updates
     if sample != trainer.sample(entry.iteration, tail=sample.tail, head=sample.head):
-        return stored, Difference(what="its sample is not that of the run's configuration")
+        return stored, Discrepancy(what="its sample is not that of the run's configuration")
     try:
         batch = gather(sample)
     except (Corrupted, InvalidContribution) as error:
-        return stored, Difference(what=f"its minibatch: {error}")
+        return stored, Discrepancy(what=f"its minibatch: {error}")
     targets = centralised.compute(batch, iteration=entry.iteration)
     if len(evidence.digests) != len(targets.reports):
-        return stored, Difference(what=f"its journal entry has {len(evidence.digests)} units")
+        return stored, Discrepancy(what=f"its journal entry has {len(evidence.digests)} units")
     wrong = [  # an empty digest is of a unit that no learner had reported
         unit
         for unit, (true, digest) in enumerate(zip(targets.reports, evidence.digests, strict=True))
@@ -203,11 +203,11 @@ def _recomputed(
         what = "the digest of its update"
     elif stored is not None and targets.updates.tobytes() != stored.tobytes():
         what = "the update in its journal entry"
-    return targets.updates, Difference(what=what) if what else None
+    return targets.updates, Discrepancy(what=what) if what else None
 
 
-def _wrong_units(evidence: Evidence, wrong: Sequence[UnitIndex]) -> Difference:
-    return Difference(
+def _wrong_units(evidence: Evidence, wrong: Sequence[UnitIndex]) -> Discrepancy:
+    return Discrepancy(
         what=f"the updates of units {list(wrong)}",
         units=tuple(wrong),
         every_unit=len(wrong) == len(evidence.digests),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from fullrank.audit.ledger import CONTROLLER
-from fullrank.audit.recomputation import Difference, Recomputed
+from fullrank.audit.recomputation import Discrepancy, Recomputed
 from fullrank.common.types import LearnerId
 from fullrank.training.trainer import Trainer
 
@@ -73,7 +73,7 @@ def _reported(reporters: Sequence[LearnerId]) -> str:
     return f", which learners {learners} had reported" if learners else ""
 
 
-def _meaning(difference: Difference, machine: Machine, *, nothing_equal: bool) -> str:
+def _meaning(difference: Discrepancy, machine: Machine, *, nothing_equal: bool) -> str:
     """What follows about rows, updates and this machine from a difference of units."""
     if not difference.units:
         return ""

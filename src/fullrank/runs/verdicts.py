@@ -51,7 +51,7 @@ Kind: TypeAlias = Literal["convicted", "left out", "suspected", "taken back"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """What the controller found about a learner, or withdrew."""
 
     kind: Kind
@@ -88,10 +88,10 @@ class Verdict:
         return f"{who}, iteration {self.iteration} of term {self.term}: {self.reason}"
 
 
-_VERDICTS = TypeAdapter(list[Verdict])
+_VERDICTS = TypeAdapter(list[RunVerdict])
 
 
-def read_verdicts(run_dir: Path) -> list[Verdict]:
+def read_verdicts(run_dir: Path) -> list[RunVerdict]:
     """The verdicts of a run, the oldest first.
 
     Raises:
@@ -112,16 +112,16 @@ def read_verdicts(run_dir: Path) -> list[Verdict]:
         ) from None
 
 
-def write_verdicts(run_dir: Path, verdicts: Sequence[Verdict]) -> None:
+def write_verdicts(run_dir: Path, verdicts: Sequence[RunVerdict]) -> None:
     """Replace the verdicts of a run."""
     content = _VERDICTS.dump_json(list(verdicts), indent=2, exclude_defaults=True)
     replace_bytes(run_dir / FILE, content + b"\n")
 
 
-def kept(verdicts: Iterable[Verdict]) -> list[Verdict]:
+def kept(verdicts: Iterable[RunVerdict]) -> list[RunVerdict]:
     """The last conviction of each bound certificate, then the newest of all other verdicts."""
-    bound: dict[str, Verdict] = {}
-    others: list[Verdict] = []
+    bound: dict[str, RunVerdict] = {}
+    others: list[RunVerdict] = []
     for verdict in verdicts:
         if verdict.kind == "convicted" and verdict.party is not None and verdict.party.bound:
             bound[verdict.party.certificate] = verdict

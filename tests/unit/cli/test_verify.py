@@ -20,7 +20,7 @@ from fullrank.rpc.process import Launch
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.journal import Journal, supersede
 from fullrank.runs.journal_format import Entry
-from fullrank.runs.verdicts import Party, Verdict, write_verdicts
+from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 from fullrank_controller.local.server import serve
 from fullrank_controller.rounds import replay_pipeline
 
@@ -195,11 +195,12 @@ def test_an_altered_update_or_digest_is_named_by_unit(run: Path, fullrank: Any) 
     entries = entries_of(run)
     digests = list(entries[4].facts["digests"])
     digests[1] = "00" * 16
-    rewrite(run, [*entries[:4], altered(entries[4], facts={"digests": digests}), *entries[5:]])
+    facts = {"digests": digests, "reports": {"2": [0, 1], "3": [2]}}
+    rewrite(run, [*entries[:4], altered(entries[4], facts=facts), *entries[5:]])
     outcome = fullrank("verify", str(run))
     assert outcome.code == 10
     assert (
-        "iteration 4 differs: the updates of units [1], which learners [0] had reported; this "
+        "iteration 4 differs: the updates of units [1], which learners [2] had reported; this "
         "machine has the run's numeric fingerprint, so that these updates are wrong\n"
         in outcome.error
     )
@@ -236,7 +237,7 @@ def test_other_bits_from_the_first_iteration_on_may_be_the_machine_s(
     (run / "numerics.json").write_text('[{"identity": "a", "fingerprint": "another kernel"}]')
     outcome = fullrank("verify", str(run))
     assert outcome.code == 10
-    assert "iteration 0 differs: the updates of units [0, 1, 2], which" in outcome.error
+    assert "iteration 0 differs: the updates of units [0, 1, 2]; nothing was" in outcome.error
     assert "this machine or version may compute other bits" in outcome.error
     assert "the run's is another kernel" in outcome.error
 
@@ -254,14 +255,14 @@ def test_wrong_rows_on_a_machine_with_the_run_s_fingerprint_are_said_with_all_it
     rewrite(run, wrong)
     outcome = fullrank("verify", str(run))
     assert outcome.code == 10
-    assert "iteration 0 differs: the updates of units [0, 1, 2], which" in outcome.error
+    assert "iteration 0 differs: the updates of units [0, 1, 2]; so do" in outcome.error
     assert "so do iterations 2 to 4, 7; this machine has the run's numeric" in outcome.error
     assert "the rows that the learners were given are not those in the table" in outcome.error
 
 
 def test_verdicts_of_the_run_are_repeated(run: Path, fullrank: Any) -> None:
     party = Party(learner=2, host="node", process="abcd")
-    verdict = Verdict(kind="convicted", term=1, iteration=3, reason="it lied", party=party)
+    verdict = RunVerdict(kind="convicted", term=1, iteration=3, reason="it lied", party=party)
     write_verdicts(run, [verdict])
     outcome = fullrank("verify", str(run))
     assert outcome.code == 0

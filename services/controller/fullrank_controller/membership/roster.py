@@ -10,7 +10,7 @@ from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
-from fullrank.runs.verdicts import Kind, Party, Verdict
+from fullrank.runs.verdicts import Kind, Party, RunVerdict
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
 from fullrank_controller.membership.placement import Domain
 from fullrank_controller.membership.verdicts import Verdicts
@@ -115,7 +115,7 @@ class Roster:
             kind: Kind of the verdict.
         """
         stay = self._stay_at(learner, iteration)
-        if stay is None:
+        if stay is None or (stay.member is not None and stay.member.quarantined):
             return
         verdict = self.verdicts.add(kind, reason, iteration=iteration, party=stay.party)
         for member in self.members:
@@ -209,7 +209,7 @@ def _stay_of(member: Member) -> _Stay:
     return _Stay(member.party, member.since, until, member)
 
 
-def _concerns(verdict: Verdict, member: Member) -> bool:
+def _concerns(verdict: RunVerdict, member: Member) -> bool:
     return verdict.concerns(
         certificate=member.origin.certificate,
         bound=member.origin.bound,

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from fullrank.common.types import LearnerId
-from fullrank.runs.verdicts import Kind, Party, Verdict, kept, read_verdicts, write_verdicts
+from fullrank.runs.verdicts import Kind, Party, RunVerdict, kept, read_verdicts, write_verdicts
 
 
-class Held(Protocol):
+class HeldDirectory(Protocol):
     """A run directory that this controller holds."""
 
     @property
@@ -30,13 +30,13 @@ class Verdicts:
         directory: The run's directory; None keeps them in memory.
     """
 
-    def __init__(self, directory: Held | None = None) -> None:
+    def __init__(self, directory: HeldDirectory | None = None) -> None:
         self._directory = directory
-        self._all: list[Verdict] = [] if directory is None else read_verdicts(directory.path)
+        self._all: list[RunVerdict] = [] if directory is None else read_verdicts(directory.path)
         self._unpublished: list[LearnerId] = []
 
     @classmethod
-    def of(cls, directory: Held, *, resumes_at: int) -> Self:
+    def of(cls, directory: HeldDirectory, *, resumes_at: int) -> Self:
         """The verdicts of a run that commits ``resumes_at`` next.
 
         Raises:
@@ -55,14 +55,14 @@ class Verdicts:
 
     def add(
         self, kind: Kind, reason: str, *, iteration: int, party: Party | None = None
-    ) -> Verdict:
+    ) -> RunVerdict:
         """Add a verdict; it is on disk when this returns.
 
         Raises:
             StaleTerm: A later controller has taken the run.
         """
         term = self._directory.term if self._directory is not None else 0
-        verdict = Verdict(kind=kind, term=term, iteration=iteration, reason=reason, party=party)
+        verdict = RunVerdict(kind=kind, term=term, iteration=iteration, reason=reason, party=party)
         self._all = kept([*self._all, verdict])
         self._publish(verdict)
         if self._directory is not None:
@@ -85,6 +85,6 @@ class Verdicts:
         taken, self._unpublished = self._unpublished, []
         return tuple(sorted(set(taken)))
 
-    def _publish(self, verdict: Verdict) -> None:
+    def _publish(self, verdict: RunVerdict) -> None:
         if verdict.bars and verdict.party is not None:
             self._unpublished.append(verdict.party.learner)

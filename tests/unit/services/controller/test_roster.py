@@ -201,7 +201,7 @@ SHARED = Origin(address="ipv4:10.0.0.7", certificate="fullrank://mine/learner")
     ],
     ids=["same process", "other process", "bound", "bound, other process"],
 )
-async def test_a_verdict_outlives_the_controller_and_knows_a_learner_by_what_it_cannot_choose(
+async def test_a_verdict_outlives_the_controller(
     tmp_path: Path, origin: Origin, process: bytes, barred: bool
 ) -> None:
     roster = Roster(Verdicts(Directory(tmp_path)))
