@@ -53,7 +53,7 @@ async def _let_answer(cluster: Cluster, fake: FakeLearner) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "".join(map(str, order)))
-async def test_a_default_run_survives_a_lie_in_every_order_of_arrival_and_names_its_author(
+async def test_a_default_run_survives_a_lie_in_every_order_and_names_its_author(
     tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     async with Cluster(tmp_path, resolved(*SETTINGS)) as cluster:

@@ -108,8 +108,9 @@ def begin(
         fix_numerics=numerics.fix,
         heads=_heads(config, directory, training),
     )
-    carriers = [directory] if directory.mirror is None else [directory, directory.mirror.claims]
-    run.term_guard.witnesses += [partial(asyncio.to_thread, each.confirm) for each in carriers]
+    run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.confirm))
+    if directory.mirror is not None:
+        run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.mirror.claims.confirm))
     run.event_log.append(
         Began(
             run=identity.name,

@@ -64,7 +64,8 @@ def test_a_lie_about_another_unit_of_a_settled_iteration_is_a_dispute_again() ->
     made.report(4, 2, {2: b"true after all"})
     dispute = made.dispute()
     assert dispute is not None
-    assert (dispute.units, dispute.parties) == ((2,), {1, 2})
+    assert dispute.units == (2,)
+    assert dispute.parties == {1, 2}
 
 
 def test_a_learner_that_says_both_is_held_to_what_deviates() -> None:

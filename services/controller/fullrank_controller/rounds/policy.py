@@ -81,8 +81,8 @@ class RoundPolicy:
             wanted: dict[frozenset[LearnerId], list[UnitIndex]] = {}
             for learner in round_.received:
                 wanted[frozenset({learner})] = round_.missing(without=learner)
-            for unit, parties in disputed_units(round_.reports).items():
-                wanted.setdefault(parties, []).append(unit)
+            for unit, reporters in disputed_units(round_.reports).items():
+                wanted.setdefault(reporters, []).append(unit)
             if await self._dispatcher.assign_units(wanted):
                 return
         parties = disputants(round_.contributions)
