@@ -29,9 +29,7 @@ class Witness:
             raise self.error
 
 
-async def test_a_claim_that_nothing_bears_out_ends_nothing_and_is_asked_about_once_a_period() -> (
-    None
-):
+async def test_a_claim_that_nothing_bears_out_ends_nothing_and_is_asked_about_once() -> None:
     guard, silent, other = TermGuard(OWN, every_s=WAIT_S), Witness(ServiceLost("away")), Witness()
     guard.witnesses += [silent.ask, other.ask]
     ending = asyncio.create_task(guard.superseded())
@@ -78,9 +76,7 @@ async def test_a_text_without_measure_is_refused_by_name(
         await next_of(_said(message), within_s=WAIT_S, kind=kind)
 
 
-async def test_a_change_of_the_epoch_hides_no_report_and_a_new_holder_answers_for_no_old_one() -> (
-    None
-):
+async def test_a_new_epoch_hides_no_report() -> None:
     run = make_run()
     members = join(run, 3)
     opened = open_round(run, name="uncoded")
