@@ -74,6 +74,8 @@ class TermGuard:
     async def check(self, served: RunTerm, *, peer: str) -> None:
         """Check the term that a peer served last.
 
+        A question is audited with its answer; claims within ``every_s`` of it share the answer.
+
         Args:
             served: The term that it claims.
             peer: Its address, for the audit log.
@@ -88,8 +90,8 @@ class TermGuard:
             if self._later is None and now >= self._asked_at + self._every_s:
                 self._asked_at = now
                 await self._ask()
-        outcome = "false" if self._later is None else "true"
-        audit.info("claim peer=%s served=%d outcome=%s", peer, served.term, outcome)
+                outcome = "false" if self._later is None else "true"
+                audit.info("claim peer=%s served=%d outcome=%s", peer, served.term, outcome)
         raise self._later or StaleTerm(
             f"you have served term {served.term} of run {served.run}, and nothing that carries its "
             f"terms knows of one after this controller's, {self._run_term.term}; dial the later "

@@ -69,8 +69,8 @@ class RunVerdict:
         """True if the learner holds no row from then on."""
         return self.kind in ("convicted", "left out")
 
-    def concerns(self, *, certificate: str, bound: bool, process: str) -> bool:
-        """True if a stream with these identities is the learner's.
+    def concerns(self, other: Party) -> bool:
+        """True if another stream is the same learner's.
 
         A convicted learner is recognised by a certificate that is bound to it, which it cannot
         choose; any other by the identity that its process claims.
@@ -79,8 +79,8 @@ class RunVerdict:
         if party is None:
             return False
         if party.bound and self.kind == "convicted":
-            return bound and certificate == party.certificate
-        return bool(process) and process == party.process
+            return other.bound and other.certificate == party.certificate
+        return bool(other.process) and other.process == party.process
 
     def __str__(self) -> str:
         said = "was found wrong" if self.kind == "convicted" else f"is {self.kind}"

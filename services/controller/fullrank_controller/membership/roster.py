@@ -10,7 +10,7 @@ from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
-from fullrank.runs.verdicts import Kind, Party, RunVerdict
+from fullrank.runs.verdicts import Kind, Party
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
 from fullrank_controller.membership.placement import Domain
 from fullrank_controller.membership.verdicts import Verdicts
@@ -82,10 +82,8 @@ class Roster:
             origin=origin,
             process=process,
             since=since,
-            quarantined=self.verdicts.against(
-                certificate=origin.certificate, bound=origin.bound, process=process.hex()
-            ),
         )
+        member.quarantined = self.verdicts.against(member.party)
         self._members[learner] = self._leases[member.lease] = member
         return member
 
@@ -115,11 +113,13 @@ class Roster:
             kind: Kind of the verdict.
         """
         stay = self._stay_at(learner, iteration)
-        if stay is None or (stay.member is not None and stay.member.quarantined):
+        if stay is None or self.verdicts.against(stay.party):
+            return
+        if stay.member is not None and stay.member.quarantined:
             return
         verdict = self.verdicts.add(kind, reason, iteration=iteration, party=stay.party)
         for member in self.members:
-            if member is stay.member or _concerns(verdict, member):
+            if member is stay.member or verdict.concerns(member.party):
                 member.quarantined = reason
         self._notify()
 
@@ -207,14 +207,6 @@ class _Stay(NamedTuple):
 def _stay_of(member: Member) -> _Stay:
     until = inf if member.until is None else member.until
     return _Stay(member.party, member.since, until, member)
-
-
-def _concerns(verdict: RunVerdict, member: Member) -> bool:
-    return verdict.concerns(
-        certificate=member.origin.certificate,
-        bound=member.origin.bound,
-        process=member.process.hex(),
-    )
 
 
 def _to_replace(

@@ -70,15 +70,10 @@ class Verdicts:
             write_verdicts(self._directory.path, self._all)
         return verdict
 
-    def against(self, *, certificate: str, bound: bool, process: str) -> str:
-        """Why a stream with these identities holds no row; empty if it may."""
-        reasons = (
-            verdict.reason
-            for verdict in reversed(self._all)
-            if verdict.bars
-            and verdict.concerns(certificate=certificate, bound=bound, process=process)
-        )
-        return next(reasons, "")
+    def against(self, party: Party) -> str:
+        """Why a learner holds no row; empty if it may."""
+        barring = (each for each in reversed(self._all) if each.bars and each.concerns(party))
+        return next((verdict.reason for verdict in barring), "")
 
     def take_quarantined(self) -> tuple[LearnerId, ...]:
         """Learners that were barred since the last call, for the next record."""
