@@ -128,6 +128,8 @@ class Quorum:
             voices: The learners that count.
             without: A learner whose contributions were left out.
         """
+        if not self.faults and not self.drawn:
+            return {}
         contributions = round_.contributions
         by_unit = contributions.code.recovers_units
         made = statements(contributions, vectors=not by_unit)

@@ -120,7 +120,8 @@ class Endorsement:
             )
             log.error("convicted learner=%d reason=%s", learner, reason)
             self._roster.quarantine(learner, reason, iteration=round_.iteration)
-        exclude(round_, liars.keys())
+        if liars:
+            exclude(round_, liars.keys())
         return sorted(liars)
 
     def _ask(self, claims: Collection[Claim]) -> bool:
