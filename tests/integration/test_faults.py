@@ -18,7 +18,9 @@ from tests.integration.cluster import (
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import Corrupted, NotDecodable
+from fullrank.runs.verdicts import read_verdicts
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.rounds.auditor import Auditor
 
 pytestmark = pytest.mark.integration
 
@@ -236,25 +238,31 @@ WITH_REDUNDANCY = {
 @pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
 @pytest.mark.parametrize("code", WITHOUT_REDUNDANCY)
 async def test_what_does_not_match_its_digests_is_never_committed(
-    tmp_path: Path, fault: Fault, code: str
+    tmp_path: Path, fault: Fault, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a controller that cannot compute and may add no rows, the error names the learners."""
+    monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
     settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=fail")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         controller = cluster.controller()
         await cluster.fake(fault)
         cluster.learners(cluster.config.learners - 1)
-        with pytest.raises(Corrupted, match="iteration 0"):
+        with pytest.raises(Corrupted, match=r"iteration 0: .* learner 0 on fake"):
             await asyncio.wait_for(controller.task, WAIT_S)
     assert cluster.records() == []
+    assert {verdict.kind for verdict in read_verdicts(tmp_path)} == {"suspected"}
 
 
+@pytest.mark.parametrize("computes", [True, False])
 @pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
 @pytest.mark.parametrize("code", WITHOUT_REDUNDANCY)
 async def test_by_policy_others_compute_what_is_corrupt_and_whoever_was_wrong_is_named(
-    tmp_path: Path, fault: Fault, code: str
+    tmp_path: Path, fault: Fault, code: str, computes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Remaining learners share all units of a sum; a code of each unit is assigned again."""
+    if not computes:
+        monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
     settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 
 import grpc
@@ -70,24 +71,51 @@ async def test_of_two_controllers_on_copies_of_a_directory_one_goes_on(tmp_path:
     assert {record.term for record in other.records()} == {2}
 
 
-async def test_a_learner_that_has_served_a_later_term_ends_the_controller(
-    tmp_path: Path,
+async def test_a_false_claim_of_a_later_term_ends_its_own_stream_and_is_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "fullrank.audit")
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
         cluster.replay()
-        controller = cluster.controller()
+        cluster.controller()
         client = ControllerClient(await cluster.address())
         run = (await client.status()).run
-
-        call = await greet(client, served=RunTerm(run=run, term=2))
+        call = await greet(client, served=RunTerm(run=run, term=2**63))
         assert await call.code() is grpc.StatusCode.ABORTED
-        details = f"served term 2 of run {run}, this controller is of term 1"
-        assert details in (await call.details() or "")
-        with pytest.raises(StaleTerm, match="a later controller runs"):
-            await asyncio.wait_for(controller.task, WAIT_S)
-        controller.stop.set()
+        assert f"served term {2**63} of run {run}, and nothing" in (await call.details() or "")
+        cluster.learners(3)
+        await cluster.finished()
         await client.close()
-    assert cluster.records() == []
+    assert f"served={2**63} outcome=false" in caplog.text
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_true_claim_of_a_later_term_ends_the_controller(tmp_path: Path) -> None:
+    """Replay proves it: neither directory knows of the other."""
+    settings = resolved(*UNCODED, f"replay.address={free_address()}")
+    one, other = Cluster(tmp_path / "one", settings), Cluster(tmp_path / "other", settings)
+    async with one, other:
+        one.replay()
+        first = one.controller()
+        slow, _ = await one.fake(Fault.STALL, at=1)  # keeps its second round open
+        one.learners(2)
+        await asyncio.wait_for(slow.assigned.wait(), WAIT_S)
+        identity = json.loads((one.run_dir / "run.json").read_text())
+        other.run_dir.mkdir()
+        del identity["directory"], identity["inode"]  # restored where the original is not
+        (other.run_dir / "run.json").write_text(json.dumps(identity))
+        other.controller()
+        other.learners(3)
+        await other.finished()
+        client = ControllerClient(await one.address())
+        call = await greet(client, served=RunTerm(run=identity["run"], term=2))
+        assert await call.code() is grpc.StatusCode.ABORTED
+        with pytest.raises(StaleTerm, match=r"opened in term 2 of run .* a later controller runs"):
+            await asyncio.wait_for(first.task, WAIT_S)
+        first.stop.set()
+        await client.close()
+    assert other.digests() == reference_digests(settings.config)
+    assert one.digests() == other.digests()[:1]
 
 
 async def test_learners_of_other_runs_and_earlier_terms_are_welcome(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from fullrank.stragglers import FixedK
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.straggler_pb2 import GetInjectionRequest, SetInjectionRequest
 from fullrank.v1.straggler_pb2_grpc import StragglerServiceStub
+from fullrank_controller.rounds.auditor import Auditor
 from fullrank_learner.server import attach
 from fullrank_straggler.server import serve
 
@@ -204,8 +205,14 @@ async def test_a_byte_corrupted_on_the_way_fails_its_checksum(
     ],
 )
 async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
-    tmp_path: Path, team: tuple[str, ...], byte: int, said: str
+    tmp_path: Path,
+    team: tuple[str, ...],
+    byte: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Of a controller that cannot compute who is wrong."""
+    monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
     fault = CorruptFault(learners=(2,), iterations=(1,), byte=byte, mend_checksum=True)
     settings = (*team, *UNCODED, "controller.undecodable=fail")
     async with lab(tmp_path, *settings) as (cluster, straggler):

@@ -14,6 +14,7 @@ from fullrank.wiring import training_of
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import Roster, expel_silent
+from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.prometheus import Totals
@@ -50,7 +51,8 @@ class SimulatedController:
         directory = hold(run_dir, config)
         self.training = training_of(config)
         self._restored = restored = restore(directory, self.training)
-        run = begin(config, directory, self.training, restored, replay_address="", roster=Roster())
+        roster = Roster(Verdicts.of(directory, resumes_at=restored.resumes_at))
+        run = begin(config, directory, self.training, restored, replay_address="", roster=roster)
         client: Any = replay.client()
         self._term = Term(
             config=config,

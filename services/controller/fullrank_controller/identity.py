@@ -1,13 +1,19 @@
 """The identity of a run under one term, and the guard that keeps a stale term from committing."""
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from math import inf
 
 from fullrank.algorithms.problem import Problem
-from fullrank.common.errors import StaleTerm
+from fullrank.common.errors import FullrankError, StaleTerm
 from fullrank.common.types import RunTerm
 from fullrank.rounds.reports import report_bytes
 from fullrank.v1.common_pb2 import Ids
+
+log = logging.getLogger(__name__)
+audit = logging.getLogger("fullrank.audit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,40 +53,71 @@ class RunIdentity:
 
 
 class TermGuard:
-    """Detects a later controller of the run by the term that learners served last.
+    """Detects a later controller of the run where a peer claims to have served one.
+
+    The claim is a hint: what carries terms is asked, and the peer alone suffers from a false one.
 
     Args:
         run_term: The term of this controller.
+        every_s: Least time between two questions, seconds.
+
+    Attributes:
+        witnesses: What carries terms; each raises ``StaleTerm`` if it knows of a later one, or
+            another error if it cannot be asked.
     """
 
-    def __init__(self, run_term: RunTerm) -> None:
-        self._run_term = run_term
-        self._later_term = 0
+    def __init__(self, run_term: RunTerm, *, every_s: float) -> None:
+        self.witnesses: list[Callable[[], Awaitable[None]]] = []
+        self._run_term, self._every_s = run_term, every_s
+        self._asking, self._asked_at = asyncio.Lock(), -inf
+        self._later: StaleTerm | None = None
         self._superseded = asyncio.Event()
 
-    def check_term(self, served: RunTerm) -> None:
-        """Check the term that a learner served last.
+    async def check(self, served: RunTerm, *, peer: str) -> None:
+        """Check the term that a peer served last.
+
+        A question is audited with its answer; claims within ``every_s`` of it share the answer.
+
+        Args:
+            served: The term that it claims.
+            peer: Its address, for the audit log.
 
         Raises:
-            StaleTerm: It belongs to a later controller of this run.
+            StaleTerm: It is later than this controller's; the stream must end.
         """
-        if served.run == self._run_term.run and served.term > self._run_term.term:
-            self._later_term = served.term
-            self._superseded.set()
-            raise self._error()
+        if served.run != self._run_term.run or served.term <= self._run_term.term:
+            return
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            if self._later is None and now >= self._asked_at + self._every_s:
+                self._asked_at = now
+                await self._ask()
+                outcome = "false" if self._later is None else "true"
+                audit.info("claim peer=%s served=%d outcome=%s", peer, served.term, outcome)
+        raise self._later or StaleTerm(
+            f"you have served term {served.term} of run {served.run}, and nothing that carries its "
+            f"terms knows of one after this controller's, {self._run_term.term}; dial the later "
+            "controller, or start anew if the run was restored from an older copy"
+        )
 
     async def superseded(self) -> None:
-        """Wait, possibly for ever, for a learner to report a later term; then raise ``StaleTerm``.
+        """Wait, possibly for ever, until a later controller is found; then raise ``StaleTerm``.
 
         Raises:
             StaleTerm: A later controller of this run exists.
         """
         await self._superseded.wait()
-        raise self._error()
+        assert self._later is not None  # found
+        raise StaleTerm(str(self._later))
 
-    def _error(self) -> StaleTerm:
-        return StaleTerm(
-            f"a learner has served term {self._later_term} of run {self._run_term.run}, this "
-            f"controller is of term {self._run_term.term}: a later controller runs; nothing more "
-            "is committed here"
-        )
+    async def _ask(self) -> None:
+        """Ask the witnesses in turn, until one knows of a later term."""
+        for ask in self.witnesses:
+            try:
+                await ask()
+            except StaleTerm as error:
+                self._later = error
+                self._superseded.set()
+                return
+            except (FullrankError, OSError, ValueError) as error:  # it proves nothing
+                log.warning("terms_unknown reason=%s", error)

@@ -85,7 +85,7 @@ class Run:
             event_log=event_log,
             fix_numerics=fix_numerics,
         )
-        late_reports = LateReports(identity, membership)
+        late_reports = LateReports(identity, roster)
         pool = free = None
         if config.collect.mode == "free":
             free = FreePool(
@@ -109,7 +109,7 @@ class Run:
             identity=identity,
             welcome=welcome,
             block=block,
-            term_guard=TermGuard(identity.run_term),
+            term_guard=TermGuard(identity.run_term, every_s=config.controller.heartbeat_s),
             event_log=event_log,
             progress=progress,
             roster=roster,
@@ -154,6 +154,7 @@ class Run:
             collectors=self._collectors(now),
             playing=self._waits_for(),
             blocks=blocks_status(self.pool) if self.pool else None,
+            verdicts=self.roster.verdicts.lines,
         )
 
     def _waits_for(self) -> str:

@@ -23,6 +23,7 @@ from fullrank.runs.ending import read_ending
 from fullrank.wiring import Training
 from fullrank_controller.epilogue import record_failure, tell
 from fullrank_controller.membership.roster import Roster, expel_silent
+from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
@@ -100,10 +101,9 @@ async def _serve_terms(
         watched = await stand_by(config, run_dir, stop, until_finished=launch.until_finished)
         if watched is not Watched.LOST:
             return watched is Watched.ENDED
-    barred: dict[bytes, str] = {}
     while True:
         try:
-            await _hold_and_serve(launch, config, run_dir, barred, stop=stop, health=health)
+            await _hold_and_serve(launch, config, run_dir, stop=stop, health=health)
         except RolledBack as error:
             log.error("rolled_back reason=%s", error)
         else:
@@ -114,7 +114,6 @@ async def _hold_and_serve(
     launch: Launch,
     config: RunConfig,
     run_dir: Path,
-    barred: dict[bytes, str],
     *,
     stop: asyncio.Event,
     health: Health,
@@ -125,7 +124,7 @@ async def _hold_and_serve(
         RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
     """
     with held(config, run_dir) as (directory, training):
-        await _serve(launch, config, directory, training, barred, stop=stop, health=health)
+        await _serve(launch, config, directory, training, stop=stop, health=health)
 
 
 async def _serve(
@@ -133,7 +132,6 @@ async def _serve(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
-    barred: dict[bytes, str],
     *,
     stop: asyncio.Event,
     health: Health,
@@ -149,7 +147,9 @@ async def _serve(
                 training,
                 restored,
                 replay_address=address,
-                roster=Roster(barred, config.controller),
+                roster=Roster(
+                    Verdicts.of(directory, resumes_at=restored.resumes_at), config.controller
+                ),
             )
         )
         replay = ReplayClient(
@@ -164,6 +164,7 @@ async def _serve(
         await stack.enter_async_context(ports.open())
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
+        term.run.term_guard.witnesses.append(replay.confirm)
         superseded = term_raised(directory, every_s=config.controller.heartbeat_s)
         endings = [stop.wait(), term.run.term_guard.superseded(), superseded]
         liveness = expel_silent(term.run.rosters, config.controller, term.watchdog)

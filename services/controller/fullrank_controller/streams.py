@@ -16,6 +16,10 @@ HELLO_S = 10.0
 """Longest wait for Hello."""
 READY_S = 120.0
 """Longest wait for Ready: the probe computes every unit several times."""
+MOST_BYTES = {"version": 64, "host": 255, "domain": 255, "process": 64, "fingerprint": 1024}
+"""Longest texts of Hello and Ready, which logs, statuses and verdicts repeat, in bytes."""
+DOMAINS = 8
+"""Most failure domains within one another, as the placement compares them level by level."""
 
 REFUSED_S = 5.0
 """Time that a stream without a place waits for its refusal: a flood of streams that dial again at
@@ -46,7 +50,19 @@ async def next_of(requests: AsyncIterator[Message], *, within_s: float, kind: st
         raise DeadlinePassed(f"{kind} did not come within {within_s:.0f} s") from None
     if message.WhichOneof("message") != kind:
         raise InvalidContribution(f"expected {kind}, got {message.WhichOneof('message')}")
+    _check_texts(message.hello if kind == "hello" else message.ready, kind)
     return message
+
+
+def _check_texts(opening: pb.Hello | pb.Ready, kind: str) -> None:
+    """Refuse texts that are longer than any that a peer of this version sends."""
+    for name, most in MOST_BYTES.items():
+        text = getattr(opening, name, "")
+        size = len(text if isinstance(text, bytes) else text.encode())
+        if size > most:
+            raise InvalidContribution(f"{kind}.{name} has {size} bytes, at most {most} are taken")
+    if (levels := getattr(opening, "domain", "").count("/") + 1) > DOMAINS:
+        raise InvalidContribution(f"{kind}.domain has {levels} levels, at most {DOMAINS} are taken")
 
 
 def origin_of(context: Context) -> Origin:

@@ -1,5 +1,6 @@
 """One term of a run: its parts, made from the configuration and the restored state."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,6 +109,9 @@ def begin(
         fix_numerics=numerics.fix,
         heads=_heads(config, directory, training),
     )
+    run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.confirm))
+    if directory.mirror is not None:
+        run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.mirror.claims.confirm))
     run.event_log.append(
         Began(
             run=identity.name,

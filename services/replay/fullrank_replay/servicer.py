@@ -13,7 +13,7 @@ from fullrank.replay.intake import Intake
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
 from fullrank.rpc.errors import Context, statuses
-from fullrank.rpc.messages import arrival_of, run_term_of
+from fullrank.rpc.messages import arrival_of, run_term_message, run_term_of
 from fullrank.rpc.version import check_version
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Truncated
@@ -137,8 +137,12 @@ class ReplayServicer:
         async with statuses(context):
             key = table_key(request.run, request.table)
             await self._pacing.until(lambda: key in self._store.tables)
-            location = self._store.location(key)
-            return pb.LocateTableResponse(path=location.path, instance=location.instance)
+            location, opened = self._store.location(key), self._fence.opened(key)
+            return pb.LocateTableResponse(
+                path=location.path,
+                instance=location.instance,
+                opened=None if opened is None else run_term_message(opened),
+            )
 
     async def GetSamples(
         self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context

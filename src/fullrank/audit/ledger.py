@@ -40,7 +40,8 @@ class _Iteration:
 
     committed: tuple[bytes, ...]
     reports: dict[LearnerId, dict[UnitIndex, bytes]]
-    settled: bool = False
+    settled: set[UnitIndex] = field(default_factory=set)
+    """Units whose update was computed again."""
     distinct: dict[UnitIndex, set[bytes]] = field(default_factory=dict)
     times: Counter[UnitIndex] = field(default_factory=Counter)
     """Learners that have reported each unit."""
@@ -48,13 +49,15 @@ class _Iteration:
     def add(self, learner: LearnerId, reports: Mapping[UnitIndex, bytes]) -> None:
         own = self.reports.setdefault(learner, {})
         self.times.update(reports.keys() - own.keys())
-        own.update(reports)
         for unit, report in reports.items():
             committed = {digest for digest in self.committed[unit : unit + 1] if digest}
+            if own.get(unit, report) in {report, *committed}:  # a deviating report is never unsaid
+                own[unit] = report
             self.distinct.setdefault(unit, committed).add(report)
 
     def disputed(self) -> tuple[UnitIndex, ...]:
-        return tuple(sorted(unit for unit, reports in self.distinct.items() if len(reports) > 1))
+        differing = {unit for unit, reports in self.distinct.items() if len(reports) > 1}
+        return tuple(sorted(differing - self.settled))
 
     def computed_twice(self) -> bool:
         """Return whether at least two learners reported each unit, with any result."""
@@ -100,8 +103,7 @@ class Ledger:
             return
         kept.add(learner, reports)
         if kept.disputed():
-            if not kept.settled:
-                self._suspect.add(iteration)
+            self._suspect.add(iteration)
         elif iteration not in self._audited and kept.computed_twice():
             self._audited.append(iteration)
             del self._audited[: -2 * WINDOW]
@@ -125,8 +127,9 @@ class Ledger:
         return Dispute(iteration=iteration, units=units, reports=parties)
 
     def settle(self, iteration: int) -> None:
-        """Mark the iteration as settled, so that further reports open no dispute about it."""
-        self._iterations[iteration].settled = True
+        """Mark the disputed units as settled: further reports open no dispute about them."""
+        kept = self._iterations[iteration]
+        kept.settled.update(kept.disputed())
         self._suspect.discard(iteration)
 
     def awaited(

@@ -109,8 +109,8 @@ def prove(
 ) -> Proof:
     """Settle a dispute, and find other wrong updates that its culprits had committed.
 
-    The disputed units are recomputed and, in every iteration from ``since`` on, each unit that was
-    reported only by parties to the dispute.
+    The disputed units are recomputed and, in every iteration from ``since`` to the disputed one,
+    each unit that was reported only by parties to the dispute.
 
     Args:
         algorithm: Algorithm with the parameters before the first entry; stepped in place.
@@ -163,11 +163,10 @@ def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> li
     every = range(len(evidence.digests))
     if entry.updates is None:
         return list(every)
-    if entry.iteration == dispute.iteration:
-        return list(dispute.units)
+    disputed = dispute.units if entry.iteration == dispute.iteration else ()
     if entry.iteration < since or not evidence.exact:
-        return []
-    return _reported_by_parties(evidence, dispute)
+        return list(disputed)
+    return sorted({*disputed, *_reported_by_parties(evidence, dispute)})
 
 
 def _reported_by_parties(evidence: Evidence, dispute: Dispute) -> list[UnitIndex]:

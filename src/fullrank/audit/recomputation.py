@@ -13,7 +13,7 @@ import numpy as np
 from fullrank.algorithms import Problem
 from fullrank.audit.proof import NEWEST, Evidence
 from fullrank.common.errors import Corrupted, InvalidContribution, OutOfRange
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import update_digest
 from fullrank.replay.authorship import Authorship
 from fullrank.replay.samplers import Sample
@@ -25,12 +25,27 @@ from fullrank.training.trainer import Trainer, part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Discrepancy:
+    """A stored fact that is not what the recomputed one is."""
+
+    what: str
+    units: tuple[UnitIndex, ...] = ()
+    """Units whose committed update is another one."""
+    every_unit: bool = False
+    """True if that is so for every unit of the iteration."""
+    reporters: tuple[LearnerId, ...] = ()
+    """Learners that had reported a committed update of these units, -1 for the controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputed:
     """An iteration that was recomputed, or could not be."""
 
     iteration: int
     obstacle: str = ""
-    """Why its units could not be computed; empty if they were, with the committed bits."""
+    """Why its units could not be computed; empty if they were."""
+    difference: Discrepancy | None = None
+    """The first difference from what is stored; None if all is equal, or was not computed."""
 
 
 def recompute(
@@ -45,8 +60,8 @@ def recompute(
 ) -> Iterator[Recomputed]:
     """Compute committed iterations again and compare every stored fact about them.
 
-    An iteration whose units cannot be computed is stepped with its stored updates, or skipped up to
-    the next checkpoint if they were too large to store.
+    An iteration whose units cannot be computed, or differ, is stepped with its stored updates, or
+    skipped up to the next checkpoint if they were too large to store.
 
     Args:
         trainer: With the initial parameters of the run; stepped in place.
@@ -62,12 +77,13 @@ def recompute(
         Every iteration, once it and the checkpoint after it were compared.
 
     Raises:
-        Corrupted: An iteration differs; the message names the first one and the difference.
+        Corrupted: A checkpoint, or an entry as a whole, is not that of the run; the message names
+            the iteration.
     """
     problem, gradients = trainer.algorithm.problem, trainer.algorithm.gradients
     evidence, unreadable = _evidence_in(entries, problem)
     centralised = Centralised(problem, gradients, seed=seed)
-    known, computed = entries[0].iteration == 0, 0
+    known = entries[0].iteration == 0
     for entry, stored, intact in zip(entries, evidence, _intact(evidence, growth), strict=False):
         iteration, updates = entry.iteration, entry.updates
         before = None if known else saved(iteration - 1)
@@ -75,31 +91,19 @@ def recompute(
             trainer.load(before)
             known = True
         intact = intact and _is_own(entry, stored.sample, authored)
-        obstacle = _obstacle(stored, known=known, intact=intact)
+        obstacle, difference = _obstacle(stored, known=known, intact=intact), None
         if not obstacle:
             try:
-                updates = _recomputed(trainer, centralised, entry, stored, gather)
-                computed += 1
+                updates, difference = _recomputed(trainer, centralised, entry, stored, gather)
             except OutOfRange as error:
                 obstacle = str(error)
-            except _Different as error:
-                hint = _hint(trainer, first=not computed) if error.every_unit else ""
-                raise Corrupted(f"iteration {iteration} differs: {error}{hint}") from None
         known = known and updates is not None
         if known and updates is not None:
             trainer.apply(updates, iteration=iteration)
             _compare_parameters(trainer, iteration, saved(iteration))
-        yield Recomputed(iteration=iteration, obstacle=obstacle)
+        yield Recomputed(iteration=iteration, obstacle=obstacle, difference=difference)
     if unreadable is not None:
         raise unreadable
-
-
-class _Different(Exception):
-    """A recomputed iteration is not the committed one; the message names the difference."""
-
-    def __init__(self, what: str, *, every_unit: bool = False) -> None:
-        super().__init__(what)
-        self.every_unit = every_unit
 
 
 def _evidence_in(
@@ -169,47 +173,51 @@ def _recomputed(
     entry: Entry,
     evidence: Evidence,
     gather: Callable[[Sample], FloatArray],
-) -> FloatArray:
-    """The committed updates of an iteration, computed again.
+) -> tuple[FloatArray | None, Discrepancy | None]:
+    """The committed updates of an iteration, computed again, and how they differ.
+
+    Where units differ, the updates are the stored ones, with which the run went on.
 
     Raises:
         OutOfRange: The table does not hold its rows.
-        _Different: They differ from the stored ones.
     """
-    sample = evidence.sample
+    sample, stored = evidence.sample, entry.updates
     if sample != trainer.sample(entry.iteration, tail=sample.tail, head=sample.head):
-        raise _Different("its sample is not that of the run's configuration")
+        return stored, Discrepancy(what="its sample is not that of the run's configuration")
     try:
         batch = gather(sample)
     except (Corrupted, InvalidContribution) as error:
-        raise _Different(f"its minibatch: {error}") from None
+        return stored, Discrepancy(what=f"its minibatch: {error}")
     targets = centralised.compute(batch, iteration=entry.iteration)
     if len(evidence.digests) != len(targets.reports):
-        raise _Different(f"its journal entry has {len(evidence.digests)} units")
+        return stored, Discrepancy(what=f"its journal entry has {len(evidence.digests)} units")
     wrong = [  # an empty digest is of a unit that no learner had reported
         unit
         for unit, (true, digest) in enumerate(zip(targets.reports, evidence.digests, strict=True))
         if digest not in (true, b"")
     ]
     if wrong:
-        every_unit = len(wrong) == len(targets.reports)
-        raise _Different(f"the updates of units {wrong}", every_unit=every_unit)
+        return stored, _wrong_units(evidence, wrong)
+    what = ""
     if update_digest(targets.digests) != entry.facts["record"].get("update_digest"):
-        raise _Different("the digest of its update")
-    if entry.updates is not None and targets.updates.tobytes() != entry.updates.tobytes():
-        raise _Different("the update in its journal entry")
-    return targets.updates
+        what = "the digest of its update"
+    elif stored is not None and targets.updates.tobytes() != stored.tobytes():
+        what = "the update in its journal entry"
+    return targets.updates, Discrepancy(what=what) if what else None
 
 
-def _hint(trainer: Trainer, *, first: bool) -> str:
-    """Return why this process may compute other bits, unless it has computed some alike."""
-    fingerprint = trainer.algorithm.gradients.fingerprint()
-    if not first:  # moments become denormal after hundreds of iterations
-        flushed = fingerprint.partition("; denormals ")[2]
-        return flushed and f"; this process has denormal numbers {flushed}"
-    return (
-        "; nothing was recomputed before it, so that this machine or version may compute other "
-        f"bits than the run's ({fingerprint})"
+def _wrong_units(evidence: Evidence, wrong: Sequence[UnitIndex]) -> Discrepancy:
+    return Discrepancy(
+        what=f"the updates of units {list(wrong)}",
+        units=tuple(wrong),
+        every_unit=len(wrong) == len(evidence.digests),
+        reporters=tuple(
+            sorted(
+                learner
+                for learner, units in evidence.reports.items()
+                if not set(wrong).isdisjoint(units)
+            )
+        ),
     )
 
 

@@ -21,6 +21,9 @@ from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import RETURN, means
 from fullrank.runs.time_budget import bottleneck, spent
 
+VERDICTS = 5
+"""Verdicts that are shown, the newest ones; ``--json`` has all."""
+
 
 def status(
     run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
@@ -96,7 +99,7 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
         lines.append(now.playing)
     if now.blocks is not None:
         lines.append(str(now.blocks))
-    return [*lines, *now.caveats, *_failures(now)]
+    return [*lines, *now.caveats, *now.verdicts[-VERDICTS:], *_failures(now)]
 
 
 def _failures(now: RunStatus) -> list[str]:

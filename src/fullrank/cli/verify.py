@@ -9,6 +9,7 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fullrank.audit.recomputation import Recomputed, recompute
+from fullrank.cli.differences import Machine, described, spans
 from fullrank.cli.options import RunArgument, TrustOption
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
@@ -26,6 +27,7 @@ from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import published
 from fullrank.runs.recovery import JOURNAL, run_of, standing
 from fullrank.runs.snapshot import REPLAY
+from fullrank.runs.verdicts import read_verdicts
 from fullrank.training.trainer import Trainer
 from fullrank.wiring import training_of
 
@@ -34,7 +36,8 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
     """Recompute every committed iteration that journal and table reach back to.
 
     Units, updates and checkpoints are compared bit for bit with those that the run committed. The
-    exit code is 10 if one differs, and the message names the first iteration and the difference.
+    exit code is 10 if one differs, and the message names the iterations, the first difference and
+    the learners that had reported it. Verdicts of the run are repeated.
     """
     path = find_run(run)
     config = runnable_config(path, trust)
@@ -57,17 +60,21 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         authored=lambda position: None if table is None else table.authorship(position),
     )
     damage = _damage_of(table)
+    outcomes: list[Recomputed] = []
+    failure = f"iteration {entries[-1].iteration + 1} differs: {lost}" if lost else ""
     try:
-        outcomes = list(_shown(recomputed, total=len(entries)))
-        if lost:
-            raise Corrupted(f"iteration {entries[-1].iteration + 1} differs: {lost}")
+        outcomes.extend(_shown(recomputed, total=len(entries)))
     except Corrupted as error:
-        if damage and damage not in str(error):  # an index of the rows may have hidden it
-            raise Corrupted(f"{error}; {damage}") from error
-        raise
-    if damage:
+        failure = str(error)
+    found = "; ".join(filter(None, [described(outcomes, Machine.of(path, trainer)), failure]))
+    if damage and not found:
         raise Corrupted(f"every recomputed iteration is equal, but {damage}")
-    say(*_report(path, outcomes), *(f"caveat: {caveat}" for caveat in lasting_caveats(path)))
+    if damage and damage not in found:  # an index of the rows may have hidden it
+        found = f"{found}; {damage}"
+    if found:
+        raise Corrupted(found)
+    caveats = (f"caveat: {caveat}" for caveat in lasting_caveats(path))
+    say(*_report(path, outcomes), *caveats, *map(str, read_verdicts(path)))
 
 
 def _entries_of(path: Path) -> tuple[list[Entry], str]:
@@ -184,7 +191,7 @@ def _report(path: Path, outcomes: Sequence[Recomputed]) -> list[str]:
     for missed, group in groupby(outcomes, key=lambda outcome: bool(outcome.obstacle)):
         if missed:
             *_, last = members = list(group)
-            reasons.append(f"{_span([member.iteration for member in members])}: {last.obstacle}")
+            reasons.append(f"{spans(member.iteration for member in members)}: {last.obstacle}")
     if not done:
         raise FullrankError(f"{path}: nothing can be recomputed: {'; '.join(reasons)}")
     return [
@@ -192,9 +199,3 @@ def _report(path: Path, outcomes: Sequence[Recomputed]) -> list[str]:
         "updates and checkpoints are equal in every bit",
         *(f"not recomputed: {reason}" for reason in reasons),
     ]
-
-
-def _span(iterations: Sequence[int]) -> str:
-    if len(iterations) == 1:
-        return f"iteration {iterations[0]}"
-    return f"iterations {iterations[0]} to {iterations[-1]}"

@@ -5,6 +5,14 @@ from collections.abc import Collection
 QUANTILE, MEASURED = 0.99, 20
 """The quantile, and the measurements that it needs so that none of them sets it alone."""
 
+LONGEST_S = 1e9
+"""Longest duration that is believed of another process, 30 years: sums of such ones are finite."""
+
+
+def is_duration(seconds: float) -> bool:
+    """True for a duration that another process may have measured; False for NaN."""
+    return 0.0 <= seconds <= LONGEST_S
+
 
 def limit_s(
     measured_s: Collection[float], *, factor: float, least_s: float, unmeasured_s: float

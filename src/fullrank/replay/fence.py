@@ -98,6 +98,11 @@ class Fence:
             return True
         return bool(held.terms) and not held.ended
 
+    def opened(self, key: str) -> RunTerm | None:
+        """Return the term that opened the table last; None if none has."""
+        run, table = key.split("/")
+        return self._of(run).terms.get(table)
+
     def check(self, key: str, run_term: RunTerm) -> None:
         """Refuse, with ``StaleTerm``, all but the controller that opened the table last."""
         run, table = key.split("/")

@@ -55,13 +55,18 @@ def computed_value(claim: Claim, updates: Mapping[UnitIndex, FloatArray], length
     return vector_digest(coded)
 
 
-def statements(contributions: Contributions) -> Statements:
-    """The statements of all learners in a round that is open."""
+def statements(contributions: Contributions, *, vectors: bool) -> Statements:
+    """The statements of all learners in a round that is open.
+
+    Args:
+        contributions: Those of the round.
+        vectors: True for the vectors of rows beside the reports, which takes a hash of each.
+    """
     made: Statements = {}
     for learner, reports in contributions.reports.items():
         for unit, report in reports.items():
             made.setdefault(Claim((unit,)), {})[learner] = report
-    if not contributions.code.recovers_units:
+    if vectors:
         for row, offer in contributions.offers.items():
             if offer.coded is not None:
                 claim = Claim.of_row(contributions.coefficients(row))
@@ -74,7 +79,7 @@ class Quorum:
     """The rule of one round, with the controller's own computations.
 
     Args:
-        faults: f, the learners that may lie together; 0: reports are believed.
+        faults: f, the learners that may lie together; 0: reports that agree are believed.
         drawn: Statements that are committed only once the controller has computed them.
     """
 
@@ -85,7 +90,8 @@ class Quorum:
 
     def contradicted(self, round_: Round) -> dict[LearnerId, Claim]:
         """Learners that state something else than the controller computed, with one instance."""
-        made = statements(round_.contributions)
+        vectors = not all(claim.is_report for claim in self.computed)
+        made = statements(round_.contributions, vectors=vectors) if self.computed else {}
         return {
             learner: claim
             for claim, value in self.computed.items()
@@ -95,11 +101,22 @@ class Quorum:
 
     def disputed(self, round_: Round) -> list[Claim]:
         """Statements on which learners disagree, and which the controller has not computed."""
+        contributions = round_.contributions
+        made = statements(contributions, vectors=not contributions.code.recovers_units)
         return [
             claim
-            for claim, values in statements(round_.contributions).items()
+            for claim, values in made.items()
             if len(set(values.values())) > 1 and claim not in self.computed
         ]
+
+    def suspected(self, round_: Round) -> list[Claim]:
+        """Statements that settle who is wrong in a corrupt round: the disputed ones, or all rows.
+
+        Where all reports agree, only a vector can be wrong.
+        """
+        contributions = round_.contributions
+        rows = {Claim.of_row(contributions.coefficients(row)) for row in round_.rows}
+        return self.disputed(round_) or sorted(rows - self.computed.keys())
 
     def lacking(
         self, round_: Round, voices: Voices, *, without: LearnerId | None = None
@@ -111,9 +128,11 @@ class Quorum:
             voices: The learners that count.
             without: A learner whose contributions were left out.
         """
+        if not self.faults and not self.drawn:
+            return {}
         contributions = round_.contributions
-        made = statements(contributions)
         by_unit = contributions.code.recovers_units
+        made = statements(contributions, vectors=not by_unit)
         heard = {
             claim: {voices[voter] for voter in values.keys() - {without} if voter in voices}
             for claim, values in made.items()
@@ -122,7 +141,8 @@ class Quorum:
         return {
             claim: voiced
             for claim, voiced in heard.items()
-            if claim not in self.computed and (len(voiced) <= self.faults or claim in self.drawn)
+            if claim not in self.computed
+            and (0 < self.faults >= len(voiced) or claim in self.drawn)
         }
 
 

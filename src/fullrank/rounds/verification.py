@@ -56,13 +56,32 @@ def reported_digests(reports: Reports) -> dict[UnitIndex, set[bytes]]:
     return reported
 
 
+def disputed_units(reports: Reports) -> dict[UnitIndex, frozenset[LearnerId]]:
+    """Units with reports that differ, each with the learners that reported it."""
+    return {
+        unit: frozenset(learner for learner, own in reports.items() if unit in own)
+        for unit, digests in sorted(reported_digests(reports).items())
+        if len(digests) > 1
+    }
+
+
+def disputants(contributions: Contributions) -> tuple[LearnerId, ...]:
+    """The learners of which one is wrong in a corrupt round, ascending.
+
+    They are those that reported a unit on which reports differ; where none does, all senders of
+    vectors.
+    """
+    disputed = disputed_units(contributions.reports).values()
+    senders = {offer.learner for offer in contributions.offers.values()}
+    return tuple(sorted(frozenset().union(*disputed) or senders))
+
+
 def disagreement(contributions: Contributions) -> str | None:
     """Return how learners contradict one another before decoding; None if they do not."""
     used = {(offer.items, offer.batch_digest) for offer in contributions.offers.values()}
     if len(used) > len({items for items, _ in used}):
         return "learners used different minibatches"
-    reported = reported_digests(contributions.reports)
-    disputed = sorted(unit for unit, digests in reported.items() if len(digests) > 1)
+    disputed = list(disputed_units(contributions.reports))
     return f"learners disagree on the updates of units {disputed}" if disputed else None
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from fullrank import __version__
-from fullrank.common.errors import NotFound, Overloaded, ServiceLost
+from fullrank.common.errors import NotFound, Overloaded, ServiceLost, StaleTerm
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.authorship import Authorship
 from fullrank.replay.draw_window import Reach
@@ -33,6 +33,8 @@ from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 
 T = TypeVar("T")
 
+CONFIRM_S = 5.0
+"""Longest wait for the term that has opened a table."""
 AGAIN_S = 0.1
 """Pause before a failed call is repeated."""
 
@@ -141,12 +143,29 @@ class ReplayClient:
             ServiceLost: The service does not answer.
         """
         self._mapped = None
+        located = await self._locate(timeout_s=self._deadline_s)
+        self._mapped = MappedTable(Path(located.path), located.instance)
+
+    async def _locate(self, *, timeout_s: float) -> pb.LocateTableResponse:
         request = pb.LocateTableRequest(table=TABLE, run=self._run_term.run)
         with translated(self._peer):
-            located = await self._stub.LocateTable(
-                request, timeout=self._deadline_s, wait_for_ready=True
+            return await self._stub.LocateTable(request, timeout=timeout_s, wait_for_ready=True)
+
+    async def confirm(self) -> None:
+        """Return if no later controller of the run has opened the table since.
+
+        Raises:
+            StaleTerm: One has.
+            FullrankError: The service does not answer soon, or has no such table.
+        """
+        opened = (await self._locate(timeout_s=CONFIRM_S)).opened
+        own = self._run_term
+        if opened.run == own.run and opened.term > own.term:
+            raise StaleTerm(
+                f"{self._peer}: the table was opened in term {opened.term} of run {own.run}, this "
+                f"controller is of term {own.term}: a later controller runs; nothing more is "
+                "committed here"
             )
-        self._mapped = MappedTable(Path(located.path), located.instance)
 
     async def open_table(
         self,

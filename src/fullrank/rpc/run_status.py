@@ -176,6 +176,8 @@ class RunStatus:
     """Seconds since the first assignment of the current iteration; 0 between iterations."""
     caveats: tuple[str, ...] = ()
     """Guarantees that the run does not give."""
+    verdicts: tuple[str, ...] = ()
+    """Learners that were found wrong and iterations that were taken back, the oldest first."""
     learners: tuple[LearnerStatus, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     playing: str = ""

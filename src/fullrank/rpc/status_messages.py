@@ -57,6 +57,7 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         ),
         round_s=message.round_s,
         caveats=tuple(message.caveats),
+        verdicts=tuple(message.verdicts),
         learners=tuple(
             _alike(LearnerStatus, status, rows=tuple(status.rows)) for status in message.learners
         ),

@@ -24,7 +24,7 @@ from fullrank.runs.journal import Record
 from fullrank.runs.objects import Objects
 from fullrank.runs.recovery import CHECKPOINTS, CONFIGURATION, JOURNAL
 
-SMALL = (CONFIGURATION, "numerics.json", "disputed.txt", CAVEATS)
+SMALL = (CONFIGURATION, "numerics.json", "disputed.txt", "verdicts.json", CAVEATS)
 """Small files of a run, which are replaced as a whole."""
 BEGUN = "begun"
 """Last part of the name of the object that every mirrored segment has."""

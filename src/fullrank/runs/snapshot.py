@@ -36,8 +36,8 @@ from fullrank.runs.recovery import (
 
 REPLAY = "replay"
 """Subdirectory of a run's directory with its tables."""
-FACTS = (CONFIGURATION, IDENTITY, "numerics.json", "disputed.txt", CAVEATS)
-"""Files that are replaced as a whole; the last three may be missing."""
+FACTS = (CONFIGURATION, IDENTITY, "numerics.json", "disputed.txt", "verdicts.json", CAVEATS)
+"""Files that are replaced as a whole; all but the first two may be missing."""
 LINES = (METRICS, EVALUATIONS)
 """Files to which lines are appended."""
 ATTEMPTS = 5

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from fullrank.common.errors import EnvironmentFailed
 
 FAILURES = 3
-"""Failures of one block after which the run ends."""
+"""Failures of one block after which the run ends, once no collector is left that might play it."""
 
 GONE = -1
 """Stands for the collectors that are gone in the failures of a block."""
@@ -224,14 +224,17 @@ class BlockScheduler(Generic[BlockAnswer]):
         """Record that a collector could not play its block, which waits again.
 
         Raises:
-            EnvironmentFailed: It is the last of ``FAILURES`` failures of the block.
+            EnvironmentFailed: The block has failed ``FAILURES`` times, and at least once on every
+                attached collector; or on those attached so often for each of them.
         """
         if self._busy.get(collector) != key:
             return
         self._busy[collector] = None
         block = self._open[key]
         failures = block.record_failure(collector)
-        if failures >= FAILURES and not block.digest:
+        tries = [block.failures[each] for each in self._busy]
+        over = failures >= FAILURES if all(tries) else sum(tries) >= FAILURES * len(tries)
+        if over and not block.digest:
             raise EnvironmentFailed(f"{reason}; block {key.block} failed {failures} times")
 
     def take(self, iteration: int) -> list[BlockAnswer] | None:

@@ -186,13 +186,16 @@ class Hello(_message.Message):
     unit share as few domains as possible.
     """
     process: _builtins.bytes
-    """Drawn at random when the learner's process starts: a quarantine lasts until the next start."""
+    """Drawn at random when the learner's process starts. A learner without a certificate of its own
+    is recognised by it: its quarantine lasts until the next start.
+    """
     index: _builtins.int
     """The index that the container held last, which it has again if it is free."""
     @_builtins.property
     def served(self) -> _common_pb2.RunTerm:
-        """The term that the learner served last, if any. A controller of an earlier term of that run is
-        stale: it answers ABORTED and ends.
+        """The term that the learner served last, if any. A controller of an earlier term of that run
+        answers ABORTED, and asks the run's directory, mirror and replay service: it ends if one of them
+        knows of a later term, too.
         """
 
     def __init__(
@@ -1145,6 +1148,7 @@ class GetStatusResponse(_message.Message):
     PLAYING_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
+    VERDICTS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     epoch: _builtins.int
@@ -1181,6 +1185,12 @@ class GetStatusResponse(_message.Message):
     def blocks(self) -> Global___BlocksStatus:
         """Totals over all collectors of this term; absent without collectors."""
 
+    @_builtins.property
+    def verdicts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Learners that were found wrong and iterations that were taken back since the run began, a line
+        each, the oldest first.
+        """
+
     def __init__(
         self,
         *,
@@ -1201,10 +1211,11 @@ class GetStatusResponse(_message.Message):
         playing: _builtins.str = ...,
         blocks: Global___BlocksStatus | None = ...,
         exit_code: _builtins.int = ...,
+        verdicts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "exit_code", b"exit_code", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "exit_code", b"exit_code", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -55,8 +55,8 @@ class ControllerServiceStub:
     cancellation point, discards unsent work and never sends a partial sum. A contribution that
     arrives after its iteration was committed is answered with Refused and otherwise ignored.
 
-    The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
-    served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
+    The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner says that
+    it has served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
     DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
     UNAVAILABLE if the learner was silent or the controller stops; it says so if the run has ended,
     and GetStatus then tells how.
@@ -122,8 +122,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     cancellation point, discards unsent work and never sends a partial sum. A contribution that
     arrives after its iteration was committed is answered with Refused and otherwise ignored.
 
-    The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
-    served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
+    The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner says that
+    it has served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
     DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
     UNAVAILABLE if the learner was silent or the controller stops; it says so if the run has ended,
     and GetStatus then tells how.
@@ -192,8 +192,8 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         cancellation point, discards unsent work and never sends a partial sum. A contribution that
         arrives after its iteration was committed is answered with Refused and otherwise ignored.
 
-        The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
-        served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
+        The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner says that
+        it has served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
         DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
         UNAVAILABLE if the learner was silent or the controller stops; it says so if the run has ended,
         and GetStatus then tells how.

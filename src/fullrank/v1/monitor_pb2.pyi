@@ -254,7 +254,9 @@ class Iteration(_message.Message):
 
     @_builtins.property
     def quarantined(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Learners whose contribution was wrong and left out."""
+        """Learners that were found wrong since the iteration before, also in one that was taken back, by
+        the index that they had.
+        """
 
     @_builtins.property
     def bytes_sent(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:

@@ -539,19 +539,25 @@ class LocateTableResponse(_message.Message):
 
     PATH_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Absolute path in the service's file system; empty if the table is in memory."""
     instance: _builtins.bytes
     """The id that the file holds since the service opened it: proof of having found the same file."""
+    @_builtins.property
+    def opened(self) -> _common_pb2.RunTerm:
+        """The term that opened the table last, by which a controller learns of a later one."""
+
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         instance: _builtins.bytes = ...,
+        opened: _common_pb2.RunTerm | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["opened", b"opened"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "opened", b"opened", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,6 +57,27 @@ def test_a_settled_dispute_does_not_come_again() -> None:
     assert made.audited_before(5) is None
 
 
+def test_a_lie_about_another_unit_of_a_settled_iteration_is_a_dispute_again() -> None:
+    made = ledger(4)
+    made.report(4, 3, {1: b"other"})
+    made.settle(4)
+    made.report(4, 2, {2: b"true after all"})
+    dispute = made.dispute()
+    assert dispute is not None
+    assert dispute.units == (2,)
+    assert dispute.parties == {1, 2}
+
+
+def test_a_learner_that_says_both_is_held_to_what_deviates() -> None:
+    for said in ((b"other", TRUE[1]), (TRUE[1], b"other")):
+        made = ledger(4)
+        for report in said:
+            made.report(4, 3, {1: report})
+        dispute = made.dispute()
+        assert dispute is not None
+        assert dispute.reports[3] == {1: b"other"}
+
+
 def test_the_oldest_dispute_comes_first() -> None:
     made = ledger(4, 5, 6)
     for iteration in (6, 4):

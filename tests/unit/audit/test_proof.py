@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.algorithms import Algorithm
-from fullrank.audit.ledger import CONTROLLER, Ledger
+from fullrank.audit.ledger import CONTROLLER, Dispute, Ledger
 from fullrank.audit.proof import Evidence, Finding, advance, prove
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
@@ -125,8 +125,10 @@ def test_evidence_in_the_journal_names_the_same_minibatch(wanted: Sample) -> Non
 
 def proved(entries: list[Entry], ledger: Ledger, *, since: int = 0) -> Finding | None:
     dispute = ledger.dispute()
-    if dispute is None:
-        return None
+    return None if dispute is None else settled(entries, dispute, since=since)
+
+
+def settled(entries: list[Entry], dispute: Dispute, *, since: int = 0) -> Finding:
     proof = prove(algorithm_of(Sums()), entries, dispute, since=since)
     step = advance(proof, None)
     while isinstance(step, Sample):
@@ -157,6 +159,12 @@ def test_what_a_party_committed_before_is_looked_at_again() -> None:
     ledger.settle(2)  # no other learner reported in iteration 2
     assert proved(entries, ledger) == Finding(wrong=2, culprits={1: 2})
     assert proved(entries, ledger, since=3) == Finding(wrong=4, culprits={1: 4})
+
+
+def test_a_late_lie_hides_no_other_unit_that_its_author_committed_alone() -> None:
+    entries, _, _ = played({(2, 1, 1): True})
+    lie = Dispute(iteration=2, units=(2,), reports={1: {2: b"it comes late"}})
+    assert settled(entries, lie) == Finding(wrong=2, culprits={1: 2})
 
 
 def test_after_a_wrong_update_that_was_not_stored_nobody_is_judged() -> None:

@@ -27,6 +27,7 @@ from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.recovery import run_of
 from fullrank.runs.snapshot import REPLAY, take
+from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 from fullrank_controller.local.server import serve
 from fullrank_controller.rounds import replay_pipeline
 
@@ -201,10 +202,15 @@ def test_an_altered_update_or_digest_is_named_by_unit(run: Path, fullrank: Any) 
     entries = entries_of(run)
     digests = list(entries[4].facts["digests"])
     digests[1] = "00" * 16
-    rewrite(run, [*entries[:4], altered(entries[4], facts={"digests": digests}), *entries[5:]])
+    facts = {"digests": digests, "reports": {"2": [0, 1], "3": [2]}}
+    rewrite(run, [*entries[:4], altered(entries[4], facts=facts), *entries[5:]])
     outcome = fullrank("verify", str(run))
     assert outcome.code == 10
-    assert "iteration 4 differs: the updates of units [1]\n" in outcome.error
+    assert (
+        "iteration 4 differs: the updates of units [1], which learners [2] had reported; this "
+        "machine has the run's numeric fingerprint, so that these updates are wrong\n"
+        in outcome.error
+    )
     assert entries[5].updates is not None
     updates = np.nextafter(entries[5].updates, np.float32(1.0))
     rewrite(run, [*entries[:5], altered(entries[5], updates=updates), *entries[6:]])
@@ -235,10 +241,43 @@ def test_other_bits_from_the_first_iteration_on_may_be_the_machine_s(
     entries = entries_of(run)
     digests = ["00" * 16] * len(entries[0].facts["digests"])
     rewrite(run, [altered(entries[0], facts={"digests": digests}), *entries[1:]])
+    (run / "numerics.json").write_text('[{"identity": "a", "fingerprint": "another kernel"}]')
     outcome = fullrank("verify", str(run))
     assert outcome.code == 10
     assert "iteration 0 differs: the updates of units [0, 1, 2]; nothing was" in outcome.error
     assert "this machine or version may compute other bits" in outcome.error
+    assert "the run's is another kernel" in outcome.error
+
+
+def test_wrong_rows_on_a_machine_with_the_run_s_fingerprint_are_said_with_all_iterations(
+    run: Path, fullrank: Any
+) -> None:
+    """As where a replay service hands out other rows than it stores."""
+    entries = entries_of(run)
+    digests = ["00" * 16] * len(entries[0].facts["digests"])
+    wrong = [
+        altered(entry, facts={"digests": digests}) if entry.iteration in (0, 2, 3, 4, 7) else entry
+        for entry in entries
+    ]
+    rewrite(run, wrong)
+    outcome = fullrank("verify", str(run))
+    assert outcome.code == 10
+    assert "iteration 0 differs: the updates of units [0, 1, 2]; so do" in outcome.error
+    assert "so do iterations 2 to 4, 7; this machine has the run's numeric" in outcome.error
+    assert "the rows that the learners were given are not those in the table" in outcome.error
+
+
+def test_verdicts_of_the_run_are_repeated(run: Path, fullrank: Any) -> None:
+    party = Party(learner=2, host="node", process="abcd")
+    verdict = RunVerdict(kind="convicted", term=1, iteration=3, reason="it lied", party=party)
+    write_verdicts(run, [verdict])
+    outcome = fullrank("verify", str(run))
+    assert outcome.code == 0
+    assert "learner 2 on node (process abcd) was found wrong, iteration 3 of" in outcome.output
+    (run / "verdicts.json").write_text('[{"kind": "unheard of"}]')
+    outcome = fullrank("verify", str(run))
+    assert outcome.code == 8
+    assert "verdicts.json is damaged (it holds no verdicts)" in outcome.error
 
 
 def test_a_checkpoint_that_is_damaged_or_holds_other_parameters_is_named(

@@ -124,6 +124,32 @@ def test_a_block_that_failed_goes_to_another_collector_and_three_failures_end_th
         scheduler.fail(2, failing, "copy 1 raised")
 
 
+def test_failures_end_no_run_while_a_collector_is_left_that_might_play_the_block(
+    scheduler: BlockScheduler[Answered],
+) -> None:
+    scheduler.open(0)
+    for collector in range(4):
+        scheduler.attach(collector)
+    held = assigned(scheduler, 0.0)
+    failing = held[1]
+    scheduler.fail(1, failing, "a lie")
+    assert assigned(scheduler, 0.0) == {3: failing}
+    scheduler.fail(3, failing, "a lie")
+    scheduler.detach(3)  # it dials again
+    scheduler.attach(3)
+    for _ in range(4):
+        assert assigned(scheduler, 0.0)[3] == failing
+        scheduler.fail(3, failing, "a lie")
+        scheduler.detach(3)
+        scheduler.attach(3)
+    scheduler.detach(3)
+    scheduler.answer(0, held[0], rows_of(held[0]))
+    assert assigned(scheduler, 0.0)[0] == failing
+    scheduler.answer(0, failing, rows_of(failing))
+    scheduler.answer(2, held[2], rows_of(held[2]))
+    assert scheduler.take(0) is not None
+
+
 def test_a_lone_collector_tries_again(scheduler: BlockScheduler[Answered]) -> None:
     scheduler.open(0)
     scheduler.attach(0)

@@ -9,6 +9,9 @@ from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.outbox import Outbox
 
+MOST_REASON = 1000
+"""Most characters of a failure's reason that are kept."""
+
 
 @dataclass(eq=False, slots=True)
 class CollectorWork:
@@ -131,6 +134,11 @@ class OrderSender:
             deadline_s=self._write_s,
         )
         work.block, work.assigned_at, work.version = key, now, publication.version
+
+
+def one_line(reason: str) -> str:
+    """The reason of a collector's failure as statuses show it: one line of bounded length."""
+    return " ".join(reason.split())[:MOST_REASON]
 
 
 def unplayed(keys: Sequence[BlockKey]) -> str:

@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fullrank.common.deadlines import is_duration
 from fullrank.common.errors import InvalidContribution
 from fullrank.replay.episode_checks import check_finite, check_steps
 from fullrank.replay.episodes import episodes_in
@@ -15,6 +17,16 @@ from fullrank_controller.identity import RunIdentity
 
 BLOCK_BYTES = 2**30
 """Limit on the bytes of the rows of one block."""
+
+
+MOST_RETURN = 1e100
+"""Largest magnitude of a return: means and sums of such ones are finite."""
+
+
+def check_returns(earned: NDArray[np.float64], field: str) -> None:
+    """Refuse returns that are not finite, or whose mean would not be."""
+    if not (np.abs(earned) <= MOST_RETURN).all():
+        raise InvalidContribution(f"{field} has an entry beyond {MOST_RETURN:g}")
 
 
 class Finished(NamedTuple):
@@ -92,7 +104,7 @@ class BlockParser:
             )
         if header.rows * 4 * self._problem.row_size > BLOCK_BYTES:
             raise InvalidContribution(f"played.rows of {header.rows} exceed {BLOCK_BYTES} bytes")
-        if not (0.0 <= header.playing_s < np.inf and 0.0 <= header.idle_s < np.inf):
+        if not (is_duration(header.playing_s) and is_duration(header.idle_s)):
             raise InvalidContribution("played.playing_s or played.idle_s is not a duration")
         rows = np.empty((header.rows, self._problem.row_size), np.float32)
         earned = np.array(header.earned).reshape(copies, self._agents)
@@ -109,8 +121,7 @@ class BlockParser:
         self._header = self._played = self._assembler = None  # the rows are not kept here
         if played.digest != header.digest:
             raise InvalidContribution("played.digest is not that of the block")
-        if not np.isfinite(played.earned).all():
-            raise InvalidContribution("played.earned is not finite")
+        check_returns(played.earned, "played.earned")
         check_finite(played.rows)
         layout = self._problem.episodes
         if layout is not None:

@@ -12,7 +12,8 @@ from fullrank.config.tree import ControllerSettings
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.free import Written
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.block_orders import PublicationEncoder
+from fullrank_controller.collectors.block_orders import PublicationEncoder, one_line
+from fullrank_controller.collectors.blocks_in import check_returns
 from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
@@ -182,7 +183,7 @@ class FreePool:
             self._kept -= len(self._written.popleft().lengths)
 
     def _name(self, member: Member, player: CollectorProgress, reason: str) -> None:
-        player.failed = reason
+        player.failed = reason = one_line(reason)
         said = f"collector {member.learner} on {member.host}: {reason}"
         log.warning("collector_failed %s", said)
         self._progress.record_caveat("collectors", said)
@@ -224,6 +225,5 @@ def _written(wrote: pb.Wrote, *, agents: int) -> Written:
                 f"wrote.{name} has {len(getattr(wrote, name))} entries, expected {expected}"
             )
     earned = np.array(wrote.earned).reshape(copies, agents)
-    if not np.isfinite(earned).all():
-        raise InvalidContribution("wrote.earned has an entry that is not finite")
+    check_returns(earned, "wrote.earned")
     return Written(earned, np.array(wrote.won, bool), np.array(wrote.lengths, np.int64))

@@ -17,6 +17,7 @@ from fullrank_controller.collectors.block_orders import (
     BlockTotals,
     CollectorWork,
     OrderSender,
+    one_line,
     unplayed,
 )
 from fullrank_controller.collectors.blocks_in import Finished
@@ -233,7 +234,7 @@ class CollectorPool:
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:
         """Take note that a collector's environment raised; too many failures end run and pool."""
-        work = self.eligible[member]
+        work, reason = self.eligible[member], one_line(reason)
         work.block, work.failed = None, reason
         self.totals.failed += 1
         log.warning("block_failed collector=%d host=%s %s", member.learner, member.host, reason)

@@ -39,7 +39,7 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
         )
     hello = (await next_of(requests, within_s=HELLO_S, kind="hello")).hello
     check_version(hello.version, peer="collector", own="controller")
-    run.term_guard.check_term(run_term_of(hello.served))
+    await run.term_guard.check(run_term_of(hello.served), peer=context.peer())
     origin = origin_of(context)
     member = await admitted(
         lambda: pool.roster.join(

@@ -1,10 +1,10 @@
 """The parser of one stream's contributions."""
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from fullrank.common.deadlines import is_duration
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import EncodedVector
 from fullrank.rpc.codec import Assembler
@@ -74,7 +74,7 @@ class ContributionParser:
         refused = self._reception.admit(header.ids, learner=self._learner, row=header.row)
         if refused is None:
             for name in ("compute_s", "started_s", "sent_s"):
-                if not 0.0 <= getattr(header, name) < math.inf:
+                if not is_duration(getattr(header, name)):
                     raise InvalidContribution(f"coded.{name} is not a duration")
             length = self._identity.problem.vector_size
             if header.offset and header.float32:

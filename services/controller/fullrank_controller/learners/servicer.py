@@ -22,6 +22,9 @@ from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, ori
 
 log = logging.getLogger(__name__)
 
+SHOWN_ROWS = 16
+"""Most rows that the farewell of a learner names."""
+
 LearnerMessages: TypeAlias = AsyncIterator[pb.LearnerMessage]
 
 
@@ -50,7 +53,7 @@ class ControllerServicer:
     async def Work(self, requests: LearnerMessages, context: Context) -> None:
         """Serve one learner from Hello to the end of its stream."""
         async with statuses(context):
-            hello = await self._greet(requests)
+            hello = await self._greet(requests, context)
             origin = origin_of(context)
             run, failure = self._run, ""
             member = await admitted(
@@ -72,6 +75,7 @@ class ControllerServicer:
                 log.info("stream_ended learner=%d reason=%s", member.learner, error)
                 raise
             finally:
+                member.until = run.progress.applied
                 run.roster.leave(member)
                 reason = failure or member.parting
                 run.event_log.append(Left(term=term, learner=member.learner, reason=reason))
@@ -85,10 +89,11 @@ class ControllerServicer:
         async with statuses(context):
             await serve_collector(self._run, requests, context)
 
-    async def _greet(self, requests: LearnerMessages) -> pb.Hello:
+    async def _greet(self, requests: LearnerMessages, context: Context) -> pb.Hello:
         message = await next_of(requests, within_s=HELLO_S, kind="hello")
         check_version(message.hello.version, peer="learner", own="controller")
-        self._run.term_guard.check_term(run_term_of(message.hello.served))
+        served = run_term_of(message.hello.served)
+        await self._run.term_guard.check(served, peer=context.peer())
         return message.hello
 
     async def _converse(self, member: Member, requests: LearnerMessages, context: Context) -> None:
@@ -154,7 +159,7 @@ class ControllerServicer:
 
 
 def _farewell(leaving: pb.Leaving) -> str:
-    rows = ", ".join(map(str, leaving.rows))
+    rows = ", ".join(map(str, leaving.rows[:SHOWN_ROWS]))
     return "it was told to stop" + (f", and hands back rows {rows}" if rows else "")
 
 

@@ -13,6 +13,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.types import LearnerId
 from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.rpc.silence import Silence
+from fullrank.runs.verdicts import Party
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import Outbox
 from fullrank_controller.membership.placement import Domain
@@ -82,6 +83,8 @@ class Member:
     """Identity of the learner's process, stable across its streams."""
     since: int = 0
     """Iterations that were applied when it joined."""
+    until: int | None = None
+    """Iterations that were applied when its stream ended; None while it is attached."""
     outbox: Outbox = field(default_factory=Outbox)
     numerics: Numerics | None = None
     """Its numerics; None until it is ready, and if it is unstable."""
@@ -94,7 +97,7 @@ class Member:
     vectors: ReadBlock | None = None
     """The learner's block, through which sections and vectors pass; None: they are sent."""
     quarantined: str = ""
-    """Reason why it holds no row until its process is restarted; empty if it is trusted."""
+    """Reason why it holds no row (``fullrank.runs.verdicts``); empty if it is trusted."""
     parting: str = "it ended its stream"
     """Why it has left, unless its stream failed."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
@@ -104,6 +107,18 @@ class Member:
         """End the stream with the status of ``reason``; the first reason counts."""
         if not self.expelled.done():
             self.expelled.set_exception(reason)
+
+    @property
+    def party(self) -> Party:
+        """What its stream has proved and claimed, for a verdict on it."""
+        return Party(
+            learner=self.learner,
+            host=self.host,
+            address=self.origin.address,
+            certificate=self.origin.certificate,
+            bound=self.origin.bound,
+            process=self.process.hex(),
+        )
 
     @property
     def identity(self) -> str:

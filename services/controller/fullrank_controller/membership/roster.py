@@ -1,42 +1,50 @@
 """Attached members by index, and which of them may hold rows."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import NamedTuple
 
 from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.rpc.silence import Silence
+from fullrank.runs.verdicts import Kind, Party
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
 from fullrank_controller.membership.placement import Domain
+from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.watchdog import Watchdog
 
 DEFAULTS = ControllerSettings()
 DEFAULT_ORIGIN = Origin()
+DEPARTED = 256
+"""Learners that are remembered after they left, for verdicts on what they sent."""
 
 
 class Roster:
     """Attached learners. An index is a lease: the lowest free one, until the stream ends.
 
     Args:
-        barred: Reasons for quarantine by process, kept across terms; the roster adds to it.
+        verdicts: Those of the run, which bar learners from rows; the roster adds to them.
         settings: Limits on the streams of one origin.
 
     Attributes:
+        verdicts: As given.
         numerics: Numerics of the run, without which no learner holds a row; None until those of
             the first epoch's learners are taken.
     """
 
     def __init__(
         self,
-        barred: dict[bytes, str] | None = None,
+        verdicts: Verdicts | None = None,
         settings: ControllerSettings = DEFAULTS,
     ) -> None:
         self._settings = settings
         self.numerics: Numerics | None = None
-        self._barred = {} if barred is None else barred
+        self.verdicts = Verdicts() if verdicts is None else verdicts
+        self._departed: deque[_Stay] = deque(maxlen=DEPARTED)
         self._members: dict[LearnerId, Member] = {}
         self._leases: dict[bytes, Member] = {}
         self._change = asyncio.Event()
@@ -76,8 +84,8 @@ class Roster:
             origin=origin,
             process=process,
             since=since,
-            quarantined=self._barred.get(process, ""),
         )
+        member.quarantined = self.verdicts.against(member.party)
         self._members[learner] = self._leases[member.lease] = member
         return member
 
@@ -95,27 +103,57 @@ class Roster:
         member.maps_table, member.vectors = maps_table, vectors
         self._notify()
 
-    def quarantine(self, learner: LearnerId, reason: str, *, present_at: int | None = None) -> None:
-        """Assign no more rows to a learner whose contribution was wrong.
+    def quarantine(
+        self, learner: LearnerId, reason: str, *, iteration: int, kind: Kind = "convicted"
+    ) -> None:
+        """Assign no more rows to a learner whose contribution was wrong, also if it has left.
 
         Args:
-            learner: Its index.
+            learner: Its index in that iteration; a later holder of the index is left alone.
             reason: Why it is quarantined.
-            present_at: Iteration of the contribution if it is past; a later holder of the index is
-                left alone.
+            iteration: Iteration of the contribution.
+            kind: Kind of the verdict.
         """
-        member = self._members.get(learner)
-        if member is None or (present_at is not None and member.since > present_at):
+        stay = self._stay_at(learner, iteration)
+        if stay is None or self.verdicts.against(stay.party):
             return
-        member.quarantined = reason
-        if member.process:
-            self._barred[member.process] = reason
+        if stay.member is not None and stay.member.quarantined:
+            return
+        verdict = self.verdicts.add(kind, reason, iteration=iteration, party=stay.party)
+        for member in self.members:
+            if member is stay.member or verdict.concerns(member.party):
+                member.quarantined = reason
         self._notify()
 
+    def named(self, learners: Iterable[LearnerId], *, at: int) -> str:
+        """Name the learners that had some indices in an iteration, with what is known of them."""
+        return "; ".join(map(str, self._parties(learners, at)))
+
+    def suspect(self, learners: Iterable[LearnerId], reason: str, *, iteration: int) -> None:
+        """Keep the names of learners of which one was wrong, for the status of a resumed run."""
+        for party in self._parties(learners, iteration):
+            self.verdicts.add("suspected", reason, iteration=iteration, party=party)
+
+    def _parties(self, learners: Iterable[LearnerId], iteration: int) -> Iterator[Party]:
+        for learner in sorted(learners):
+            stay = self._stay_at(learner, iteration)
+            yield stay.party if stay is not None else Party(learner=learner)
+
+    def _stay_at(self, learner: LearnerId, iteration: int) -> "_Stay | None":
+        """The learner that had an index in an iteration; of two the one that had it first."""
+        attached = map(_stay_of, self._members.values())
+        held = [
+            stay
+            for stay in (*self._departed, *attached)
+            if stay.party.learner == learner and stay.since <= iteration <= stay.until
+        ]
+        return min(held, key=lambda stay: stay.since, default=None)
+
     def leave(self, member: Member) -> None:
-        """Forget a learner whose stream ended."""
+        """Forget a learner whose stream ended, but not who it was."""
         if self._members.get(member.learner) is member:
             del self._members[member.learner], self._leases[member.lease]
+            self._departed.append(_stay_of(member)._replace(member=None))
             self._sent_by_departed.update(member.outbox.sent)
             self._notify()
 
@@ -157,6 +195,21 @@ class Roster:
     def _notify(self) -> None:
         self._change.set()
         self._change = asyncio.Event()
+
+
+class _Stay(NamedTuple):
+    """The time for which a learner had its index."""
+
+    party: Party
+    since: int
+    until: float
+    """Iterations that were applied when it left; infinite while it is attached."""
+    member: Member | None
+
+
+def _stay_of(member: Member) -> _Stay:
+    until = inf if member.until is None else member.until
+    return _Stay(member.party, member.since, until, member)
 
 
 def _to_replace(

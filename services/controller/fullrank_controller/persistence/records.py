@@ -72,7 +72,7 @@ class DecidedIteration:
             variance=decision.variance,
             update_digest="",
             statistics={**statistics, **self.collected.statistics},
-            quarantined=() if decision.culprit is None else (decision.culprit,),
+            quarantined=decided.quarantined,
             bytes_sent=dict(decided.bytes_sent),
             bytes_received=dict(decided.bytes_received),
         )

@@ -85,12 +85,12 @@ class Auditor:
             self._recomputation.begin(sample, [Claim((unit,))], ahead)
 
     def quorum(self, iteration: int, code: Code) -> Quorum | None:
-        """The rule by which an iteration may be committed; None: reports are believed."""
-        if not self._faults and not self._spot:
+        """The rule by which an iteration may be committed; None where reports may differ."""
+        if not self._training.problem.data.exact:
             return None
         drawn = frozenset(
             claim
-            for index, claim in enumerate(claims_of(code))
+            for index, claim in enumerate(claims_of(code) if self._spot else ())
             if self._draws.spots(iteration, index, probability=self._spot)
         )
         return Quorum(faults=self._faults, drawn=drawn)
@@ -145,8 +145,11 @@ class Auditor:
             self._tries = 0
         reports = {**round_.reports, CONTROLLER: own}
         if decision.variance is None:  # otherwise learners may differ and all be right
-            self._run.late_reports.ledger.commit(
-                round_.iteration, decision.reports if exact else (), reports
+            self._run.late_reports.commit(
+                result.opened.assignment,
+                round_.iteration,
+                decision.reports if exact else (),
+                reports,
             )
         if self.is_due(round_.iteration):
             self._run.reception.file_queued_reports()

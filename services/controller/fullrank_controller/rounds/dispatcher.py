@@ -19,6 +19,9 @@ from fullrank_controller.rounds.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
+ANY: frozenset[LearnerId] = frozenset()
+"""Excludes no learner from computing a unit."""
+
 
 class Dispatcher:
     """Sends rows of C, and extra rows, to learners.
@@ -69,11 +72,11 @@ class Dispatcher:
             )
             await self._send(holders[first], first, encode)
 
-    async def assign_units(self, units: Mapping[LearnerId | None, Sequence[UnitIndex]]) -> bool:
+    async def assign_units(self, units: Mapping[frozenset[LearnerId], Sequence[UnitIndex]]) -> bool:
         """Have units computed as extra rows, in a new attempt; False if no learner is idle.
 
         Args:
-            units: Units by the learner that must not compute them; None if any may.
+            units: Units by the learners that must not compute them.
         """
         opened = self._opened
         added = assign_rows(opened, self._roster.eligible, units)
@@ -141,14 +144,14 @@ class Dispatcher:
 def assign_rows(
     opened: OpenRound,
     eligible: Sequence[Member],
-    units: Mapping[LearnerId | None, Sequence[UnitIndex]],
+    units: Mapping[frozenset[LearnerId], Sequence[UnitIndex]],
 ) -> dict[Member, dict[int, UnitIndex]]:
     """Give each unit, as an extra row, to the next learner whose own rows have arrived.
 
     Args:
         opened: The round to which the rows are added.
         eligible: Learners that may hold rows.
-        units: Units by the learner that must not compute them; None if any may.
+        units: Units by the learners that must not compute them.
 
     Returns:
         The units of the added rows, by holder and row; empty if no learner is idle.
@@ -157,7 +160,7 @@ def assign_rows(
     idle = [member for member in eligible if round_.rows.issuperset(assignment.rows_of(member))]
     added: dict[Member, dict[int, UnitIndex]] = {}
     for excluded, unit in ((learner, unit) for learner, wanted in units.items() for unit in wanted):
-        member = next((member for member in idle if member.learner != excluded), None)
+        member = next((member for member in idle if member.learner not in excluded), None)
         if member is not None:
             idle.append(idle.pop(idle.index(member)))  # the next unit goes to the next learner
             row = round_.add(unit)

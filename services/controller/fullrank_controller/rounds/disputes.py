@@ -9,6 +9,7 @@ from fullrank.algorithms.roles import Algorithm
 from fullrank.audit.ledger import CONTROLLER, Dispute, Ledger
 from fullrank.audit.proof import Finding, advance, doubtful_from, prove
 from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, ServiceLost
+from fullrank.common.types import LearnerId
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
@@ -88,7 +89,7 @@ class Disputes:
                 "disputed iteration=%d units=%s learners=%s",
                 dispute.iteration,
                 dispute.units,
-                sorted(dispute.parties),
+                _learners(dispute),
             )
             try:
                 past = self._past(dispute)
@@ -104,24 +105,34 @@ class Disputes:
 
     def _stop(self, dispute: Dispute, reason: str) -> Unsettled:
         """End the run with iterations that cannot be taken back; its later status names them."""
-        said = _described(dispute, reason)
+        said = self._described(dispute, reason)
         log.error("unsettled %s", said)
+        self._run.roster.suspect(_learners(dispute), reason, iteration=dispute.iteration)
         self._directory.add_dispute(said)
         return Unsettled(f"{said}; it stays committed, as the status of a resumed run says")
 
     async def _leave_out(self, dispute: Dispute, past: _Past, reason: str) -> Exception:
         """Quarantine all parties, and take back the iterations that rest on them."""
-        said = _described(dispute, reason)
+        said = self._described(dispute, reason)
         log.error("unsettled %s", said)
-        for learner in sorted(dispute.parties - {CONTROLLER}):
+        for learner in _learners(dispute):
             why = f"its dispute with others on iteration {dispute.iteration} is unsettled"
-            self._run.roster.quarantine(learner, why, present_at=dispute.iteration)
+            self._run.roster.quarantine(learner, why, iteration=dispute.iteration, kind="left out")
         taken_back = await self._take_back(_doubtful(dispute, past), said)
         if await self._run.membership.bears_the_loss():
             return taken_back
         return Unsettled(
             f"{taken_back}, and too few other learners are left; look for failing memory or mixed "
             "builds among them, then resume"
+        )
+
+    def _described(self, dispute: Dispute, reason: str) -> str:
+        parties = _learners(dispute)
+        named = self._run.roster.named(parties, at=dispute.iteration)
+        return (
+            f"learners {parties} disagree with others on units {list(dispute.units)} of iteration "
+            f"{dispute.iteration}, and it cannot be decided who is right: {reason}; they are "
+            f"{named}"
         )
 
     def _past(self, dispute: Dispute) -> _Past:
@@ -173,13 +184,14 @@ class Disputes:
         for learner, iteration in finding.culprits.items():
             reason = f"its update of iteration {iteration} was wrong, computed again"
             log.error("convicted learner=%d reason=%s", learner, reason)
-            self._run.roster.quarantine(learner, reason, present_at=iteration)
+            self._run.roster.quarantine(learner, reason, iteration=iteration)
         if finding.wrong is not None:
             raise await self._take_back(finding.wrong, f"iteration {finding.wrong} was wrong")
 
     async def _take_back(self, first: int, reason: str) -> RolledBack:
         """Withdraw the committed iterations from ``first`` on."""
         term, last = self._run.identity.term, self._run.progress.committed - 1
+        self._run.roster.verdicts.add("taken back", f"{reason}, up to {last}", iteration=first)
         self._run.event_log.append(TakenBack(term=term, first=first))
         supersede(self._directory.journal, term=term + 1, first=first)
         if self._directory.mirror is not None:
@@ -187,12 +199,8 @@ class Disputes:
         return RolledBack(f"{reason}: committed iterations {first} to {last} are taken back")
 
 
-def _described(dispute: Dispute, reason: str) -> str:
-    parties = sorted(dispute.parties - {CONTROLLER})
-    return (
-        f"learners {parties} disagree with others on units {list(dispute.units)} of iteration "
-        f"{dispute.iteration}, and it cannot be decided who is right: {reason}"
-    )
+def _learners(dispute: Dispute) -> list[LearnerId]:
+    return sorted(dispute.parties - {CONTROLLER})
 
 
 def _doubtful(dispute: Dispute, past: _Past) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 from fullrank.common.errors import Corrupted
 from fullrank.common.types import LearnerId
-from fullrank.rounds.decision import Decoded
+from fullrank.rounds.decision import Corrupt, Decoded
 from fullrank.rounds.quorum import Quorum, exclude, units_of
 from fullrank.rounds.reports import Claim
 from fullrank_controller.membership.member import Member
@@ -20,7 +20,7 @@ class Endorsement:
     """Lets a round commit values that enough learners state alike or the controller computed.
 
     Only learners that are attached and not quarantined have a voice, and those of one failure
-    domain have one together.
+    domain have one together. Whatever the rule, the controller computes what learners disagree on.
 
     Args:
         quorum: The rule of the round.
@@ -42,6 +42,8 @@ class Endorsement:
         self._recompute = recompute
         self._awaited: set[Claim] = set()
         """Statements that the controller is computing."""
+        self._failed = False
+        """True once a computation has failed, because replay gave no minibatch."""
         self._heard: dict[LearnerId, Member | None] = {}
         """Senders by index; None where two learners have had the index during the round."""
 
@@ -77,10 +79,18 @@ class Endorsement:
             raise Corrupted(self._unproved(alone))
         return bool(lacking)
 
-    def settles(self) -> bool:
+    def settles(self, decision: Decoded | Corrupt) -> bool:
         """True if the controller computes the statements on which learners disagree."""
-        disputed = self._quorum.disputed(self._opened.round)
-        return bool(self._quorum.faults and disputed) and self._ask(disputed)
+        if not self._quorum.faults and isinstance(decision, Decoded) and decision.culprit is None:
+            return False  # its reports agree; hashing the vectors of sums takes time
+        return self._settles(self._quorum.disputed(self._opened.round))
+
+    def proves(self) -> bool:
+        """True if the controller computes what shows who is wrong in a corrupt round."""
+        return self._settles(self._quorum.suspected(self._opened.round))
+
+    def _settles(self, claims: Sequence[Claim]) -> bool:
+        return bool(claims) and not self._failed and self._ask(claims)
 
     @property
     def computing(self) -> bool:
@@ -90,6 +100,7 @@ class Endorsement:
     def take(self, event: RecomputedStatements) -> None:
         """Take computed values."""
         self._awaited -= event.claims
+        self._failed = not event.values
         self._quorum.computed.update(event.values)
 
     def convict(self) -> Sequence[LearnerId]:
@@ -108,8 +119,9 @@ class Endorsement:
                 "again"
             )
             log.error("convicted learner=%d reason=%s", learner, reason)
-            self._roster.quarantine(learner, reason)
-        exclude(round_, liars.keys())
+            self._roster.quarantine(learner, reason, iteration=round_.iteration)
+        if liars:
+            exclude(round_, liars.keys())
         return sorted(liars)
 
     def _ask(self, claims: Collection[Claim]) -> bool:
@@ -145,8 +157,11 @@ class Endorsement:
 
     def _unproved(self, claims: Iterable[Claim]) -> str:
         iteration, faults = self._opened.round.iteration, self._quorum.faults
+        units, reports = units_of(claims), self._opened.round.reports
+        parties = [learner for learner, own in reports.items() if not own.keys().isdisjoint(units)]
         return (
             f"iteration {iteration}: fewer than {faults + 1} learners in different failure domains "
-            f"agree on units {units_of(claims)}, and the controller, whose numeric fingerprint is "
-            "not that of the run, cannot compute them; add learners or raise code.tolerance"
+            f"agree on units {units}, and the controller, whose numeric fingerprint is not that of "
+            "the run, cannot compute them; add learners or raise code.tolerance; they were "
+            f"reported by {self._roster.named(parties, at=iteration)}"
         )

@@ -132,6 +132,7 @@ class NetworkRounds:
             dispatched_at=dispatched_at,
             received=tuple(opened.round.received),
             late=result.late,
+            quarantined=run.roster.verdicts.take_quarantined(),
             condition=opened.round.condition,
             reported={learner: len(digests) for learner, digests in reports.items()},
             bytes_sent=run.roster.bytes_sent() - self._sent,

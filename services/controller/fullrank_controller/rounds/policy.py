@@ -5,11 +5,13 @@ import logging
 
 from fullrank.codes.targets import described
 from fullrank.common.errors import Corrupted, DeadlinePassed, NotDecodable
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config.tree import ControllerSettings
 from fullrank.rounds.decision import Corrupt, Decision, Decoded
+from fullrank.rounds.verification import disputants, disputed_units
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
-from fullrank_controller.rounds.dispatcher import Dispatcher
+from fullrank_controller.rounds.dispatcher import ANY, Dispatcher
 from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.timeline import Timeline
 
@@ -57,24 +59,38 @@ class RoundPolicy:
         opened = self._opened
         opened.assignment.drop_absent(self._roster.eligible)
         units = opened.round.missing(opened.assignment.holders)
-        self.rows_lost = bool(units) and not await self._dispatcher.assign_units({None: units})
+        self.rows_lost = bool(units) and not await self._dispatcher.assign_units({ANY: units})
         if self.rows_lost and not opened.more_can_come:
             self._stall(f"units {units} left with their learners, and no learner can compute them")
         else:
             self._progress.run()
 
-    async def recompute(self) -> bool:
+    async def recompute(self, corrupt: Corrupt) -> None:
         """Once, by policy, add rows until the others suffice without any single learner.
 
-        Leaving out the one that was wrong then gives a consistent result. False if that is not
-        allowed, was done before, or no learner is idle.
+        Leaving out the one that was wrong then gives a consistent result; a unit on which learners
+        disagree is computed by a further one.
+
+        Raises:
+            Corrupted: That is not allowed, was done before, or no learner is idle. The error names
+                the learners of which one is wrong.
         """
-        if self._settings.undecodable != "recode" or self._recomputed:
-            return False
-        self._recomputed = True
         round_ = self._opened.round
-        return await self._dispatcher.assign_units(
-            {learner: round_.missing(without=learner) for learner in round_.received}
+        if self._settings.undecodable == "recode" and not self._recomputed:
+            self._recomputed = True
+            wanted: dict[frozenset[LearnerId], list[UnitIndex]] = {}
+            for learner in round_.received:
+                wanted[frozenset({learner})] = round_.missing(without=learner)
+            for unit, reporters in disputed_units(round_.reports).items():
+                wanted.setdefault(reporters, []).append(unit)
+            if await self._dispatcher.assign_units(wanted):
+                return
+        parties = disputants(round_.contributions)
+        reason = f"iteration {round_.iteration}: {corrupt.reason}, and no proof shows who is wrong"
+        self._roster.suspect(parties, corrupt.reason, iteration=round_.iteration)
+        raise Corrupted(
+            f"{reason}: one or more of {self._roster.named(parties, at=round_.iteration)}; look "
+            "for failing memory or mixed builds there, raise code.tolerance, then resume"
         )
 
     def accept_inexact(self, decision: Decoded) -> Decoded:
@@ -107,16 +123,15 @@ class RoundPolicy:
             f"learners {awaited} have not answered"
         )
         if isinstance(last, Corrupt):
-            if await self.recompute():
-                return
-            raise Corrupted(f"{reason}; {last.reason}")
+            await self.recompute(last)
+            return
         if self._settings.undecodable == "fail":
             raise NotDecodable(f"{reason}; raise controller.deadline_s or code.tolerance")
         self._stall(reason)
         self._expel_stuck()
         if self._settings.undecodable == "recode":
             missing = round_.missing()
-            if await self._dispatcher.assign_units({None: missing}):
+            if await self._dispatcher.assign_units({ANY: missing}):
                 self._progress.run(reason)
 
     def _expel_stuck(self) -> None:

@@ -34,6 +34,8 @@ class DecidedRound:
     """Learners whose rows were received, in order of arrival."""
     late: tuple[LearnerId, ...] = ()
     """Learners that were assigned a row and had not answered."""
+    quarantined: tuple[LearnerId, ...] = ()
+    """Learners that were barred from rows since the round before."""
     condition: float
     """Two-norm condition number of C_J."""
     reported: Mapping[LearnerId, int] = field(default_factory=dict)

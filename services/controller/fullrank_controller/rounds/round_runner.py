@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fullrank.common.errors import Corrupted, InvalidContribution, NotFinite
+from fullrank.common.errors import InvalidContribution, NotFinite
 from fullrank.common.failpoints import reach
 from fullrank.common.types import UnitIndex
 from fullrank.config.tree import ControllerSettings
@@ -47,7 +47,7 @@ class RoundRunner:
         opened: The open round.
         encoder: Holds the encoded parameters.
         sample: The minibatch.
-        endorsement: Holds the commit back; None: reports of learners are believed.
+        endorsement: Holds the commit back; None where reports may differ and all be right.
         examine: Computes the units of a row whose vector was not finite; raises ``Unsound`` if they
             are not finite here, either.
         deadline_s: Time after which the policy for undecided rounds applies.
@@ -148,13 +148,16 @@ class RoundRunner:
         """Take the controller's own computation."""
         assert self._endorsement is not None  # it has asked
         self._endorsement.take(event)
-        return await self._decide() if event.values else None
+        again = event.values or isinstance(self._last, Corrupt)
+        return await self._decide() if again else None
 
     def _proves(self, endorsement: Endorsement) -> bool:
         """True if the controller computes what learners have not borne out by the deadline."""
         last = self._last
         if isinstance(last, Decoded) and last.verdict is Verdict.COMMIT:
             endorsement.withholds(last, overdue=True)
+        elif isinstance(last, Corrupt):
+            endorsement.proves()
         return endorsement.computing
 
     async def _offer(self, event: Arrived) -> bool:
@@ -207,9 +210,8 @@ class RoundRunner:
         if isinstance(decision, Waiting) or self._opened.more_can_come:
             return None
         if isinstance(decision, Corrupt):
-            if await self._policy.recompute():
-                return None
-            raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
+            await self._policy.recompute(decision)
+            return None
         if decision.verdict is Verdict.HIGH_VARIANCE:
             return decision
         return self._without_culprit(self._policy.accept_inexact(decision))
@@ -219,11 +221,11 @@ class RoundRunner:
         endorsement = self._endorsement
         if endorsement is None or isinstance(decision, Waiting):
             return False
-        if endorsement.settles():
+        if endorsement.settles(decision):
             return True
-        if isinstance(decision, Decoded) and decision.verdict is Verdict.COMMIT:
-            return endorsement.withholds(decision)
-        return False
+        if isinstance(decision, Corrupt):
+            return not self._opened.more_can_come and endorsement.proves()
+        return decision.verdict is Verdict.COMMIT and endorsement.withholds(decision)
 
     async def _precompute(self) -> None:
         """Work ahead of the decision while no event is queued."""
@@ -241,5 +243,7 @@ class RoundRunner:
         """Quarantine the learner whose contribution was left out."""
         if decision.culprit is not None:
             log.error("quarantined learner=%d reason=%s", decision.culprit, decision.reason)
-            self._run.roster.quarantine(decision.culprit, decision.reason)
+            self._run.roster.quarantine(
+                decision.culprit, decision.reason, iteration=self._round.iteration
+            )
         return decision

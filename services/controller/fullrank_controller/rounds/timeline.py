@@ -48,7 +48,7 @@ class Timeline:
         had arrived.
         """
         learner, now_s = event.learner, self.elapsed_s()
-        self.compute_s[learner] = event.compute_s
+        self.compute_s[learner] = min(event.compute_s, now_s)
         self.arrival_s[learner] = now_s
         if holder is not None:
             assigned_s = self.assigned_s.get(learner, 0.0)

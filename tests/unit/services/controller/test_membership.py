@@ -10,7 +10,7 @@ from fullrank.common.errors import NotDecodable
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.row_assignment import RowAssignment
-from fullrank_controller.rounds.dispatcher import assign_rows
+from fullrank_controller.rounds.dispatcher import ANY, assign_rows
 
 
 async def settled(membership: Membership) -> RowAssignment:
@@ -158,12 +158,12 @@ async def test_units_go_to_learners_that_have_nothing_to_do() -> None:
     members = join(run, 5)
     opened = open_round(run, name="uncoded")
     opened.round.offer(learner=1, row=1)
-    assert assign_rows(opened, members, {None: [0, 2]}) == {members[1]: {5: 0}, members[3]: {6: 2}}
+    assert assign_rows(opened, members, {ANY: [0, 2]}) == {members[1]: {5: 0}, members[3]: {6: 2}}
     assert opened.holder_of(1, 1) is opened.holder_of(5, 1) is members[1]
     assert run.membership.computes(3, 2)
     assert not run.membership.computes(3, 0)
-    assert assign_rows(opened, members, {None: [2]}) == {members[4]: {7: 2}}
-    assert assign_rows(opened, members, {None: [2]}) == {}  # all are busy
+    assert assign_rows(opened, members, {ANY: [2]}) == {members[4]: {7: 2}}
+    assert assign_rows(opened, members, {ANY: [2]}) == {}  # all are busy
 
 
 async def test_a_doubted_learner_does_not_get_the_unit_again() -> None:
@@ -175,7 +175,10 @@ async def test_a_doubted_learner_does_not_get_the_unit_again() -> None:
     added = assign_rows(
         opened,
         members,
-        {learner: opened.round.missing(without=learner) for learner in opened.round.received},
+        {
+            frozenset({learner}): opened.round.missing(without=learner)
+            for learner in opened.round.received
+        },
     )
     assert added == {members[1]: {3: 0, 5: 2}, members[0]: {4: 1}}
 
@@ -190,7 +193,7 @@ async def test_few_learners_get_several_units_each() -> None:
     assignment.drop_absent(run.roster.eligible)
     round_.offer(learner=0, row=0)
     missing = round_.missing(assignment.holders)
-    added = assign_rows(opened, run.roster.eligible, {None: missing})
+    added = assign_rows(opened, run.roster.eligible, {ANY: missing})
     assert added == {members[0]: {3: 1, 4: 2}}
     run.reception.close()
     assert assignment.rows_of(members[0]) == [0]

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.waiting import WAIT_S
@@ -11,6 +13,18 @@ from fullrank.config import ControllerSettings
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
 from fullrank_controller.membership.roster import Roster
+from fullrank_controller.membership.verdicts import Verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A held run directory."""
+
+    path: Path
+    term: int = 1
+
+    def confirm(self) -> None:
+        """No other controller has it."""
 
 
 class Peer:
@@ -171,6 +185,51 @@ async def test_an_unstable_or_unready_learner_is_never_eligible() -> None:
         == "; the bits of 1 depend on what they compute together"
     )
     assert (roster.members, unready.objection(roster.numerics)) == ([unstable, unready], "")
+
+
+BOUND = Origin(address="ipv4:10.0.0.7", certificate="fullrank://mine/learner/3", bound=True)
+SHARED = Origin(address="ipv4:10.0.0.7", certificate="fullrank://mine/learner")
+
+
+@pytest.mark.parametrize(
+    ("origin", "process", "barred"),
+    [
+        (SHARED, b"liar", True),
+        (SHARED, b"anew", False),
+        (BOUND, b"liar", True),
+        (BOUND, b"x", True),
+    ],
+    ids=["same process", "other process", "bound", "bound, other process"],
+)
+async def test_a_verdict_outlives_the_controller(
+    tmp_path: Path, origin: Origin, process: bytes, barred: bool
+) -> None:
+    roster = Roster(Verdicts(Directory(tmp_path)))
+    liar = roster.join("node", now=0.0, process=b"liar", origin=origin)
+    liar.until = 5
+    roster.leave(liar)  # before it was found out
+    roster.join("honest", now=0.0, process=b"honest", origin=SHARED, since=5)  # has its index now
+    roster.quarantine(0, "its update was wrong", iteration=4)
+    assert [member.quarantined for member in roster.members] == [""]
+    assert roster.verdicts.take_quarantined() == (0,)
+    assert roster.verdicts.take_quarantined() == ()
+    resumed = Roster(Verdicts.of(Directory(tmp_path), resumes_at=4))
+    again = resumed.join("node", now=0.0, process=process, origin=origin)
+    assert again.quarantined == ("its update was wrong" if barred else "")
+    assert resumed.verdicts.take_quarantined() == (0,)  # iteration 4 is committed again
+    assert "learner 0 on node (ipv4:10.0.0.7, fullrank://mine/learner" in resumed.verdicts.lines[0]
+
+
+async def test_a_party_that_may_be_honest_is_admitted_again_as_another_process(
+    tmp_path: Path,
+) -> None:
+    roster = Roster(Verdicts(Directory(tmp_path)))
+    roster.join("node", now=0.0, process=b"one", origin=BOUND)
+    roster.quarantine(0, "its dispute is unsettled", iteration=0, kind="left out")
+    resumed = Roster(Verdicts(Directory(tmp_path)))
+    assert resumed.join("node", now=0.0, process=b"one", origin=BOUND).quarantined
+    resumed.leave(resumed.members[0])
+    assert not resumed.join("node", now=0.0, process=b"two", origin=BOUND).quarantined
 
 
 async def test_a_heartbeat_counts_for_the_holder_of_its_lease() -> None:

@@ -1,0 +1,130 @@
+"""Verdicts of a run: the learners that were found wrong, and the iterations that were taken back.
+
+They are part of the run's state, in ``verdicts.json`` of its directory: a controller that resumes
+the run bars the same learners, and its status and ``fullrank verify`` say what was found.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from fullrank.common.durable import replace_bytes
+from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.types import LearnerId
+
+FILE = "verdicts.json"
+"""File of the run directory."""
+MOST_BYTES = 2**22
+"""Largest size of the file."""
+MOST = 1000
+"""Verdicts that are kept, the newest ones; every conviction of a bound certificate is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """A learner, by what its stream proved and what it claimed."""
+
+    learner: LearnerId
+    """Its index when it sent the contribution."""
+    host: str = ""
+    """Name of its host, as it claimed."""
+    address: str = ""
+    """Network address of its host; empty where it is not known."""
+    certificate: str = ""
+    """Identity in its certificate; empty in plain text."""
+    bound: bool = False
+    """True if the certificate is for one learner alone."""
+    process: str = ""
+    """Identity of its process, as it claimed, in hexadecimal digits."""
+
+    def __str__(self) -> str:
+        facts = (self.address, self.certificate, self.process and f"process {self.process[:8]}")
+        said = ", ".join(filter(None, facts))
+        host = f" on {self.host}" if self.host else ""
+        return f"learner {self.learner}{host}" + (f" ({said})" if said else "")
+
+
+Kind: TypeAlias = Literal["convicted", "left out", "suspected", "taken back"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerdict:
+    """What the controller found about a learner, or withdrew."""
+
+    kind: Kind
+    """*Convicted*: its contribution was wrong. *Left out*: it is a party to a dispute that no proof
+    could settle. *Suspected*: the run stopped at such a dispute. *Taken back*: iterations were
+    withdrawn."""
+    term: int
+    iteration: int
+    """Iteration of the contribution, or the first one that was withdrawn."""
+    reason: str
+    party: Party | None = None
+
+    @property
+    def bars(self) -> bool:
+        """True if the learner holds no row from then on."""
+        return self.kind in ("convicted", "left out")
+
+    def concerns(self, other: Party) -> bool:
+        """True if another stream is the same learner's.
+
+        A convicted learner is recognised by a certificate that is bound to it, which it cannot
+        choose; any other by the identity that its process claims.
+        """
+        party = self.party
+        if party is None:
+            return False
+        if party.bound and self.kind == "convicted":
+            return other.bound and other.certificate == party.certificate
+        return bool(other.process) and other.process == party.process
+
+    def __str__(self) -> str:
+        said = "was found wrong" if self.kind == "convicted" else f"is {self.kind}"
+        who = f"{self.party} {said}" if self.party is not None else "taken back"
+        return f"{who}, iteration {self.iteration} of term {self.term}: {self.reason}"
+
+
+_VERDICTS = TypeAdapter(list[RunVerdict])
+
+
+def read_verdicts(run_dir: Path) -> list[RunVerdict]:
+    """The verdicts of a run, the oldest first.
+
+    Raises:
+        CheckpointUnusable: The file is damaged.
+    """
+    path = run_dir / FILE
+    try:
+        if not path.exists():
+            return []
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"it is no file of at most {MOST_BYTES} bytes")
+        return _VERDICTS.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = "it holds no verdicts" if isinstance(error, ValidationError) else error
+        raise CheckpointUnusable(
+            f"{path} is damaged ({reason}); restore it from a copy, or remove it, and learners "
+            "that were found wrong are admitted again"
+        ) from None
+
+
+def write_verdicts(run_dir: Path, verdicts: Sequence[RunVerdict]) -> None:
+    """Replace the verdicts of a run."""
+    content = _VERDICTS.dump_json(list(verdicts), indent=2, exclude_defaults=True)
+    replace_bytes(run_dir / FILE, content + b"\n")
+
+
+def kept(verdicts: Iterable[RunVerdict]) -> list[RunVerdict]:
+    """The last conviction of each bound certificate, then the newest of all other verdicts."""
+    bound: dict[str, RunVerdict] = {}
+    others: list[RunVerdict] = []
+    for verdict in verdicts:
+        if verdict.kind == "convicted" and verdict.party is not None and verdict.party.bound:
+            bound[verdict.party.certificate] = verdict
+        else:
+            others.append(verdict)
+    return [*bound.values(), *others[-MOST:]]
