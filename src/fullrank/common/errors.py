@@ -142,6 +142,10 @@ class Corrupted(FullrankError):
     exit_code = 10
 
 
+class Malformed(FullrankError):
+    """Data from elsewhere (a file, a message, text) break their schema or a bound."""
+
+
 class GradientTooLarge(FullrankError):
     """A gradient has entries whose sums are not exact."""
 

@@ -1,0 +1,170 @@
+"""Data from elsewhere: files, JSON and TOML that a stranger may have written, read within bounds.
+
+Every reader here returns or raises ``Malformed``, whose message is one line of bounded length.
+"""
+
+import json
+import math
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullrank.common.errors import Malformed
+from fullrank.common.text import plain
+from fullrank.common.types import JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Bounds of a text that is parsed."""
+
+    size: int = 2**20
+    """Largest length of the text, bytes."""
+    nesting: int = 64
+    """Most levels of tables and arrays."""
+    digits: int = 64
+    """Most digits of an integer; the states of generators have 39."""
+
+
+TEXT = Bounds()
+_SHOWN = 80
+_CHAIN = re.compile(
+    rf"""(?<![\w-])(?:(?>[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){{{TEXT.nesting}}}"""
+)
+"""A dotted key beyond every limit, which ``tomllib`` would read in quadratic time."""
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def shown(value: object) -> str:
+    """Return a value from elsewhere for a message: one printable line of at most 80 characters."""
+    try:
+        text = plain(value[:_SHOWN] if isinstance(value, str | bytes) else repr(value))
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file without waiting; returns the descriptor.
+
+    A FIFO would wait for a writer, and a device may have no end or act when it is opened.
+
+    Raises:
+        Malformed: It cannot be opened, or is of another kind.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise Malformed(f"cannot read {plain(path)}: {_reason(error)}") from error
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        raise Malformed(
+            f"{plain(path)} is {_KINDS.get(kind, 'of another kind')}, not a regular file; remove "
+            "it, or restore the file from a copy"
+        )
+    return descriptor
+
+
+def read_regular(path: Path, limit_bytes: int) -> bytes:
+    """Return the content of a regular file of bounded size.
+
+    Args:
+        path: The file; links are followed.
+        limit_bytes: Largest size, which is all that is ever read.
+
+    Raises:
+        Malformed: It cannot be read, is of another kind, or is larger.
+    """
+    with open(open_regular(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            content = file.read(limit_bytes + 1) if size <= limit_bytes else b""
+        except OSError as error:
+            raise Malformed(f"cannot read {plain(path)}: {_reason(error)}") from error
+    if max(size, len(content)) > limit_bytes:
+        raise Malformed(
+            f"{plain(path)} has {max(size, len(content))} bytes, and {limit_bytes} are the limit; "
+            "restore it from a copy"
+        )
+    return content
+
+
+def parse_json(text: str | bytes, *, origin: str, bounds: Bounds = TEXT) -> Any:
+    """Parse JSON within bounds; numbers are finite.
+
+    Args:
+        text: The text; bytes are UTF-8.
+        origin: Names the text in messages.
+        bounds: Its bounds.
+
+    Raises:
+        Malformed: It is not JSON, or exceeds a bound.
+    """
+    return _parsed(json.loads, "JSON", text, origin, bounds)
+
+
+def parse_toml(text: str | bytes, *, origin: str, bounds: Bounds = TEXT) -> JSON:
+    """Parse TOML within bounds, as ``parse_json`` does.
+
+    Raises:
+        Malformed: It is not TOML, or exceeds a bound.
+    """
+    table: JSON = _parsed(_load_toml, "TOML", text, origin, bounds)
+    return table
+
+
+def _load_toml(text: str) -> JSON:
+    if _CHAIN.search(text):
+        raise ValueError("a key has too many parts")
+    return tomllib.loads(text)
+
+
+def _parsed(
+    load: Callable[[str], Any], language: str, text: str | bytes, origin: str, bounds: Bounds
+) -> Any:
+    if len(text) > bounds.size:
+        raise Malformed(f"{origin} has {len(text)} bytes, and {bounds.size} are the limit")
+    try:
+        value = load(text if isinstance(text, str) else text.decode())
+        _check(value, bounds)
+    except RecursionError:
+        raise Malformed(f"{origin} is nested more than {bounds.nesting} deep") from None
+    except ValueError as error:  # not the language, not UTF-8, or an integer that Python refuses
+        raise Malformed(f"{origin} is not valid {language}: {shown(str(error))}") from error
+    return value
+
+
+def _check(root: object, bounds: Bounds) -> None:
+    """Raise ``ValueError`` for a value beyond the bounds; goes by levels, without recursion."""
+    level: list[object] = [root]
+    for _ in range(bounds.nesting + 1):
+        for value in level:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{value} is not a finite number")
+            if isinstance(value, int) and abs(value) >= 10**bounds.digits:
+                raise ValueError(f"an integer has more than {bounds.digits} digits")
+        level = [
+            item
+            for value in level
+            if isinstance(value, dict | list)
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {bounds.nesting} deep")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
