@@ -132,7 +132,11 @@ class NotFound(FullrankError):
     """There is no item with the given name or number."""
 
 
-class InvalidContribution(FullrankError):
+class Malformed(FullrankError):
+    """Data from elsewhere (a file, a message, text) break their schema or a bound."""
+
+
+class InvalidContribution(Malformed):
     """A contribution has the wrong shape, length, checksum or a non-finite value."""
 
 
@@ -140,10 +144,6 @@ class Corrupted(FullrankError):
     """A decoded unit does not match its digest, or stored rows do not match their checksums."""
 
     exit_code = 10
-
-
-class Malformed(FullrankError):
-    """Data from elsewhere (a file, a message, text) break their schema or a bound."""
 
 
 class GradientTooLarge(FullrankError):

@@ -29,6 +29,8 @@ class Bounds:
     """Most levels of tables and arrays."""
     digits: int = 64
     """Most digits of an integer; the states of generators have 39."""
+    finite: bool = True
+    """Refuse numbers that are not finite, which some settings may be."""
 
 
 TEXT = Bounds()
@@ -102,7 +104,7 @@ def read_regular(path: Path, limit_bytes: int) -> bytes:
 
 
 def parse_json(text: str | bytes, *, origin: str, bounds: Bounds = TEXT) -> Any:
-    """Parse JSON within bounds; numbers are finite.
+    """Parse JSON within bounds.
 
     Args:
         text: The text; bytes are UTF-8.
@@ -151,7 +153,7 @@ def _check(root: object, bounds: Bounds) -> None:
     level: list[object] = [root]
     for _ in range(bounds.nesting + 1):
         for value in level:
-            if isinstance(value, float) and not math.isfinite(value):
+            if bounds.finite and isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{value} is not a finite number")
             if isinstance(value, int) and abs(value) >= 10**bounds.digits:
                 raise ValueError(f"an integer has more than {bounds.digits} digits")

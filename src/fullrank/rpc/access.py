@@ -2,24 +2,28 @@
 
 The roles of a call stand beside it in its proto, as the option ``access``; undeclared methods are
 closed. In plain text callers have no identity, and only the limits apply.
+
+Bytes that are no message of their method end the call with INVALID_ARGUMENT, whatever it is, and
+with a line of the log at most every ``QUIET_S``.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache, partial
 from inspect import isasyncgen
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import grpc
 from google.protobuf.descriptor_pool import Default
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.common.errors import AccessDenied, Unauthenticated
+from fullrank.common.errors import AccessDenied, Malformed, Unauthenticated
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.identity import Identity, Role
-from fullrank.rpc.limits import CallRefusal, Limits
+from fullrank.rpc.limits import CallRefusal, Limits, LogPace
 from fullrank.v1 import access_pb2 as pb
 
 log = logging.getLogger("fullrank.audit")
@@ -28,6 +32,9 @@ Handler: TypeAlias = Callable[[Any, Context], Any]
 
 STANDARD = frozenset({health.SERVICE_NAME, reflection.SERVICE_NAME})
 """Services defined by gRPC, open to every role: they reveal nothing about a run."""
+
+QUIET_S = 10.0
+"""Shortest time between two lines about malformed messages of one server, seconds."""
 
 KNOWN = 256
 """Most methods whose roles are cached, so that unknown names cannot exhaust memory."""
@@ -57,6 +64,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
     def __init__(self, server: Identity | None) -> None:
         self._server = server
         self._limits = Limits()
+        self._pace = LogPace(QUIET_S)
 
     async def intercept_service(
         self,
@@ -73,23 +81,42 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         )
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(
-            self._guarded(handler_call_details.method, getattr(handler, kind)),
-            request_deserializer=handler.request_deserializer,
+            self._guarded(
+                handler_call_details.method,
+                getattr(handler, kind),
+                streaming=handler.request_streaming,
+            ),
+            request_deserializer=_marking(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
-    def _guarded(self, method: str, handler: Handler) -> Handler:
+    def _guarded(self, method: str, handler: Handler, *, streaming: bool = False) -> Handler:
         async def guarded(requests: Any, context: Context) -> Any:
             peer = context.peer()  # gRPC may have forgotten it when the call has ended
             now = asyncio.get_running_loop().time()
             if refusal := self._limits.begin(peer, now=now):
                 return await _refused(refusal, context)
+            check = partial(self._check_intact, method, peer)
+            checked = partial(_handled, handler, check=check, streaming=streaming)
             try:
-                return await self._admitted(method, handler, requests, context)
+                return await self._admitted(method, checked, requests, context)
             finally:
                 self._limits.end(peer)
 
         return guarded
+
+    def _check_intact(self, method: str, peer: str, message: Any) -> Any:
+        """Return a message of a call.
+
+        Raises:
+            Malformed: Its bytes were none.
+        """
+        if message is not _MALFORMED:
+            return message
+        unsaid = self._pace.take(now=asyncio.get_running_loop().time())
+        if unsaid is not None:
+            log.warning("malformed method=%s peer=%s since_last_line=%d", method, peer, unsaid)
+        raise Malformed(f"{method} was sent bytes that are no message of it")
 
     async def _admitted(
         self, method: str, handler: Handler, requests: Any, context: Context
@@ -105,10 +132,10 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 _audit(method, context, caller, outcome=f"refused: {error}")
                 raise
         if not _is_audited(method, caller):
-            return await _passed_on(handler, requests, context)
+            return await handler(requests, context)
         outcome = "OK"
         try:
-            return await _passed_on(handler, requests, context)
+            return await handler(requests, context)
         except BaseException as error:
             code = context.code()
             outcome = code.name if isinstance(code, grpc.StatusCode) else type(error).__name__
@@ -124,13 +151,58 @@ async def _refused(refusal: CallRefusal, context: Context) -> None:
     context.set_details(f"{refusal.reason} on one connection; call less often")
 
 
-async def _passed_on(handler: Handler, requests: Any, context: Context) -> Any:
-    """Run a handler of any kind; responses that it yields are written."""
-    outcome = handler(requests, context)
-    if not isasyncgen(outcome):
-        return await outcome
-    async for response in outcome:
-        await context.write(response)
+_MALFORMED = object()
+"""Stands for bytes that are no message: ``grpc.aio`` has no status for what a deserializer raises,
+and logs a traceback."""
+
+
+def _marking(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """A deserializer that returns ``_MALFORMED`` instead of raising."""
+    if deserializer is None:
+        return None
+
+    def marking(data: bytes) -> Any:
+        try:
+            return deserializer(data)
+        except DecodeError:
+            return _MALFORMED
+
+    return marking
+
+
+class _Intact:
+    """The messages of a stream, each checked.
+
+    Args:
+        messages: The stream.
+        check: Returns a message, or raises.
+    """
+
+    def __init__(self, messages: AsyncIterator[Any], check: Callable[[Any], Any]) -> None:
+        self._messages, self._check = messages, check
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._check(await anext(self._messages))
+
+
+async def _handled(
+    handler: Handler,
+    requests: Any,
+    context: Context,
+    *,
+    check: Callable[[Any], Any],
+    streaming: bool,
+) -> Any:
+    """Run a handler of any kind with checked messages; responses that it yields are written."""
+    async with statuses(context):
+        outcome = handler(_Intact(requests, check) if streaming else check(requests), context)
+        if not isasyncgen(outcome):
+            return await outcome
+        async for response in outcome:
+            await context.write(response)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from fullrank.common.errors import InvalidContribution, NotFound, ServiceLost, StaleTerm
+from fullrank.common.errors import Malformed, NotFound, ServiceLost, StaleTerm
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.controller_client import ControllerClient
@@ -190,7 +190,7 @@ async def _dial_for_ever(role: Role, launch: Launch, dial: Dial, health: Health,
             say("dialling_again reason=%s", state.outcome.exception())
 
     retries = AsyncRetrying(
-        retry=retry_if_exception_type((ServiceLost, InvalidContribution, StaleTerm)),
+        retry=retry_if_exception_type((ServiceLost, Malformed, StaleTerm)),
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
         before_sleep=say_why,
     )
