@@ -59,7 +59,7 @@ def test_a_precondition_that_is_no_version_is_a_matter_of_configuration() -> Non
 def test_an_answer_that_is_no_message_is_malformed_and_names_the_peer() -> None:
     with pytest.raises(errors.Malformed, match="replay: its answer is no"), translated("replay"):
         raise DecodeError("Error parsing message")
-    with pytest.raises(errors.Malformed, match="^replay: rows: too many$"), translated("replay"):
+    with pytest.raises(errors.Malformed, match=r"^replay: rows: too many$"), translated("replay"):
         raise errors.Malformed("rows: too many")
 
 
