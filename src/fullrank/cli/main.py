@@ -21,6 +21,9 @@ GROUP = "fullrank.verbs"
 TRAIN = "Train and look"
 CODES = "Codes and planning"
 OPERATE = "Operate"
+LINE = 2_000
+"""Most characters of the line about an error."""
+
 PANELS = (TRAIN, CODES, OPERATE, "Reproduce", "Develop")
 """Groups of verbs, in the order of ``fullrank --help``; other groups follow, by name."""
 
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         expected = _expected(error)
         if expected is None:
             raise
-        say(f"fullrank: {' '.join(str(expected).split())}", error=True)
+        say(f"fullrank: {_cut(' '.join(str(expected).split()))}", error=True)
         raise SystemExit(expected.exit_code) from None
 
 
@@ -122,6 +125,11 @@ def _expected(error: BaseException) -> FullrankError | None:
         return error if isinstance(error, FullrankError) else None
     parts = [_expected(part) for part in error.exceptions]
     return None if None in parts else parts[0]
+
+
+def _cut(line: str) -> str:
+    """A line of bounded length, since its values may come from elsewhere."""
+    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
 
 
 def _print_version(wanted: bool) -> None:

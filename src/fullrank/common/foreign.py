@@ -49,12 +49,17 @@ _KINDS = {
 
 
 def shown(value: object) -> str:
-    """Return a value from elsewhere for a message: one printable line of at most 80 characters."""
+    """Return a value from elsewhere as Python writes it, for a message: ``brief``."""
     try:
-        text = plain(value[:_SHOWN] if isinstance(value, str | bytes) else repr(value))
+        return brief(repr(value[:_SHOWN] if isinstance(value, str | bytes) else value))
     except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
-        text = f"a value of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+        return f"a value of type {type(value).__name__}"
+
+
+def brief(text: str) -> str:
+    """Return text from elsewhere for a message: one printable line of at most 80 characters."""
+    line = plain(text[:_SHOWN])
+    return line if len(line) <= _SHOWN and len(text) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
@@ -144,7 +149,7 @@ def _parsed(
     except RecursionError:
         raise Malformed(f"{origin} is nested more than {bounds.nesting} deep") from None
     except ValueError as error:  # not the language, not UTF-8, or an integer that Python refuses
-        raise Malformed(f"{origin} is not valid {language}: {shown(str(error))}") from error
+        raise Malformed(f"{origin} is not valid {language}: {brief(str(error))}") from error
     return value
 
 

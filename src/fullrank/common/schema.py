@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from fullrank.common.errors import Malformed
-from fullrank.common.foreign import shown
+from fullrank.common.foreign import brief, shown
 
 T = TypeVar("T")
 
@@ -42,8 +42,8 @@ def validated(schema: TypeAdapter[T], facts: object, *, origin: str) -> T:
         return schema.validate_python(facts)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
-        place = shown(".".join(map(str, fault["loc"]))) if fault["loc"] else ""
-        reason = shown(fault["msg"].removeprefix("Value error, "))
+        place = brief(".".join(map(str, fault["loc"]))) if fault["loc"] else ""
+        reason = brief(fault["msg"].removeprefix("Value error, "))
         value = (
             "" if fault["type"] in ("missing", "json_invalid") else f", not {shown(fault['input'])}"
         )
