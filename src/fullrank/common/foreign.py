@@ -3,6 +3,7 @@
 Every reader here returns or raises ``Malformed``, whose message is one line of bounded length.
 """
 
+import errno
 import json
 import math
 import os
@@ -12,7 +13,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fullrank.common.errors import Malformed
 from fullrank.common.text import plain
@@ -62,26 +63,33 @@ def brief(text: str) -> str:
     return line if len(line) <= _SHOWN and len(text) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file without waiting; returns the descriptor.
+def regular(path: str, flags: int) -> int:
+    """Opener of regular files alone, for ``open``.
 
     A FIFO would wait for a writer, and a device may have no end or act when it is opened.
+
+    Raises:
+        OSError: It cannot be opened, or is of another kind.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind == stat.S_IFREG:
+        return descriptor
+    os.close(descriptor)
+    named = _KINDS.get(kind, "of another kind")
+    raise OSError(errno.EINVAL, f"it is {named}, not a regular file; remove it", path)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, without waiting.
 
     Raises:
         Malformed: It cannot be opened, or is of another kind.
     """
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        raise Malformed(f"cannot read {plain(path)}: {_reason(error)}") from error
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-    if kind != stat.S_IFREG:
-        os.close(descriptor)
-        raise Malformed(
-            f"{plain(path)} is {_KINDS.get(kind, 'of another kind')}, not a regular file; remove "
-            "it, or restore the file from a copy"
-        )
-    return descriptor
+        return open(path, "rb", opener=regular)
+    except (OSError, ValueError) as error:  # a name with a NUL byte is a ValueError
+        raise _unreadable(path, error) from error
 
 
 def read_regular(path: Path, limit_bytes: int) -> bytes:
@@ -94,12 +102,12 @@ def read_regular(path: Path, limit_bytes: int) -> bytes:
     Raises:
         Malformed: It cannot be read, is of another kind, or is larger.
     """
-    with open(open_regular(path), "rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             content = file.read(limit_bytes + 1) if size <= limit_bytes else b""
         except OSError as error:
-            raise Malformed(f"cannot read {plain(path)}: {_reason(error)}") from error
+            raise _unreadable(path, error) from error
     if max(size, len(content)) > limit_bytes:
         raise Malformed(
             f"{plain(path)} has {max(size, len(content))} bytes, and {limit_bytes} are the limit; "
@@ -146,9 +154,11 @@ def _parsed(
     try:
         value = load(text if isinstance(text, str) else text.decode())
         _check(value, bounds)
+    except UnicodeDecodeError:
+        raise Malformed(f"{origin} is not UTF-8 text") from None
     except RecursionError:
         raise Malformed(f"{origin} is nested more than {bounds.nesting} deep") from None
-    except ValueError as error:  # not the language, not UTF-8, or an integer that Python refuses
+    except ValueError as error:  # another language, or an integer that Python refuses
         raise Malformed(f"{origin} is not valid {language}: {brief(str(error))}") from error
     return value
 
@@ -173,5 +183,6 @@ def _check(root: object, bounds: Bounds) -> None:
     raise ValueError(f"it is nested more than {bounds.nesting} deep")
 
 
-def _reason(error: OSError | ValueError) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+def _unreadable(path: Path, error: OSError | ValueError) -> Malformed:
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    return Malformed(f"cannot read {plain(path)}: {reason}")

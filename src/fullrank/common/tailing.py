@@ -18,7 +18,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
     Raises:
         Malformed: The file cannot be read, is no regular one, or has a line beyond ``LINE_BYTES``.
     """
-    with open(open_regular(path), "rb") as file:
+    with open_regular(path) as file:
         while line := file.readline(LINE_BYTES + 1):
             if not line.endswith(b"\n"):
                 _check_length(path, line)
@@ -39,7 +39,7 @@ def appended(path: Path) -> Iterator[list[bytes]]:
     while True:
         lines: list[bytes] = []
         if path.exists():
-            with open(open_regular(path), "rb") as file:
+            with open_regular(path) as file:
                 current = os.fstat(file.fileno()).st_ino
                 offset, inode = offset if current == inode else 0, current
                 file.seek(offset)

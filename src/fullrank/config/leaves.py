@@ -96,7 +96,7 @@ def file_layer(path: Path) -> ConfigLayer:
     try:
         text = read_regular(path, SETTINGS.size)
     except Malformed as error:
-        raise ConfigError(f"the configuration: {error}") from error
+        raise ConfigError(str(error)) from error
     return read_layer(text, str(path))
 
 

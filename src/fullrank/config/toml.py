@@ -72,7 +72,7 @@ def config_digest(config: RunConfig) -> str:
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 
 
-def why_another_run(stored: str, config: RunConfig) -> str:
+def why_another_run(stored: str | bytes, config: RunConfig) -> str:
     """Name the setting that makes a run differ from that of a directory, and the remedy.
 
     Args:

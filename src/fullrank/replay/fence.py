@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import ConfigError, StaleTerm
+from fullrank.common.errors import ConfigError, Malformed, StaleTerm
+from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 
@@ -71,10 +72,10 @@ def _stale(table: str, run_term: RunTerm, held: RunTerm) -> StaleTerm:
 
 def _read(path: Path) -> tuple[dict[str, RunTerm], dict[str, JSON]]:
     try:
-        content: JSON = json.loads(path.read_text())
+        content: JSON = parse_json(read_regular(path, TEXT.size), origin=FILE)
         check_format(content.get("format", 1), where=str(path))
         tables = content["tables"] if "format" in content else content
         held = {table: RunTerm(*held) for table, held in tables.items()}
         return held, dict(content.get("arrivals", {})) if "format" in content else {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (Malformed, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None

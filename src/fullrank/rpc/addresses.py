@@ -10,8 +10,12 @@ import os
 from pathlib import Path
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, Malformed, ServiceLost
+from fullrank.common.foreign import parse_json, read_regular
 from fullrank.common.types import JSON
+
+_MOST_BYTES = 2**16
+"""Largest announcement."""
 
 
 def port_of(address: str) -> int:
@@ -51,10 +55,11 @@ def resolve(configured: str, run_dir: Path | None, service: str) -> str:
             f"{service}.address is {configured}: give --run-dir to find its port, or a fixed port"
         )
     try:
-        announced = json.loads(_path(run_dir, service).read_text())
+        path = _path(run_dir, service)
+        announced = parse_json(read_regular(path, _MOST_BYTES), origin=str(path))
         if not is_elsewhere(run_dir, announced):
             return str(announced["address"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (Malformed, KeyError, TypeError, AttributeError):
         pass
     raise ServiceLost(f"the {service} has not announced its address in {run_dir} yet")
 
