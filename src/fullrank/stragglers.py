@@ -243,7 +243,11 @@ def _chosen(model: str, k: int, seed: int, iteration: int, learners: int) -> Int
 
 def _read_trace(path: Path) -> Sequence[TraceRow]:
     try:
-        lines = read_regular(path, TRACE_BYTES).decode().splitlines()
+        content = read_regular(path, TRACE_BYTES)
+    except Malformed as error:
+        raise ConfigError(f"trace: {error}") from error
+    try:
+        lines = content.decode().splitlines()
         jsonl = path.suffix in (".jsonl", ".ndjson")
         read = partial(parse_json, origin="a row")
         records = map(read, filter(str.strip, lines)) if jsonl else csv.DictReader(lines)
@@ -251,11 +255,9 @@ def _read_trace(path: Path) -> Sequence[TraceRow]:
             (int(record["iteration"]), int(record["learner"]), float(record["delay_s"]))
             for record in records
         ]
-    except Malformed as error:
-        raise ConfigError(f"trace: {error}") from error
     except KeyError as error:
         raise ConfigError(f"trace: {path} has a row without {error.args[0]!r}") from error
-    except (TypeError, ValueError, csv.Error) as error:
+    except (Malformed, TypeError, ValueError, csv.Error) as error:
         raise ConfigError(f"trace: {path} holds a malformed row: {error}") from error
 
 

@@ -13,6 +13,7 @@ from fullrank import __version__
 from fullrank.cli.say import say
 from fullrank.cli.verb import Verb
 from fullrank.common.errors import FullrankError
+from fullrank.common.foreign import brief
 from fullrank.common.imports import collecting_later
 
 GROUP = "fullrank.verbs"
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         expected = _expected(error)
         if expected is None:
             raise
-        say(f"fullrank: {_cut(' '.join(str(expected).split()))}", error=True)
+        say(f"fullrank: {brief(' '.join(str(expected).split()), limit=LINE)}", error=True)
         raise SystemExit(expected.exit_code) from None
 
 
@@ -125,11 +126,6 @@ def _expected(error: BaseException) -> FullrankError | None:
         return error if isinstance(error, FullrankError) else None
     parts = [_expected(part) for part in error.exceptions]
     return None if None in parts else parts[0]
-
-
-def _cut(line: str) -> str:
-    """A line of bounded length, since its values may come from elsewhere."""
-    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
 
 
 def _print_version(wanted: bool) -> None:

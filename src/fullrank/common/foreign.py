@@ -57,10 +57,10 @@ def shown(value: object) -> str:
         return f"a value of type {type(value).__name__}"
 
 
-def brief(text: str) -> str:
+def brief(text: str, *, limit: int = _SHOWN) -> str:
     """Return text from elsewhere for a message: one printable line of at most 80 characters."""
-    line = plain(text[:_SHOWN])
-    return line if len(line) <= _SHOWN and len(text) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    line = plain(text[:limit])
+    return line if max(len(line), len(text)) <= limit else f"{line[: limit - 1]}…"
 
 
 def regular(path: str, flags: int) -> int:
