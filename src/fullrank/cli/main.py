@@ -1,5 +1,6 @@
 """The ``fullrank`` command: its verbs, and errors as one line and an exit status."""
 
+import errno
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -121,7 +122,9 @@ def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer
 
 
 def _expected(error: BaseException) -> FullrankError | None:
-    """The error to report if every part of ``error`` is a ``FullrankError``, else None."""
+    """The error to report if every part of ``error`` is one that is expected, else None."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return FullrankError(f"{error.strerror}; allow more with `ulimit -n`")
     if not isinstance(error, BaseExceptionGroup):
         return error if isinstance(error, FullrankError) else None
     parts = [_expected(part) for part in error.exceptions]
