@@ -87,6 +87,7 @@ def from_facts(facts: JSON) -> EvaluationRecord:
     if not isinstance(facts, dict) or not isinstance(facts.get("trained"), dict):
         raise Malformed("a line is no evaluation")
     trained = dict(facts["trained"])
-    fields = {name: facts[name] for name in ("iteration", "term", "statistics") if name in facts}
+    named = ("iteration", "term", "statistics")
+    fields: JSON = {name: facts[name] for name in named if name in facts}
     fields |= {"sides": trained.pop("sides", None), "win_rate": trained.pop("win_rate", None)}
     return validated(_RECORD, fields | {"returns": trained}, origin="the evaluation")

@@ -12,7 +12,7 @@ from tests.unit.cli.test_verify import MADDPG, train
 
 from fullrank.runs.evaluations import append
 
-Spoil: TypeAlias = Callable[[Path], None]
+Spoil: TypeAlias = Callable[[Path], object]
 
 VERBS = (
     "status RUN",
@@ -47,12 +47,12 @@ FILES = (
 
 
 def replaced(content: bytes) -> Spoil:
-    return lambda path: bool(path.write_bytes(content)) or None
+    return lambda path: path.write_bytes(content)
 
 
 def changed(old: bytes, new: bytes) -> Spoil:
     """Change every match of a pattern, so that the rest of the file is as its writer left it."""
-    return lambda path: bool(path.write_bytes(re.sub(old, new, path.read_bytes()))) or None
+    return lambda path: path.write_bytes(re.sub(old, new, path.read_bytes()))
 
 
 def linked(target: str) -> Spoil:

@@ -104,7 +104,7 @@ def test_the_state_of_a_later_version_is_named_by_its_number() -> None:
     for number in (0, 99):
         message = controller_pb2.GetStatusResponse()
         message.CopyFrom(STATUS)
-        message.state = number
+        message.state = number  # type: ignore[assignment]
         status = decode_status(message)
         assert status.state == f"unknown ({number})"
         assert f"term 1: unknown ({number}), 0 of 10" in headline(status, [])[0]

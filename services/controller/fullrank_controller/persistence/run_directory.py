@@ -81,7 +81,8 @@ class RunDirectory:
     def disputes(self) -> list[str]:
         """Disputes about committed iterations that could not be taken back, a line each."""
         path = self.path / DISPUTED
-        return read_regular(path, TEXT.size).decode().splitlines() if path.exists() else []
+        text = read_regular(path, TEXT.size) if path.exists() else b""
+        return text.decode(errors="replace").splitlines()
 
     def add_dispute(self, line: str) -> None:
         """Keep a dispute that could not be settled for the life of the run."""
@@ -159,7 +160,7 @@ def _original_of(path: Path, facts: JSON) -> str | None:
     original = Path(str(facts.get("directory", "")))
     try:
         same = _facts(original).get("run") == facts["run"]
-    except (Malformed, KeyError):
+    except (OSError, Malformed, KeyError):
         return None
     return str(original) if same else None
 
