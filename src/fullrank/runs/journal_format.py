@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,10 +67,13 @@ class SegmentReader:
         return self._content[self._span]
 
     def __iter__(self) -> Iterator[Entry]:
-        if not self.path.stat().st_size:
+        try:
+            content = self._mapped()
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not self.path.is_symlink():
+                raise
+            self.fault = f"unreadable ({error.strerror})"
             return
-        with open(self.path, "rb", opener=regular) as file:
-            self._content = content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         start = 0
         while start < len(content):
             try:
@@ -85,6 +89,17 @@ class SegmentReader:
             self._span, start = slice(start, end), end
             yield entry
 
+    def _mapped(self) -> mmap.mmap | bytes:
+        """Map the segment; nothing is mapped of an empty one.
+
+        Raises:
+            OSError: It cannot be read, is no regular file, or was pruned meanwhile.
+        """
+        with open(self.path, "rb", opener=regular) as file:
+            if os.fstat(file.fileno()).st_size:
+                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._content
+
 
 class _OtherVersion(Exception):
     """A whole record of another format; the message is its mark."""
@@ -94,7 +109,7 @@ class _NotWhole(Exception):
     """No whole record lies at this position; the message is the fault."""
 
 
-def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
+def _decode(content: mmap.mmap | bytes, start: int) -> tuple[Entry, int]:
     """The record at ``start``, and the position after it."""
     body = start + HEADER.size
     if body > len(content):

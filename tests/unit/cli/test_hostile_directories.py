@@ -75,7 +75,7 @@ KINDS: dict[str, Spoil] = {
     "fifo": made(os.mkfifo),
     "directory": made(os.mkdir),
     "device": linked("/dev/zero"),
-    "loop": linked("loop"),
+    "loop": made(lambda path: path.symlink_to(path.name)),
     "dangling": linked("nowhere"),
     "sparse": lambda path: os.truncate(path, 2**42),
 }
