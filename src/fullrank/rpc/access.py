@@ -16,11 +16,11 @@ from typing import Any, Self, TypeAlias
 
 import grpc
 from google.protobuf.descriptor_pool import Default
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
 from fullrank.common.errors import AccessDenied, Malformed, Unauthenticated
+from fullrank.rpc.deserializing import NoMessage, marking
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.identity import Identity, Role
 from fullrank.rpc.limits import CallRefusal, Limits, LogPace
@@ -86,7 +86,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 getattr(handler, kind),
                 streaming=handler.request_streaming,
             ),
-            request_deserializer=_marking(handler.request_deserializer),
+            request_deserializer=marking(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
@@ -111,7 +111,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         Raises:
             Malformed: Its bytes were none.
         """
-        if message is not _MALFORMED:
+        if not isinstance(message, NoMessage):
             return message
         unsaid = self._pace.take(now=asyncio.get_running_loop().time())
         if unsaid is not None:
@@ -149,25 +149,6 @@ async def _refused(refusal: CallRefusal, context: Context) -> None:
     await asyncio.sleep(refusal.after_s)
     context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
     context.set_details(f"{refusal.reason} on one connection; call less often")
-
-
-_MALFORMED = object()
-"""Stands for bytes that are no message: ``grpc.aio`` has no status for what a deserializer raises,
-and logs a traceback."""
-
-
-def _marking(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
-    """A deserializer that returns ``_MALFORMED`` instead of raising."""
-    if deserializer is None:
-        return None
-
-    def marking(data: bytes) -> Any:
-        try:
-            return deserializer(data)
-        except DecodeError:
-            return _MALFORMED
-
-    return marking
 
 
 class _Intact:

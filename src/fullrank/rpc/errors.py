@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from fullrank.common import errors
@@ -72,7 +71,7 @@ async def statuses(context: Context) -> AsyncIterator[None]:
 
 @contextmanager
 def translated(peer: str) -> Iterator[None]:
-    """Wrap a call: raise Fullrank errors instead of ``grpc.RpcError`` and ``DecodeError``.
+    """Wrap a call: raise Fullrank errors instead of ``grpc.RpcError``.
 
     ``Malformed`` is an answer that no version of Fullrank gives. ``ServiceLost`` means that trying
     again may help. A cancelled task gets its ``CancelledError`` in any case: where a call ends at
@@ -86,8 +85,6 @@ def translated(peer: str) -> Iterator[None]:
         # from one that another task's cancelled write has cancelled
         _check_task()
         raise errors.ServiceLost(f"{peer}: the stream has ended") from None
-    except DecodeError:
-        raise errors.Malformed(f"{peer}: its answer is no message of this call") from None
     except errors.Malformed as error:
         raise type(error)(f"{peer}: {error}") from None
     except grpc.RpcError as error:

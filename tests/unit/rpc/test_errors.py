@@ -6,12 +6,12 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from tests.addresses import free_address
 
 from fullrank.common import errors
 from fullrank.common.errors import FullrankError
+from fullrank.rpc.deserializing import NoMessage
 from fullrank.rpc.errors import RAISED, RETRY_AFTER, STATUS, status_of, translated
 
 
@@ -58,7 +58,7 @@ def test_a_precondition_that_is_no_version_is_a_matter_of_configuration() -> Non
 
 def test_an_answer_that_is_no_message_is_malformed_and_names_the_peer() -> None:
     with pytest.raises(errors.Malformed, match="replay: its answer is no"), translated("replay"):
-        raise DecodeError("Error parsing message")
+        _ = NoMessage().field
     with pytest.raises(errors.Malformed, match=r"^replay: rows: too many$"), translated("replay"):
         raise errors.Malformed("rows: too many")
 

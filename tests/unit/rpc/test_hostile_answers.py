@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,8 +22,10 @@ from fullrank.rpc.heads import head_of
 from fullrank.rpc.injection import decode_fault, decode_model
 from fullrank.rpc.iterations import decode_iteration, encode_iteration
 from fullrank.rpc.messages import arrival_of, run_term_of, sample_of
-from fullrank.rpc.monitor import _policies
+from fullrank.rpc.monitor import AsyncMonitor, _policies
 from fullrank.rpc.run_status import RunState
+from fullrank.rpc.security import PLAINTEXT
+from fullrank.rpc.server import Server
 from fullrank.rpc.status_messages import decode_code, decode_setup, decode_status
 from fullrank.v1 import common_pb2, controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1 import monitor_pb2 as pb
@@ -200,3 +203,28 @@ def test_a_record_with_more_rows_than_any_code_is_malformed() -> None:
     message.rows_per_learner = 2**32 - 1
     with pytest.raises(Malformed, match="rows_per_learner"):
         decode_iteration(message)
+
+
+async def test_answers_that_are_no_messages_are_malformed_for_every_call_of_a_monitor() -> None:
+    async def garbage(request: Any, context: Any) -> bytes:
+        return b"\xff" * 9
+
+    async def stream(request: Any, context: Any) -> None:
+        await context.write(b"\xff" * 9)
+
+    service = pb.DESCRIPTOR.services_by_name["MonitorService"]
+    names = {method.name: method.server_streaming for method in service.methods}
+    servicer = SimpleNamespace(
+        **{name: stream if streaming else garbage for name, streaming in names.items()}
+    )
+    server = Server(service, servicer, security=PLAINTEXT, prebuilt=frozenset(names))
+    address = await server.start("127.0.0.1:0")
+    try:
+        async with AsyncMonitor(address) as monitor:
+            for call in (monitor.status, monitor.code, monitor.setup, monitor.policies):
+                with pytest.raises(Malformed, match=rf"^monitor {address}: its answer is no"):
+                    await call()
+            with pytest.raises(Malformed, match=rf"^monitor {address}: its answer is no"):
+                await anext(monitor.watch())
+    finally:
+        await server.stop()
