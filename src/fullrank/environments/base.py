@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.errors import ConfigError
-from fullrank.common.foreign import shown
+from fullrank.common.foreign import brief, shown
 from fullrank.common.registry import Registry
 from fullrank.common.types import BoolArray, FloatArray
 
@@ -69,7 +69,7 @@ class AgentSpec:
             return
         if len(self.live) != self.observation_size - len(self.always_zero) or not self.live:
             raise ConfigError(
-                f"{self.name}: always_zero must hold distinct entries of the observation, from 0 "
+                f"{brief(self.name)}: always_zero must hold distinct entries of the observation, from 0 "
                 f"to {self.observation_size - 1}, and not all of them: {shown(self.always_zero)}"
             )
 
