@@ -69,8 +69,9 @@ class AgentSpec:
             return
         if len(self.live) != self.observation_size - len(self.always_zero) or not self.live:
             raise ConfigError(
-                f"{brief(self.name)}: always_zero must hold distinct entries of the observation, from 0 "
-                f"to {self.observation_size - 1}, and not all of them: {shown(self.always_zero)}"
+                f"{brief(self.name)}: always_zero must hold distinct entries of the observation, "
+                f"from 0 to {self.observation_size - 1}, and not all of them: "
+                f"{shown(self.always_zero)}"
             )
 
     @property
