@@ -7,24 +7,28 @@ communication. A straggler delays its return after computing; it never computes 
 """
 
 import csv
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, Malformed
+from fullrank.common.foreign import parse_json, read_regular
 from fullrank.common.registry import Registry
 from fullrank.common.seeding import stream
 from fullrank.common.types import IntArray, LearnerId
 
 Delays: TypeAlias = NDArray[np.float64]
 """Seconds by which each learner delays its return, shape (N,)."""
+
+TRACE_BYTES = 2**26
+"""Largest file of recorded delays."""
 
 TraceRow: TypeAlias = tuple[int, int, float]
 """A recorded delay: (iteration, learner, delay_s)."""
@@ -239,18 +243,21 @@ def _chosen(model: str, k: int, seed: int, iteration: int, learners: int) -> Int
 
 def _read_trace(path: Path) -> Sequence[TraceRow]:
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            jsonl = path.suffix in (".jsonl", ".ndjson")
-            records = map(json.loads, filter(str.strip, lines)) if jsonl else csv.DictReader(lines)
-            return [
-                (int(record["iteration"]), int(record["learner"]), float(record["delay_s"]))
-                for record in records
-            ]
-    except OSError as error:
-        raise ConfigError(f"trace: cannot read {path}: {error.strerror}") from error
+        content = read_regular(path, TRACE_BYTES)
+    except Malformed as error:
+        raise ConfigError(f"trace: {error}") from error
+    try:
+        lines = content.decode().splitlines()
+        jsonl = path.suffix in (".jsonl", ".ndjson")
+        read = partial(parse_json, origin="a row")
+        records = map(read, filter(str.strip, lines)) if jsonl else csv.DictReader(lines)
+        return [
+            (int(record["iteration"]), int(record["learner"]), float(record["delay_s"]))
+            for record in records
+        ]
     except KeyError as error:
         raise ConfigError(f"trace: {path} has a row without {error.args[0]!r}") from error
-    except (TypeError, ValueError) as error:
+    except (Malformed, TypeError, ValueError, csv.Error) as error:
         raise ConfigError(f"trace: {path} holds a malformed row: {error}") from error
 
 

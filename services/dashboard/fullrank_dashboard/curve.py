@@ -5,8 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from fullrank.common.errors import Malformed
+
 LIMIT = 20_000
 """Most points; in longer runs neighbouring iterations are averaged into one point."""
+COLUMNS = 128
+"""Most columns; one takes up to 320 kB."""
 DIGITS = 6
 """Significant digits of the numbers sent to a page."""
 
@@ -64,14 +68,23 @@ class Curve:
         return self._length
 
     def add(self, iteration: int, values: Mapping[str, float | None]) -> None:
-        """Add the numbers of an iteration; None means unknown."""
+        """Add the numbers of an iteration; None means unknown.
+
+        Raises:
+            Malformed: There are more columns than any run has.
+        """
+        while iteration // self.width >= self._limit:
+            self._halve()
         index = iteration // self.width
         self._length = max(self._length, index + 1)
         for name, value in values.items():
             if value is not None:
-                self._columns.setdefault(name, Column()).add(index, value)
-        if self._length > self._limit:
-            self._halve()
+                self._column(name).add(index, value)
+
+    def _column(self, name: str) -> Column:
+        if name not in self._columns and len(self._columns) >= COLUMNS:
+            raise Malformed(f"the iterations have more than {COLUMNS} different numbers")
+        return self._columns.setdefault(name, Column())
 
     def forget(self, iteration: int) -> None:
         """Drop the points from the one that holds ``iteration`` on."""

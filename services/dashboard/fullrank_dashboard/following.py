@@ -1,6 +1,8 @@
 """Follower of a run: polls its monitor, and redials with growing pauses."""
 
 import asyncio
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from math import ceil
 from pathlib import Path
@@ -14,6 +16,8 @@ from tenacity import (
 )
 
 from fullrank.common.errors import ConfigError, FullrankError, NotFound, ServiceLost
+from fullrank.common.foreign import brief
+from fullrank.config.plugins import complete_stragglers
 from fullrank.config.toml import read_config
 from fullrank.config.tree import PluginSettings, RunConfig, TlsSettings
 from fullrank.rpc.addresses import is_address
@@ -26,10 +30,16 @@ from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import DelayModel, NoDelay, delay_models
 from fullrank_dashboard.view import RunView
 
+log = logging.getLogger(__name__)
+
 PERIOD_S = 1.0
 """Time between two polls, seconds."""
+LINE = 1000
+"""Most characters of the line about a run that cannot be shown."""
 LONGEST_PAUSE_S = 10.0
 """Longest pause between two attempts to reach a controller, seconds."""
+BATCH = 50
+"""Iterations that are drawn without a pause."""
 AT_ONCE = 2000
 """Most iterations of one poll, so that a page shows the progress of a long curve."""
 
@@ -49,9 +59,9 @@ class Following:
         self.view = RunView(run if is_address(run) else Path(run).name)
 
     async def follow(self) -> NoReturn:
-        """Keep the view up to date for ever."""
+        """Keep the view up to date for ever; an error stands in its card, and ends no other run."""
         patient = AsyncRetrying(
-            retry=retry_if_exception_type(FullrankError),
+            retry=retry_if_exception_type(Exception),
             wait=wait_random_exponential(multiplier=PERIOD_S, max=LONGEST_PAUSE_S),
             before_sleep=self._away,
         )
@@ -81,7 +91,9 @@ class Following:
             if not isinstance(error, ServiceLost) or not await self._has_ended():
                 raise
             return True
-        self.view.committed(new)
+        for batch in _batched(new):
+            self.view.committed(batch)
+            await asyncio.sleep(0)  # other runs and the page go on meanwhile
         self.view.stands(now, code)
         return len(new) < AT_ONCE
 
@@ -151,16 +163,27 @@ class Following:
                     return record
         raise NotFound(f"iteration {iteration} of {self.view.name} is not available now")
 
-    def _away(self, attempt: RetryCallState) -> None:
+    async def _away(self, attempt: RetryCallState) -> None:
         assert attempt.outcome is not None
         assert attempt.next_action is not None
-        pause_s = ceil(attempt.next_action.sleep)
-        self.view.away(f"{attempt.outcome.exception()} (trying again in {pause_s} s)")
+        error, pause_s = attempt.outcome.exception(), ceil(attempt.next_action.sleep)
+        await self._hang_up()
+        if not isinstance(error, FullrankError):
+            log.error("cannot_be_shown run=%s", self._run, exc_info=error)
+            error = FullrankError(
+                f"it cannot be shown: {type(error).__name__}: {brief(str(error))}"
+            )
+        self.view.away(f"{brief(str(error), limit=LINE)} (trying again in {pause_s} s)")
 
     async def _hang_up(self) -> None:
         if self._monitor is not None:
             await self._monitor.close()
         self._monitor = None
+
+
+def _batched(records: Sequence[IterationRecord]) -> Iterator[Sequence[IterationRecord]]:
+    """Yield records in small parts."""
+    return (records[first : first + BATCH] for first in range(0, len(records), BATCH))
 
 
 async def _code(monitor: AsyncMonitor) -> CodeInUse | None:
@@ -172,6 +195,6 @@ async def _code(monitor: AsyncMonitor) -> CodeInUse | None:
 
 def _delay_model(settings: PluginSettings) -> DelayModel:
     try:
-        return delay_models.build(settings.name, **settings.params)
+        return delay_models.build(settings.name, **complete_stragglers(settings).params)
     except ConfigError:
-        return NoDelay()  # a plug-in of the run that is not installed here
+        return NoDelay()  # a plug-in of the run that is not installed here, or impossible

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from fullrank.common.errors import FullrankError, NotFound
+from fullrank.common.foreign import brief
 from fullrank.common.types import JSON
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.view import RunView, code_facts
+
+log = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
 PERIOD_S = 0.25
@@ -107,5 +111,20 @@ async def _events(views: Sequence[RunView], stop: asyncio.Event) -> AsyncIterato
 
 def _messages(views: Sequence[RunView], states: Sequence[PageState]) -> Iterator[str]:
     for number, (view, state) in enumerate(zip(views, states, strict=True)):
-        if (news := state.news(view)) is not None:
-            yield f"data: {json.dumps({'run': number} | news, allow_nan=False)}\n\n"
+        try:
+            message = _message(number, state.news(view))
+        except Exception as error:  # it spoils its own card alone
+            log.exception("cannot_be_shown run=%s", view.name)
+            state.revision = view.revision  # said once
+            empty = RunView(view.name)
+            empty.away(f"it cannot be shown: {type(error).__name__}: {brief(str(error))}")
+            message = _message(number, PageState().news(empty))
+        if message:
+            yield message
+
+
+def _message(number: int, news: JSON | None) -> str:
+    """News of a run as an event; empty without any."""
+    if news is None:
+        return ""
+    return f"data: {json.dumps({'run': number} | news, allow_nan=False)}\n\n"

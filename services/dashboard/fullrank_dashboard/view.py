@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
+from math import isfinite
 
 import numpy as np
 
@@ -105,7 +106,8 @@ class RunView:
         delays = self._delay_model.delays(
             seed=self._seed, iteration=record.iteration, learners=self._learners
         )
-        return saved_s(record, delays)
+        saved = saved_s(record, delays)
+        return saved if isfinite(saved) else 0.0
 
     def find(self, iteration: int) -> IterationRecord | None:
         """A recent iteration; None if it is not kept."""

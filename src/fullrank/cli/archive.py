@@ -13,12 +13,11 @@ from fullrank.cli.options import RunArgument
 from fullrank.cli.runs import find_run
 from fullrank.cli.say import say
 from fullrank.common.durable import rename, replace_text
-from fullrank.common.errors import CheckpointUnusable, FullrankError, RunDirectoryInUse
+from fullrank.common.errors import CheckpointUnusable, FullrankError, Malformed, RunDirectoryInUse
 from fullrank.common.formats import check_format
-from fullrank.common.types import JSON
 from fullrank.rpc.addresses import place_of
 from fullrank.runs.archive import pack, unpack
-from fullrank.runs.recovery import IDENTITY, Recovery
+from fullrank.runs.recovery import IDENTITY, Recovery, read_identity
 from fullrank.runs.snapshot import inspect, take
 
 
@@ -90,10 +89,10 @@ def _checked(scratch: Path, file: Path) -> Recovery:
 def _identify(scratch: Path, directory: Path, file: Path, *, same_run: bool) -> str:
     """Give the unpacked run its identity and place; returns its id."""
     try:
-        facts: JSON = json.loads((scratch / IDENTITY).read_text(encoding="utf-8"))
+        facts = read_identity(scratch)
         check_format(facts.get("format"), where=f"{IDENTITY} in {file}")
         run = str(facts["run"]) if same_run else uuid.uuid4().hex
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (Malformed, KeyError) as error:
         raise FullrankError(f"{file}: {IDENTITY} is missing or damaged: {error}") from None
     facts |= {"run": run, **place_of(scratch), "directory": str(directory.resolve())}
     replace_text(scratch / IDENTITY, json.dumps(facts, indent=2) + "\n")

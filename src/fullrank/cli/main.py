@@ -1,5 +1,6 @@
 """The ``fullrank`` command: its verbs, and errors as one line and an exit status."""
 
+import errno
 import logging
 import os
 import sys
@@ -15,6 +16,7 @@ from fullrank.cli.log import start_log, starting
 from fullrank.cli.say import say
 from fullrank.cli.verb import Verb
 from fullrank.common.errors import FullrankError
+from fullrank.common.foreign import brief
 from fullrank.common.imports import collecting_later
 
 log = logging.getLogger("fullrank")
@@ -25,6 +27,9 @@ GROUP = "fullrank.verbs"
 TRAIN = "Train and look"
 CODES = "Codes and planning"
 OPERATE = "Operate"
+LINE = 2_000
+"""Most characters of the line about an error."""
+
 PANELS = (TRAIN, CODES, OPERATE, "Reproduce", "Develop")
 """Groups of verbs, in the order of ``fullrank --help``; other groups follow, by name."""
 
@@ -79,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         expected = _expected(error)
         if expected is None:
             raise
-        say(f"fullrank: {' '.join(str(expected).split())}", error=True)
+        say(f"fullrank: {brief(' '.join(str(expected).split()), limit=LINE)}", error=True)
         raise SystemExit(expected.exit_code) from None
 
 
@@ -132,7 +137,9 @@ def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer
 
 
 def _expected(error: BaseException) -> FullrankError | None:
-    """The error to report if every part of ``error`` is a ``FullrankError``, else None."""
+    """The error to report if every part of ``error`` is one that is expected, else None."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return FullrankError(f"{error.strerror}; allow more with `ulimit -n`")
     if not isinstance(error, BaseExceptionGroup):
         return error if isinstance(error, FullrankError) else None
     parts = [_expected(part) for part in error.exceptions]

@@ -13,10 +13,12 @@ from fullrank.algorithms.base import layout_of
 from fullrank.cli.options import RunArgument, TrustOption
 from fullrank.cli.runs import find_run
 from fullrank.cli.say import say
-from fullrank.common.durable import rename, replace_text
-from fullrank.common.errors import CheckpointUnusable, FullrankError
+from fullrank.common.durable import rename, replace_bytes, replace_text
+from fullrank.common.errors import CheckpointUnusable, FullrankError, Malformed
+from fullrank.common.foreign import open_regular, read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import IntArray
+from fullrank.config.leaves import SETTINGS
 from fullrank.config.migration import migrated
 from fullrank.config.toml import config_digest, to_toml
 from fullrank.config.tree import RunConfig
@@ -29,7 +31,7 @@ from fullrank.runs.checkpoint import newest, saved
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.journal import survey
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, run_of
+from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, read_identity, run_of
 from fullrank.runs.snapshot import REPLAY
 from fullrank.wiring import Training, capacity_of, spare_rows, training_of
 
@@ -61,8 +63,7 @@ def migrate(
         elif not apply:
             say(f"{directory}: nothing is written yet; --apply writes {len(changes)} changes")
         else:
-            old = (directory / CONFIGURATION).read_text(encoding="utf-8")
-            replace_text(directory / KEPT, old)
+            replace_bytes(directory / KEPT, read_regular(directory / CONFIGURATION, SETTINGS.size))
             convert_table()
             if old_history:
                 rename(directory / HISTORY, directory / ASIDE)
@@ -80,9 +81,9 @@ def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict
     """
     path = directory / CONFIGURATION
     try:
-        text = path.read_text(encoding="utf-8")
-        identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = read_regular(path, SETTINGS.size)
+        identity = read_identity(directory)
+    except Malformed as error:
         raise FullrankError(f"{directory} cannot be migrated: {error}") from None
     migration = migrated(text, origin=str(path))
     check_trusted(migration.resolved.config.environment, origin=str(directory), trusted=trust)
@@ -133,7 +134,7 @@ def _table_conversion(
         return "", lambda: None
     problem = training.problem
     capacity = capacity_of(config, training) + spare_rows(config, training)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         mapping = Mapping(path, file.fileno())
     found = mapping.layout.row_size
     if (found, mapping.capacity) == (problem.row_size, capacity):

@@ -130,7 +130,7 @@ def _check_contents(directory: Path) -> None:
                 continue
             kind = found.st_mode
             if stat.S_ISLNK(kind):
-                if not path.resolve().is_relative_to(inside):
+                if not _leads_into(path, inside):
                     raise FullrankError(f"{path} is a link that leads outside the run; remove it")
             elif not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise FullrankError(f"{path} is neither a file nor a directory; remove it")
@@ -139,6 +139,13 @@ def _check_contents(directory: Path) -> None:
                     f"{path} claims {found.st_size} bytes, more than the memory of this machine, "
                     "and has fewer; remove it"
                 )
+
+
+def _leads_into(link: Path, inside: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(inside)
+    except (OSError, RuntimeError):  # it leads to itself
+        return False
 
 
 def named(chosen: PluginSettings | EnvironmentSettings) -> str:

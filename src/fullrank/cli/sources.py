@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -18,11 +19,12 @@ from fullrank.algorithms.roles import ACTING
 from fullrank.cli.locate import locate
 from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run, runnable_config
-from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
+from fullrank.common.errors import CheckpointUnusable, Malformed, NotFound, ServiceLost
+from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.rpc.addresses import is_address
-from fullrank.rpc.monitor import Monitor
+from fullrank.rpc.monitor import Monitor, Policies
 from fullrank.runs.checkpoint import read_manifest, saved
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of
@@ -111,9 +113,24 @@ class PublishedPolicies:
         algorithm = self._training.algorithm
         for section in algorithm.problem.sections:
             if section.role in ACTING:
-                algorithm.parameters.view(section.id)[:] = policies.parameters[section.owner or 0]
+                _copy(policies, section.owner or 0, algorithm.parameters.view(section.id))
         algorithm.parameters.written()
         return Trained(version, self._training.collector.agents, algorithm)
+
+
+def _copy(policies: Policies, agent: int, into: FloatArray) -> None:
+    """Copy an agent's parameters.
+
+    Raises:
+        Malformed: There are none, or of another network.
+    """
+    parameters = policies.parameters.get(agent, np.empty(0, np.float32))
+    if len(parameters) != len(into):
+        raise Malformed(
+            f"the policy of agent {agent} has {len(parameters)} parameters, and its network "
+            f"{len(into)}: it is of another run"
+        )
+    into[:] = parameters
 
 
 def source_of(run: str, certificates: Path | None, trusted: Collection[str]) -> Source:

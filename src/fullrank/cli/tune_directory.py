@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Self
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fullrank.cli.outcome import SEED, episodes_of, outcome
 from fullrank.cli.policies import play, policies_in
@@ -21,7 +21,9 @@ from fullrank.cli.runs import run_name, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.common.durable import replace_bytes, replace_text
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, Malformed
+from fullrank.common.foreign import TEXT, read_regular
+from fullrank.common.schema import validated
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.lock import lock_launch, lock_run
@@ -81,9 +83,11 @@ class Tune:
         """
         path = directory / FILE
         try:
-            facts = _FACTS.validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            raise FullrankError(f"{path} is damaged; tune anew in another directory") from error
+            facts = validated(_FACTS, read_regular(path, TEXT.size), origin=FILE)
+        except Malformed as error:
+            raise Malformed(
+                f"{path} is damaged ({error}); tune anew in another directory"
+            ) from error
         configs = {
             value: runnable_config(directory / run_name(facts.setting, value), trusted)
             for value in facts.values

@@ -140,7 +140,11 @@ class NotFound(FullrankError):
     """There is no item with the given name or number."""
 
 
-class InvalidContribution(FullrankError):
+class Malformed(FullrankError):
+    """Data from elsewhere (a file, a message, text) break their schema or a bound."""
+
+
+class InvalidContribution(Malformed):
     """A contribution has the wrong shape, length, checksum or a non-finite value."""
 
 

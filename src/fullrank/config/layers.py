@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import ConfigError
+from fullrank.common.foreign import shown
 from fullrank.common.types import JSON, Matrix
 from fullrank.config.leaves import (
     PLUGINS,
@@ -238,7 +239,9 @@ def _explain(error: ValidationError, leaves: ConfigLayer) -> str:
     key = tuple(str(part) for part in fault["loc"])
     expected = fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     leaf = next((leaves[key[:n]] for n in range(len(key), 0, -1) if key[:n] in leaves), None)
-    return f"{'.'.join(key)} = {leaf.value!r} in {leaf.origin}: {expected}" if leaf else str(error)
+    if leaf is None:
+        return str(error)
+    return f"{'.'.join(key)} = {shown(leaf.value)} in {leaf.origin}: {expected}"
 
 
 def _origins(config: RunConfig) -> dict[str, str]:

@@ -3,13 +3,13 @@
 A file, the environment and ``--set`` each give a layer of leaves.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, Malformed
+from fullrank.common.foreign import Bounds, parse_toml, read_regular
 from fullrank.common.formats import check_format
 from fullrank.common.registry import nearest
 from fullrank.common.types import JSON
@@ -51,15 +51,19 @@ RENAMED = {
 """Old key or table to its new name."""
 
 
-def read_toml(text: str, origin: str) -> JSON:
+SETTINGS = Bounds(finite=False)
+"""Bounds of the text of a configuration, in which some settings may be infinite."""
+
+
+def read_toml(text: str | bytes, origin: str) -> JSON:
     """Parse TOML; ``ConfigError`` names the origin and the line."""
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{origin} is not valid TOML: {error}") from error
+        return parse_toml(text, origin=origin, bounds=SETTINGS)
+    except Malformed as error:
+        raise ConfigError(str(error)) from error
 
 
-def read_layer(text: str, origin: str) -> ConfigLayer:
+def read_layer(text: str | bytes, origin: str) -> ConfigLayer:
     """The leaves of a configuration file.
 
     Raises:
@@ -90,11 +94,9 @@ def file_layer(path: Path) -> ConfigLayer:
         VersionMismatch: The file is of a later format.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the configuration {path} is not UTF-8 text") from error
+        text = read_regular(path, SETTINGS.size)
+    except Malformed as error:
+        raise ConfigError(str(error)) from error
     return read_layer(text, str(path))
 
 
@@ -119,8 +121,8 @@ def override(text: str) -> tuple[Key, Leaf]:
 
 def _parse(text: str) -> Any:
     try:
-        document = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        document = parse_toml(f"value = {text}", origin="", bounds=SETTINGS)
+    except Malformed:
         return text
     value = document.pop("value")
     plain = isinstance(value, bool | int | float | str | list | dict) and not document

@@ -20,7 +20,7 @@ class Migration:
     """A line for each key in a table that determines bits, which did not exist."""
 
 
-def migrated(text: str, *, origin: str) -> Migration:
+def migrated(text: str | bytes, *, origin: str) -> Migration:
     """Read a configuration that an earlier version wrote.
 
     A setting that did not exist gets its default, with which this version does as the earlier one.

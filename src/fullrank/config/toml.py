@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, Malformed
+from fullrank.common.foreign import read_regular
 from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
 from fullrank.config.collection import PACING
 from fullrank.config.layers import resolve
-from fullrank.config.leaves import flatten, read_layer
+from fullrank.config.leaves import SETTINGS, flatten, read_layer
 from fullrank.config.tree import RunConfig, as_tables
 
 DECISIVE = ("seed", "environment", "algorithm", "collect")
@@ -24,7 +25,7 @@ def to_toml(config: RunConfig) -> str:
     return _document({"format": FORMAT, **as_tables(config)})
 
 
-def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
+def from_toml(text: str | bytes, *, origin: str = "config.toml") -> RunConfig:
     """Read the text that ``to_toml`` wrote.
 
     Raises:
@@ -45,9 +46,10 @@ def read_config(directory: Path) -> RunConfig:
     """
     path = directory / "config.toml"
     try:
-        return from_toml(path.read_text(encoding="utf-8"), origin=str(path))
-    except OSError as error:
-        raise FullrankError(f"cannot read {path}: {error.strerror}; is this a run?") from error
+        text = read_regular(path, SETTINGS.size)
+    except Malformed as error:
+        raise Malformed(f"{error}; is {directory} a run?") from error
+    return from_toml(text, origin=str(path))
 
 
 def config_digest(config: RunConfig) -> str:
@@ -75,7 +77,7 @@ def settings_digest(config: RunConfig) -> str:
     return hashlib.blake2b(to_toml(config).encode(), digest_size=16).hexdigest()
 
 
-def why_another_run(stored: str, config: RunConfig) -> str:
+def why_another_run(stored: str | bytes, config: RunConfig) -> str:
     """Name the setting that makes a run differ from that of a directory, and the remedy.
 
     Args:

@@ -303,9 +303,9 @@ class RunConfig:
     iterations: Count = 12_000
     """Number of iterations to commit; by default 2,000 for algorithms that learn from whole
     episodes."""
-    learners: NonNegative = 0
-    """Number of learners N; 0: as many as the code needs for a row each. Fewer hold several rows
-    each."""
+    learners: Annotated[int, Field(ge=0, le=2**16)] = 0
+    """Number of learners N, at most 65,536; 0: as many as the code needs for a row each. Fewer hold
+    several rows each."""
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     algorithm: PluginSettings = field(default_factory=lambda: PluginSettings(name="maddpg"))
     code: PluginSettings = field(default_factory=lambda: PluginSettings(name="cyclic"))

@@ -8,8 +8,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-NonNegative: TypeAlias = Annotated[int, Field(ge=0)]
+Count: TypeAlias = Annotated[int, Field(ge=1, le=2**63 - 1)]
+NonNegative: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Duration: TypeAlias = Positive

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.errors import ConfigError
+from fullrank.common.foreign import brief, shown
 from fullrank.common.registry import Registry
 from fullrank.common.types import BoolArray, FloatArray
 
@@ -71,8 +72,9 @@ class AgentSpec:
             return
         if len(self.live) != self.observation_size - len(self.always_zero) or not self.live:
             raise ConfigError(
-                f"{self.name}: always_zero must hold distinct entries of the observation, from 0 "
-                f"to {self.observation_size - 1}, and not all of them: {self.always_zero}"
+                f"{brief(self.name)}: always_zero must hold distinct entries of the observation, "
+                f"from 0 to {self.observation_size - 1}, and not all of them: "
+                f"{shown(self.always_zero)}"
             )
 
     @property

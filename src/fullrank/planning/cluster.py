@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, Malformed
+from fullrank.common.foreign import read_regular
 from fullrank.common.registry import nearest
 from fullrank.common.types import IntArray, Times
-from fullrank.config.leaves import read_toml
+from fullrank.config.leaves import SETTINGS, read_toml
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.tree import PluginSettings
 from fullrank.planning.costs import Payload, Traffic
@@ -116,9 +117,9 @@ def read_regime(path: Path) -> Regime:
         ConfigError: The file is unreadable, or has an unknown key or an invalid value.
     """
     try:
-        table = read_toml(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        table = read_toml(read_regular(path, SETTINGS.size), str(path))
+    except Malformed as error:
+        raise ConfigError(str(error)) from error
     keys = [key.name for key in fields(Regime)]
     for key in table:
         if key not in keys:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypeGuard
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import ConfigError, FullrankError, StaleTerm
+from fullrank.common.errors import ConfigError, FullrankError, Malformed, StaleTerm
+from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 
@@ -155,13 +156,13 @@ def read_fence(path: Path) -> FenceState:
         VersionMismatch: It has another format.
     """
     try:
-        content: JSON = json.loads(path.read_text())
+        content: JSON = parse_json(read_regular(path, TEXT.size), origin=FILE)
         check_format(content.get("format", 1), where=str(path))
         tables = content["tables"] if "format" in content else content
         held = {table: RunTerm(*held) for table, held in tables.items()}
         arrivals = dict(content.get("arrivals", {})) if "format" in content else {}
         return FenceState(held, arrivals, content.get("ended") is True)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (Malformed, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None
 
 

@@ -5,14 +5,13 @@ cursor has evicted it. A minibatch is therefore intact if its range is still rea
 were gathered; each row is held to its checksum besides.
 """
 
-import os
-import stat
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
+from fullrank.common.foreign import regular
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.authorship import Authorship, authorships
 from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
@@ -40,7 +39,7 @@ class TableFile:
     """
 
     def __init__(self, path: Path) -> None:
-        with open(path, "rb", buffering=0, opener=_regular) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             mapping = Mapping(path, file.fileno())
         self.instance, self._path, self._checks = mapping.instance, path, mapping.checks
         self._slots = _MappedSlots(path, mapping)
@@ -173,19 +172,6 @@ class MappedTable:
             return self._file.gather(sample, items)
         except (Corrupted, OutOfRange):
             return None
-
-
-def _regular(path: str, flags: int) -> int:
-    """Open a regular file; anything else, at the path that another process names, might block.
-
-    Raises:
-        OSError: It cannot be opened, or is of another kind.
-    """
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
-    return descriptor
 
 
 class _MappedSlots:

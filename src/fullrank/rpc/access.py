@@ -2,24 +2,28 @@
 
 The roles of a call stand beside it in its proto, as the option ``access``; undeclared methods are
 closed. In plain text callers have no identity, and only the limits apply.
+
+Bytes that are no message of their method end the call with INVALID_ARGUMENT, whatever it is, and
+with a line of the log at most every ``QUIET_S``.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache, partial
 from inspect import isasyncgen
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import grpc
 from google.protobuf.descriptor_pool import Default
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.common.errors import AccessDenied, Unauthenticated
+from fullrank.common.errors import AccessDenied, Malformed, Unauthenticated
+from fullrank.rpc.deserializing import NoMessage, marking
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.identity import Identity, Role
-from fullrank.rpc.limits import CallRefusal, Limits
+from fullrank.rpc.limits import CallRefusal, Limits, LogPace
 from fullrank.rpc.process import return_freed_pages
 from fullrank.rpc.sockets import is_socket
 from fullrank.v1 import access_pb2 as pb
@@ -36,6 +40,8 @@ HEARTBEAT = "/fullrank.v1.ControllerService/Heartbeat"
 
 FLOOD = 1000
 """Refusals that make a flood, whose memory is worth giving back."""
+QUIET_S = 10.0
+"""Shortest time between two lines about malformed messages of one server, seconds."""
 
 KNOWN = 256
 """Most methods whose roles are cached, so that unknown names cannot exhaust memory."""
@@ -66,6 +72,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         self._server = server
         self._limits = Limits()
         self._refusals = self._waiting = 0
+        self._pace = LogPace(QUIET_S)
 
     async def intercept_service(
         self,
@@ -82,21 +89,27 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         )
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(
-            self._guarded(handler_call_details.method, getattr(handler, kind)),
-            request_deserializer=handler.request_deserializer,
+            self._guarded(
+                handler_call_details.method,
+                getattr(handler, kind),
+                streaming=handler.request_streaming,
+            ),
+            request_deserializer=marking(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
-    def _guarded(self, method: str, handler: Handler) -> Handler:
+    def _guarded(self, method: str, handler: Handler, *, streaming: bool = False) -> Handler:
         async def guarded(requests: Any, context: Context) -> Any:
             peer = context.peer()  # gRPC may have forgotten it when the call has ended
+            check = partial(self._check_intact, method, peer)
+            checked = partial(_handled, handler, check=check, streaming=streaming)
             if is_socket(peer):  # this user's own, and not told apart by connection
-                return await self._admitted(method, handler, requests, context)
+                return await self._admitted(method, checked, requests, context)
             now = asyncio.get_running_loop().time()
             if refusal := self._limits.begin(peer, now=now, urgent=method == HEARTBEAT):
                 return await self._refuse(refusal, context)
             try:
-                return await self._admitted(method, handler, requests, context)
+                return await self._admitted(method, checked, requests, context)
             finally:
                 self._limits.end(peer)
 
@@ -119,6 +132,19 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             self._refusals = 0
             await asyncio.to_thread(return_freed_pages)
 
+    def _check_intact(self, method: str, peer: str, message: Any) -> Any:
+        """Return a message of a call.
+
+        Raises:
+            Malformed: Its bytes were none.
+        """
+        if not isinstance(message, NoMessage):
+            return message
+        unsaid = self._pace.take(now=asyncio.get_running_loop().time())
+        if unsaid is not None:
+            log.warning("malformed method=%s peer=%s since_last_line=%d", method, peer, unsaid)
+        raise Malformed(f"{method} was sent bytes that are no message of it")
+
     async def _admitted(
         self, method: str, handler: Handler, requests: Any, context: Context
     ) -> Any:
@@ -133,10 +159,10 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 _audit(method, context, caller, outcome=f"refused: {error}")
                 raise
         if not _is_audited(method, caller):
-            return await _passed_on(handler, requests, context)
+            return await handler(requests, context)
         outcome = "OK"
         try:
-            return await _passed_on(handler, requests, context)
+            return await handler(requests, context)
         except BaseException as error:
             code = context.code()
             outcome = code.name if isinstance(code, grpc.StatusCode) else type(error).__name__
@@ -145,13 +171,39 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             _audit(method, context, caller, outcome=outcome)
 
 
-async def _passed_on(handler: Handler, requests: Any, context: Context) -> Any:
-    """Run a handler of any kind; responses that it yields are written."""
-    outcome = handler(requests, context)
-    if not isasyncgen(outcome):
-        return await outcome
-    async for response in outcome:
-        await context.write(response)
+class _Intact:
+    """The messages of a stream, each checked.
+
+    Args:
+        messages: The stream.
+        check: Returns a message, or raises.
+    """
+
+    def __init__(self, messages: AsyncIterator[Any], check: Callable[[Any], Any]) -> None:
+        self._messages, self._check = messages, check
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._check(await anext(self._messages))
+
+
+async def _handled(
+    handler: Handler,
+    requests: Any,
+    context: Context,
+    *,
+    check: Callable[[Any], Any],
+    streaming: bool,
+) -> Any:
+    """Run a handler of any kind with checked messages; responses that it yields are written."""
+    async with statuses(context):
+        outcome = handler(_Intact(requests, check) if streaming else check(requests), context)
+        if not isasyncgen(outcome):
+            return await outcome
+        async for response in outcome:
+            await context.write(response)
     return None
 
 

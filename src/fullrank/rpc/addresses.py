@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, Malformed, ServiceLost
+from fullrank.common.foreign import parse_json, read_regular
 from fullrank.common.types import JSON
 from fullrank.config.values import LOCAL
 from fullrank.rpc.sockets import remove_socket
@@ -26,6 +27,10 @@ def is_announced(configured: str) -> bool:
 def is_address(run: str) -> bool:
     """True if ``run`` is the address of a run's monitor rather than the run's directory."""
     return re.fullmatch(r".+:\d+|unix:/.+", run) is not None and not Path(run).exists()
+
+
+_MOST_BYTES = 2**16
+"""Largest announcement."""
 
 
 def port_of(address: str) -> int:
@@ -74,10 +79,11 @@ def resolve(configured: str, run_dir: Path | None, service: str) -> str:
 
 def _announced(run_dir: Path, service: str) -> str:
     try:
-        announced = json.loads(_path(run_dir, service).read_text())
+        path = _path(run_dir, service)
+        announced = parse_json(read_regular(path, _MOST_BYTES), origin=str(path))
         if not is_elsewhere(run_dir, announced):
             return str(announced["address"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (Malformed, KeyError, TypeError, AttributeError):
         pass
     raise ServiceLost(f"the {service} has not announced its address in {run_dir} yet")
 

@@ -12,13 +12,7 @@ from typing import TypeAlias, TypeVar
 import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from fullrank.common.errors import (
-    InvalidContribution,
-    NotFound,
-    ServiceLost,
-    StaleTerm,
-    of_exit_code,
-)
+from fullrank.common.errors import Malformed, NotFound, ServiceLost, StaleTerm, of_exit_code
 from fullrank.common.text import plain
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import resolve
@@ -251,7 +245,7 @@ async def _dial_for_ever(role: Role, launch: Launch, dial: Dial, health: Health,
             sparsely.failed(state.outcome.exception())
 
     retries = AsyncRetrying(
-        retry=retry_if_exception_type((ServiceLost, InvalidContribution, StaleTerm)),
+        retry=retry_if_exception_type((ServiceLost, Malformed, StaleTerm)),
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
         before_sleep=say_why,
     )

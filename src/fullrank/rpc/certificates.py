@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fullrank.common.durable import replace_bytes
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, Malformed
+from fullrank.common.foreign import read_regular
 from fullrank.rpc.identity import Identity, Role
 
 DAYS = 3650
@@ -249,6 +250,10 @@ def parts(folder: Path) -> dict[str, bytes]:
     return {name: read(folder / name) for name in (TRUSTED, CERTIFICATE, KEY)}
 
 
+FILE_BYTES = 2**20
+"""Largest file of certificates."""
+
+
 def today() -> datetime:
     """The time; used for the validity of certificates only."""
     return datetime.now(UTC)
@@ -261,9 +266,9 @@ def read(path: Path) -> bytes:
         ConfigError: It cannot be read.
     """
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; see `fullrank certs`") from None
+        return read_regular(path, FILE_BYTES)
+    except Malformed as error:
+        raise ConfigError(f"{error}; see `fullrank certs`") from None
 
 
 def _identity(certificate: x509.Certificate) -> Identity:

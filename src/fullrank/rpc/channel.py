@@ -1,12 +1,16 @@
 """Channels and their options."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import grpc
 
 from fullrank import __version__
+from fullrank.rpc.deserializing import marking
 from fullrank.rpc.security import Trust
 from fullrank.rpc.sockets import check_socket, is_socket
+
+Channel = TypeVar("Channel", grpc.aio.Channel, grpc.Channel)
 
 MESSAGE_BYTES = 4 * 1024 * 1024
 """Longest message; arrays travel in chunks of at most 1 MiB."""
@@ -59,16 +63,16 @@ def open_channel(
     """
     target, everything = _target(address), [*options, *_options(trust)]
     if trust is None:
-        return grpc.aio.insecure_channel(target, options=everything)
-    return grpc.aio.secure_channel(target, trust.credentials, options=everything)
+        return _reading(grpc.aio.insecure_channel(target, options=everything))
+    return _reading(grpc.aio.secure_channel(target, trust.credentials, options=everything))
 
 
 def open_blocking_channel(address: str, *, trust: Trust | None = None) -> grpc.Channel:
     """A channel for programs without an event loop, as ``open_channel`` opens it."""
     target = _target(address)
     if trust is None:
-        return grpc.insecure_channel(target, options=_options(trust))
-    return grpc.secure_channel(target, trust.credentials, options=_options(trust))
+        return _reading(grpc.insecure_channel(target, options=_options(trust)))
+    return _reading(grpc.secure_channel(target, trust.credentials, options=_options(trust)))
 
 
 def _target(address: str) -> str:
@@ -77,6 +81,25 @@ def _target(address: str) -> str:
         return f"dns:///{address}"
     check_socket(address)
     return address
+
+
+def _reading(channel: Channel) -> Channel:
+    """A channel whose calls get a ``NoMessage`` where the bytes of an answer are none."""
+
+    def reading(dial: Callable[..., Any]) -> Callable[..., Any]:
+        def dialled(
+            method: str,
+            request_serializer: Any = None,
+            response_deserializer: Any = None,
+            **options: Any,
+        ) -> Any:
+            return dial(method, request_serializer, marking(response_deserializer), **options)
+
+        return dialled
+
+    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+        setattr(channel, kind, reading(getattr(channel, kind)))
+    return channel
 
 
 def _options(trust: Trust | None) -> list[tuple[str, int | str]]:

@@ -4,6 +4,7 @@ A chunk is encoded by hand around its data, as a field of the message that carri
 same bytes go to many streams: concatenated fields are a valid encoding of the declared message.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -12,7 +13,8 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.errors import InvalidContribution
+from fullrank.common.errors import InvalidContribution, Malformed
+from fullrank.common.foreign import shown
 from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.replay_pb2 import GetSamplesResponse
@@ -164,13 +166,23 @@ def encode_agent(spec: AgentSpec) -> pb.Agent:
     return agent
 
 
+AGENT_ENTRIES = 2**20
+"""Most entries of an agent's observation, and of its action."""
+
+
 def decode_agent(agent: pb.Agent) -> AgentSpec:
-    """An agent's interface from its message."""
-    action: ActionSpec
-    if agent.WhichOneof("action") == "discrete":
-        action = Discrete(agent.discrete.n, agent.discrete.relaxed)
-    else:
-        action = Continuous(tuple(agent.continuous.low), tuple(agent.continuous.high))
+    """An agent's interface from its message.
+
+    Raises:
+        ConfigError: ``always_zero`` does not fit the observation.
+        Malformed: It has no action, a size is out of range, or a box has no bounds.
+    """
+    action = _action_of(agent)
+    if max(agent.observation_size, action.size) > AGENT_ENTRIES or not action.size:
+        raise Malformed(
+            f"agent {shown(agent.name)} has {agent.observation_size} observed numbers and "
+            f"{action.size} of action; from 1 to {AGENT_ENTRIES} are possible"
+        )
     return AgentSpec(
         name=agent.name,
         observation_size=agent.observation_size,
@@ -178,3 +190,12 @@ def decode_agent(agent: pb.Agent) -> AgentSpec:
         side=agent.side,
         always_zero=tuple(agent.always_zero),
     )
+
+
+def _action_of(agent: pb.Agent) -> ActionSpec:
+    if agent.WhichOneof("action") == "discrete":
+        return Discrete(agent.discrete.n, agent.discrete.relaxed)
+    low, high = tuple(agent.continuous.low), tuple(agent.continuous.high)
+    if len(low) != len(high) or not all(map(math.isfinite, (*low, *high))):
+        raise Malformed(f"the actions of agent {shown(agent.name)} have no finite bounds")
+    return Continuous(low, high)

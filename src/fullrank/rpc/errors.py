@@ -16,7 +16,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.ConfigError: StatusCode.FAILED_PRECONDITION,
     errors.VersionMismatch: StatusCode.FAILED_PRECONDITION,
-    errors.InvalidContribution: StatusCode.INVALID_ARGUMENT,
+    errors.Malformed: StatusCode.INVALID_ARGUMENT,
     errors.OutOfRange: StatusCode.OUT_OF_RANGE,
     errors.NotDecodable: StatusCode.UNAVAILABLE,
     errors.ServiceLost: StatusCode.UNAVAILABLE,
@@ -73,9 +73,10 @@ async def statuses(context: Context) -> AsyncIterator[None]:
 def translated(peer: str) -> Iterator[None]:
     """Wrap a call: raise Fullrank errors instead of ``grpc.RpcError``.
 
-    ``ServiceLost`` means that trying again may help. A cancelled task gets its ``CancelledError``
-    in any case: where a call ends at that moment, gRPC raises the error of the call instead, and a
-    caller that tries again would do so for ever.
+    ``Malformed`` is an answer that no version of Fullrank gives. ``ServiceLost`` means that trying
+    again may help. A cancelled task gets its ``CancelledError`` in any case: where a call ends at
+    that moment, gRPC raises the error of the call instead, and a caller that tries again would do
+    so for ever.
     """
     try:
         yield
@@ -84,6 +85,8 @@ def translated(peer: str) -> Iterator[None]:
         # from one that another task's cancelled write has cancelled
         _check_task()
         raise errors.ServiceLost(f"{peer}: the stream has ended") from None
+    except errors.Malformed as error:
+        raise type(error)(f"{peer}: {error}") from None
     except grpc.RpcError as error:
         _check_task()
         code, details = error.code(), error.details() or error.code().name

@@ -1,12 +1,13 @@
 """Iteration records as messages of the monitor, and back, without loss."""
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from google.protobuf.message import Message
 
 from fullrank.common.types import LearnerId
-from fullrank.runs.record import IterationRecord
+from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.v1 import monitor_pb2 as pb
 
 _TIMES = {
@@ -56,7 +57,8 @@ def encode_iteration(record: IterationRecord) -> pb.Iteration:
 
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
+    """Numbers that are known and finite; the others are absent, as they are null in a file."""
+    return {name: value for name, value in values.items() if value is not None and isfinite(value)}
 
 
 def _timelines(record: IterationRecord) -> list[pb.Timeline]:
@@ -73,29 +75,35 @@ def _timelines(record: IterationRecord) -> list[pb.Timeline]:
 
 
 def decode_iteration(message: pb.Iteration) -> IterationRecord:
-    """A record from its message."""
+    """A record from its message.
+
+    Raises:
+        Malformed: A field is out of range, or a number that is always known is not finite.
+    """
     fields: dict[str, Any] = {name: _field(message, name) for name in _SAME}
     fields |= {name: _column(message, field) for field, name in _TIMES.items()}
-    return IterationRecord(
-        **fields,
-        code_rows=message.rows,
-        rows_per_learner=message.rows_per_learner or 1,
-        side_returns=dict(message.side_returns),
-        statistics=dict(message.statistics),
-        received=tuple(message.received),
-        late=tuple(timeline.learner for timeline in message.timelines if timeline.late),
-        update_digest=message.update_digest.hex(),
-        quarantined=tuple(message.quarantined),
-        caveats=tuple(message.caveats),
-        bytes_sent=dict(message.bytes_sent),
-        bytes_received=dict(message.bytes_received),
-    )
+    fields |= {
+        "code_rows": message.rows,
+        "rows_per_learner": message.rows_per_learner or 1,
+        "side_returns": _known(message.side_returns),
+        "statistics": _known(message.statistics),
+        "received": tuple(message.received),
+        "late": tuple(timeline.learner for timeline in message.timelines if timeline.late),
+        "update_digest": message.update_digest.hex(),
+        "quarantined": tuple(message.quarantined),
+        "caveats": tuple(message.caveats),
+        "bytes_sent": dict(message.bytes_sent),
+        "bytes_received": dict(message.bytes_received),
+    }
+    return from_facts(fields)
 
 
 def _field(message: Message, name: str) -> Any:
-    """Value of a field; None if it is optional and absent."""
-    optional = message.DESCRIPTOR.fields_by_name[name].has_presence
-    return None if optional and not message.HasField(name) else getattr(message, name)
+    """Value of a field; None if it is optional and absent, or not finite."""
+    value = getattr(message, name)
+    if not message.DESCRIPTOR.fields_by_name[name].has_presence:
+        return value
+    return value if message.HasField(name) and isfinite(value) else None
 
 
 def _column(message: pb.Iteration, name: str) -> dict[LearnerId, Any]:

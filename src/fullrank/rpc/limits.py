@@ -1,5 +1,6 @@
-"""Limits of a connection and of a network address: concurrent calls, and calls per second."""
+"""Limits of calls by connection and by network address, and of lines in the log."""
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
@@ -131,6 +132,30 @@ class Limits:
                 idle = (name for name, caller in callers.items() if not caller.running)
                 for forgotten in list(islice(idle, surplus)):
                     del callers[forgotten]
+
+
+class LogPace:
+    """Admits one line to the log every so often, so that strangers cannot fill a disk.
+
+    Args:
+        period_s: Shortest time between two lines, seconds.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._next_s, self._unsaid = -math.inf, 0
+
+    def take(self, *, now: float) -> int | None:
+        """Return the number of lines kept back since the last one, or None to keep this one back.
+
+        Args:
+            now: Monotonic time, seconds.
+        """
+        if now < self._next_s:
+            self._unsaid += 1
+            return None
+        self._next_s, unsaid, self._unsaid = now + self._period_s, self._unsaid, 0
+        return unsaid
 
 
 def _address(peer: str) -> str:

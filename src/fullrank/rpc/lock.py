@@ -11,7 +11,8 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from fullrank.common.errors import RunDirectoryInUse
+from fullrank.common.errors import Malformed, RunDirectoryInUse
+from fullrank.common.foreign import read_regular
 
 FILE = "lock"
 
@@ -82,7 +83,7 @@ _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
 def _holder(directory: Path) -> str:
     """The process id of the holder, in brackets, if its file is still there."""
     try:
-        text = (directory / FILE).read_text().strip()
-    except OSError:
+        text = read_regular(directory / FILE, 2**10).decode().strip()
+    except (Malformed, UnicodeDecodeError):
         return ""
     return f" (process {text})" if text.isdecimal() else ""

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from fullrank.common.errors import ServiceLost
+from fullrank.common.errors import Malformed, ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import Assembler
@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 CALL_S = 10.0
 """Deadline of a call that does not wait for new iterations."""
+
+POLICIES_BYTES = 2**32
+"""Most bytes of the policies of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,11 +55,14 @@ def _records(response: pb.WatchResponse, on_lost: Callable[[int], None]) -> list
 
 
 def _policies(responses: Iterable[pb.GetPoliciesResponse]) -> Policies:
-    iteration, term, assemblers = 0, 0, dict[int, Assembler]()
+    iteration, term, announced, assemblers = 0, 0, 0, dict[int, Assembler]()
     parameters: dict[int, FloatArray] = {}
     for response in responses:
         iteration, term, chunk = response.iteration, response.term, response.chunk
         if chunk.array not in parameters:
+            announced += chunk.total
+            if chunk.total % 4 or announced > POLICIES_BYTES:
+                raise Malformed(f"policies of {announced} bytes; {POLICIES_BYTES} are the limit")
             parameters[chunk.array] = np.empty(chunk.total // 4, np.float32)
             assemblers[chunk.array] = Assembler(parameters[chunk.array], array_id=chunk.array)
         assemblers[chunk.array].add(chunk)
@@ -68,8 +74,8 @@ def _policies(responses: Iterable[pb.GetPoliciesResponse]) -> Policies:
 class AsyncMonitor:
     """A client of a run's monitor; an asynchronous context manager.
 
-    Every method raises ``ServiceLost`` if the controller does not answer, and ``NotFound`` if the
-    run does not have the answer yet.
+    Every method raises ``ServiceLost`` if the controller does not answer, ``NotFound`` if the run
+    does not have the answer yet, and ``Malformed`` if no version of Fullrank answers so.
 
     Args:
         address: ``host:port`` of the controller's monitor.

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 from fullrank.algorithms import Unit
+from fullrank.common.schema import BOUNDED, Index, Ordinal
 from fullrank.common.types import JSON, LearnerId, Matrix
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
@@ -24,9 +28,9 @@ class RunState(StrEnum):
 class LearnerStatus:
     """An attached learner."""
 
-    learner: LearnerId
+    learner: Index
     host: str
-    rows: tuple[int, ...]
+    rows: tuple[Index, ...]
     """Rows held; none for a spare."""
     answered: bool
     """True if one of its rows has arrived in the current iteration."""
@@ -37,7 +41,7 @@ class LearnerStatus:
     fingerprint: str
     maps_table: bool
     """True if it gathers minibatches from the mapped table; otherwise they are sent to it."""
-    batch_bytes: int
+    batch_bytes: Ordinal
     """Bytes of the rows of its last minibatch; 0 before."""
     shares_memory: bool
     """True if sections and vectors lie in shared memory; otherwise they are sent."""
@@ -61,13 +65,13 @@ class LearnerStatus:
 class ContainerStatus:
     """A collector as a container that learns."""
 
-    played: int
+    played: Ordinal
     """Episodes that it has played since it was connected."""
-    handed_over: int
+    handed_over: Ordinal
     """Those of them that travel to replay."""
-    updates: int
+    updates: Ordinal
     """Updates that its head has taken."""
-    published: int
+    published: Ordinal
     """Updates that the head has taken that the other containers have."""
     divergence: float
     """Divergence of its policy from the mean of all, in its last update."""
@@ -77,18 +81,18 @@ class ContainerStatus:
 class CollectorStatus:
     """An attached collector."""
 
-    collector: int
+    collector: Ordinal
     host: str
     fingerprint: str
     spare: str
     """Why it is assigned no block; empty if it may be."""
-    blocks: int
+    blocks: Ordinal
     """Blocks that it has played since it was connected."""
-    block: tuple[int, int] | None
+    block: tuple[Ordinal, Index] | None
     """Iteration and number of the block that it plays; None while it is idle."""
     playing_s: float
     """Seconds since that block was assigned to it."""
-    lag: int
+    lag: Ordinal
     """Updates between the parameters that it acts with and the current ones."""
     silent_s: float
     """Seconds since its last message or heartbeat."""
@@ -98,15 +102,15 @@ class CollectorStatus:
     """Mean duration of its blocks, seconds; 0 before the first."""
     idle: float = 0.0
     """Share of its time in which it had no block, in [0, 1]."""
-    reassigned: int = 0
+    reassigned: Ordinal = 0
     """Blocks assigned to it that another collector played, too."""
     free: bool = False
     """It plays freely and writes to replay; ``playing_s`` counts from its last report."""
-    settled: int = 0
+    settled: Ordinal = 0
     """Episodes of it that replay has stored or refused."""
-    stale: int = 0
+    stale: Ordinal = 0
     """Episodes of it that were refused because their parameters were too old."""
-    invalid: int = 0
+    invalid: Ordinal = 0
     """Episodes of it that were refused as invalid."""
     container: ContainerStatus | None = None
     """Its facts as a container; None where collectors are none."""
@@ -128,15 +132,15 @@ class CollectorStatus:
 class BlocksStatus:
     """Totals over all collectors of a term."""
 
-    played: int
+    played: Ordinal
     """Blocks that collectors have played."""
-    reassigned: int
+    reassigned: Ordinal
     """Blocks assigned to another collector, too, because they were overdue."""
-    lost: int
+    lost: Ordinal
     """Blocks whose collector was lost while it played them."""
-    failed: int
+    failed: Ordinal
     """Blocks that an environment's error has failed."""
-    waiting: int
+    waiting: Ordinal
     """Blocks without an answer."""
     block_s: float
     """Mean duration of a block, seconds; 0 before the first."""
@@ -156,19 +160,20 @@ class RunStatus:
     """Status of a run at one moment; by default of one whose controller does not answer yet."""
 
     run: str = ""
-    term: int = 0
-    epoch: int = 0
-    state: RunState = RunState.STARTING
+    term: Ordinal = 0
+    epoch: Ordinal = 0
+    state: RunState | str = RunState.STARTING
+    """Its phase; ``unknown (99)`` for one of a later version."""
     message: str = ""
     """The reason for which it waits, or has failed."""
-    exit_code: int = 0
+    exit_code: Index = 0
     """Exit code of the error by which it has failed."""
-    committed: int = 0
+    committed: Ordinal = 0
     """Iterations committed, of ``iterations``."""
-    iterations: int = 0
-    rank: int = 0
+    iterations: Ordinal = 0
+    rank: Ordinal = 0
     """Rank of the rows received in the current iteration, of ``units``."""
-    units: int = 0
+    units: Ordinal = 0
     """Number of units, M."""
     unit_list: tuple[Unit, ...] = ()
     """The M units, by index."""
@@ -184,6 +189,8 @@ class RunStatus:
     """Wait of the run for blocks, or of collectors for an update; empty if there is none."""
     blocks: BlocksStatus | None = None
     """Totals over all collectors; None without any."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
 
     @property
     def awaited(self) -> list[LearnerId]:
@@ -209,16 +216,18 @@ class PlanStatus:
     reason: str
     forecasts: tuple[ForecastStatus, ...]
 
+    __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CodeInUse:
     """C and the holders of its rows."""
 
-    epoch: int
+    epoch: Ordinal
     name: str
     parameters: JSON
     matrix: Matrix
-    tolerance: int
+    tolerance: Ordinal
     certificate: str
     holders: dict[int, LearnerId]
     """Row to learner; rows of learners that left are missing."""

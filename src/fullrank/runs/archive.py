@@ -16,13 +16,14 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 from blake3 import blake3
 
 from fullrank.common.durable import replace_file
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, Malformed
+from fullrank.common.foreign import Bounds, parse_json, regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON
 
 CONTENTS = "archive.json"
 """The first file of an archive: its format, and size and checksum of every other file."""
-_CONTENTS_BYTES = 2**24
+_BOUNDS = Bounds(size=2**24)
 _CHECKSUM_BYTES = 16
 _AT_ONCE = 2**20
 _NAME = re.compile(
@@ -70,7 +71,7 @@ def unpack(file: Path, directory: Path) -> None:
         VersionMismatch: A later version of Fullrank wrote it.
     """
     try:
-        with ZipFile(file) as archive:
+        with open(file, "rb", opener=regular) as opened, ZipFile(opened) as archive:
             contents = _contents(archive, file)
             needed = sum(content.size for content in contents.values())
             directory.mkdir(parents=True)
@@ -89,13 +90,13 @@ def unpack(file: Path, directory: Path) -> None:
 def _contents(archive: ZipFile, file: Path) -> dict[str, _Content]:
     """The announced files, which are exactly those that the archive has."""
     entries = archive.infolist()
-    if not entries or entries[0].filename != CONTENTS or entries[0].file_size > _CONTENTS_BYTES:
+    if not entries or entries[0].filename != CONTENTS or entries[0].file_size > _BOUNDS.size:
         raise FullrankError(f"{file} is not an archive of a run: it does not begin with {CONTENTS}")
     try:
-        announced: JSON = json.loads(archive.read(entries[0]))
+        announced: JSON = parse_json(archive.read(entries[0]), origin=CONTENTS, bounds=_BOUNDS)
         check_format(announced.get("format"), where=str(file))
         files = {str(name): _Content(*content) for name, content in announced["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (Malformed, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FullrankError(f"{file} is not an archive of a run: {CONTENTS}: {error}") from None
     for entry in entries[1:]:
         if not _NAME.fullmatch(entry.filename):

@@ -10,19 +10,22 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from fullrank.common.durable import rename, replace_bytes
-from fullrank.common.errors import CheckpointUnusable, StorageFailed
+from fullrank.common.errors import CheckpointUnusable, Malformed, StorageFailed
 from fullrank.common.failpoints import reach
+from fullrank.common.foreign import Bounds, parse_json, read_regular
 from fullrank.common.formats import FORMAT, check_format
+from fullrank.common.schema import Ordinal, validated
 from fullrank.common.types import JSON
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -32,8 +35,8 @@ MANIFEST = "manifest.json"
 LEARNED = "algorithm."
 """Begins the names of parameters, targets and moments."""
 _PARTIAL = ".partial-"
-_MANIFEST_BYTES = 2**24
-"""Limit on the size of a manifest; a larger file is not read."""
+_MANIFEST = Bounds(size=2**24)
+"""Bounds of a manifest; a larger file is not read."""
 _CHECKSUM_BYTES = 16
 
 
@@ -175,23 +178,45 @@ def read_manifest(path: Path) -> JSON:
     """
     file = path / MANIFEST
     try:
-        manifest = json.loads(_read(file, most_bytes=_MANIFEST_BYTES))
+        content = _read(file, most_bytes=_MANIFEST.size)
+        manifest = parse_json(content, origin=MANIFEST, bounds=_MANIFEST)
         stated = manifest.pop("checksum")
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+    except (Malformed, KeyError, AttributeError, TypeError) as error:
         raise CheckpointUnusable(f"{file}: not a manifest: {error}") from error
     if stated != _checksum(_canonical(manifest)):
         raise CheckpointUnusable(f"{file}: damaged, it differs from its own checksum")
     check_format(manifest.get("format", 1), where=str(file))
-    for name, kind in _MEMBERS.items():
-        if type(manifest.get(name)) is not kind:
-            raise CheckpointUnusable(
-                f"{file}: not a manifest: {name!r} is missing or of another type"
-            )
+    try:
+        validated(_SCHEMA, manifest, origin="not a manifest")
+    except Malformed as error:
+        raise CheckpointUnusable(f"{file}: {error}") from error
     body: JSON = manifest
     return body
 
 
-_MEMBERS = {"iteration": int, "facts": dict, "state_bytes": int, "state_checksum": str}
+_Whole: TypeAlias = Annotated[Ordinal, Field(strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """Facts of a run's checkpoint; others may stand beside them."""
+
+    run: str = ""
+    term: _Whole = 0
+    replay_head: _Whole = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manifest:
+    """Members of a manifest."""
+
+    iteration: _Whole
+    facts: _Facts
+    state_bytes: _Whole
+    state_checksum: str
+
+
+_SCHEMA = TypeAdapter(_Manifest)
 
 
 def _canonical(body: JSON) -> bytes:
@@ -205,8 +230,6 @@ def _checksum(data: bytes) -> str:
 def _read(path: Path, *, most_bytes: int) -> bytes:
     """Content of a file; a file above the limit is not read into memory."""
     try:
-        if path.stat().st_size > most_bytes:
-            raise CheckpointUnusable(f"{path}: damaged, it is larger than {most_bytes} bytes")
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}") from error
+        return read_regular(path, most_bytes)
+    except Malformed as error:
+        raise CheckpointUnusable(str(error)) from error

@@ -7,7 +7,14 @@ found, also what its predecessor had stored and not published. No older director
 
 import json
 
-from fullrank.common.errors import CheckpointUnusable, NotFound, RunDirectoryInUse, StaleTerm
+from fullrank.common.errors import (
+    CheckpointUnusable,
+    Malformed,
+    NotFound,
+    RunDirectoryInUse,
+    StaleTerm,
+)
+from fullrank.common.foreign import parse_json
 from fullrank.runs.journal import order_of
 from fullrank.runs.objects import Objects
 from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
@@ -40,9 +47,9 @@ class Claims:
         if not names:
             return 0, ""
         try:
-            claim = json.loads(self._objects.get(names[-1]))
+            claim = parse_json(self._objects.get(names[-1]), origin=names[-1])
             return int(names[-1].removeprefix(_TERMS)), str(claim["run"])
-        except (ValueError, KeyError, TypeError, NotFound) as error:
+        except (Malformed, ValueError, KeyError, TypeError, NotFound) as error:
             raise CheckpointUnusable(f"{self._place}: {names[-1]} is damaged: {error}") from None
 
     def claim(self, run: str, *, last: int) -> int:

@@ -4,8 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, ClassVar
 
-from fullrank.common.errors import FullrankError
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from fullrank.common.errors import FullrankError, Malformed
+from fullrank.common.foreign import parse_json
+from fullrank.common.schema import BOUNDED, Name, Ordinal, validated
+from fullrank.common.tailing import lines_of
 from fullrank.common.types import JSON, Interval
 
 EVALUATIONS = "evaluations.jsonl"
@@ -16,17 +22,19 @@ EVALUATIONS = "evaluations.jsonl"
 class EvaluationRecord:
     """Returns of an iteration's policies, played greedily."""
 
-    iteration: int
-    term: int
+    iteration: Ordinal
+    term: Ordinal = 0
     """Term in which the policies were saved; 0 if unknown."""
     returns: Interval
     """Return summed over all agents."""
-    sides: Mapping[str, Interval]
+    sides: Annotated[Mapping[Name, Interval], Field(max_length=256)]
     """Return of each side of the agents."""
     win_rate: Interval | None = None
     """Share of episodes won; None if the environment has no wins."""
-    statistics: Mapping[str, float] = field(default_factory=dict)
+    statistics: Annotated[Mapping[Name, float], Field(max_length=256)] = field(default_factory=dict)
     """Statistics of the episodes by PyMARL's names; empty for algorithms that have none."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
 
     def superseded(self, begun: Mapping[int, int]) -> bool:
         """True if a later term resumed at or before the iteration, and so replaced the policies.
@@ -37,6 +45,9 @@ class EvaluationRecord:
         return self.term > 0 and any(
             term > self.term and first <= self.iteration for term, first in begun.items()
         )
+
+
+_RECORD = TypeAdapter(EvaluationRecord)
 
 
 def append(directory: Path, facts: JSON) -> None:
@@ -56,36 +67,27 @@ def read_evaluations(directory: Path) -> list[EvaluationRecord]:
     """The evaluations in the run's file, if there is one; a truncated last line is ignored.
 
     Raises:
-        FullrankError: Another line is damaged.
+        Malformed: Another line is damaged.
     """
     path = directory / EVALUATIONS
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     try:
-        return [from_facts(json.loads(line)) for line in lines[:-1]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FullrankError(f"{path} is damaged ({error}); remove it") from error
+        return [from_facts(parse_json(line, origin="a line")) for line in lines_of(path)]
+    except Malformed as error:
+        raise Malformed(f"{path} is damaged ({error}); remove it") from error
 
 
 def from_facts(facts: JSON) -> EvaluationRecord:
     """The record of a line.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: The line is no evaluation.
+        Malformed: The line is no evaluation.
     """
+    if not isinstance(facts, dict) or not isinstance(facts.get("trained"), dict):
+        raise Malformed("a line is no evaluation")
     trained = dict(facts["trained"])
-    sides = {side: _interval(interval) for side, interval in trained.pop("sides").items()}
-    win_rate = trained.pop("win_rate", None)
-    return EvaluationRecord(
-        iteration=int(facts["iteration"]),
-        term=int(facts.get("term", 0)),
-        returns=_interval(trained),
-        sides=sides,
-        win_rate=None if win_rate is None else _interval(win_rate),
-        statistics=dict(facts.get("statistics", {})),
-    )
-
-
-def _interval(facts: Mapping[str, float]) -> Interval:
-    return Interval(**{name: float(value) for name, value in facts.items()})
+    named = ("iteration", "term", "statistics")
+    fields: JSON = {name: facts[name] for name in named if name in facts}
+    fields |= {"sides": trained.pop("sides", None), "win_rate": trained.pop("win_rate", None)}
+    return validated(_RECORD, fields | {"returns": trained}, origin="the evaluation")

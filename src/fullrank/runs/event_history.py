@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from fullrank.common.errors import FullrankError
+from fullrank.common.schema import validated
 from fullrank.common.tailing import appended
 from fullrank.runs.event_log import DIRECTORY, SUFFIX
 from fullrank.runs.events import EVENT, Event
@@ -65,7 +63,4 @@ def _events(path: Path) -> Iterator[list[Event]]:
 
 
 def _event(path: Path, number: int, line: bytes) -> Event:
-    try:
-        return EVENT.validate_json(line)
-    except ValidationError as error:
-        raise FullrankError(f"{path}, line {number}, is not an event") from error
+    return validated(EVENT, line, origin=f"{path}, line {number}, is not an event")

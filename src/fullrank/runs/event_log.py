@@ -9,6 +9,7 @@ from io import FileIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
+from fullrank.common.foreign import regular
 from fullrank.runs.events import EVENT, Event
 
 DIRECTORY = "history"
@@ -31,7 +32,7 @@ class EventLog:
             directory = run_dir / DIRECTORY
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / f"{service}{SUFFIX}"
-            self._file = FileIO(path, "a")
+            self._file = FileIO(path, "a", opener=regular)
             self._file.truncate(whole_bytes(path))
 
     def append(self, event: Event) -> None:
@@ -57,5 +58,8 @@ def whole_bytes(path: Path) -> int:
     """Number of bytes up to the last whole line; the next may be truncated, or being written."""
     if not path.stat().st_size:
         return 0
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+    with (
+        open(path, "rb", opener=regular) as file,
+        mmap(file.fileno(), 0, access=ACCESS_READ) as content,
+    ):
         return content.rfind(b"\n") + 1

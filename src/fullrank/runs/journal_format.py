@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +11,17 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from fullrank.common.errors import VersionMismatch
+from fullrank.common.errors import Malformed, VersionMismatch
+from fullrank.common.foreign import Bounds, parse_json, regular
 from fullrank.common.types import JSON, FloatArray
 
 HEADER = struct.Struct("<4sIQII")
 """Mark, bytes of facts, bytes of updates, units, CRC-32C of everything but itself."""
 _KIND, _VERSION = b"FRJ", b"1"
 MARK = _KIND + _VERSION
+
+FACTS = Bounds(size=2**28)
+"""Bounds of the facts of a record."""
 
 CUT_SHORT = "cut short"
 """Fault of a segment whose last record was being written when its controller was killed."""
@@ -62,10 +67,13 @@ class SegmentReader:
         return self._content[self._span]
 
     def __iter__(self) -> Iterator[Entry]:
-        if not self.path.stat().st_size:
+        try:
+            content = self._mapped()
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not self.path.is_symlink():
+                raise
+            self.fault = f"unreadable ({error.strerror})"
             return
-        with self.path.open("rb") as file:
-            self._content = content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         start = 0
         while start < len(content):
             try:
@@ -81,6 +89,17 @@ class SegmentReader:
             self._span, start = slice(start, end), end
             yield entry
 
+    def _mapped(self) -> mmap.mmap | bytes:
+        """Map the segment; nothing is mapped of an empty one.
+
+        Raises:
+            OSError: It cannot be read, is no regular file, or was pruned meanwhile.
+        """
+        with open(self.path, "rb", opener=regular) as file:
+            if os.fstat(file.fileno()).st_size:
+                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._content
+
 
 class _OtherVersion(Exception):
     """A whole record of another format; the message is its mark."""
@@ -90,7 +109,7 @@ class _NotWhole(Exception):
     """No whole record lies at this position; the message is the fault."""
 
 
-def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
+def _decode(content: mmap.mmap | bytes, start: int) -> tuple[Entry, int]:
     """The record at ``start``, and the position after it."""
     body = start + HEADER.size
     if body > len(content):
@@ -107,13 +126,13 @@ def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
     if mark != MARK:
         raise _OtherVersion(repr(mark))
     try:
-        facts = json.loads(content[body:data])
+        facts = parse_json(content[body:data], origin="the record", bounds=FACTS)
         updates = None
         if data_size:
             updates = np.frombuffer(content, "<f4", data_size // 4, data).reshape(units, -1)
         iteration = facts.pop("iteration")
-        if type(iteration) is not int:
+        if type(iteration) is not int or not 0 <= iteration < 2**63:
             raise TypeError("its iteration is no number")
         return Entry(iteration=iteration, facts=facts, updates=updates), end
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+    except (Malformed, ValueError, KeyError, AttributeError, TypeError) as error:
         raise _NotWhole(f"not a journal ({error})") from error

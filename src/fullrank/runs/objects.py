@@ -8,6 +8,7 @@ from typing import Protocol
 
 from fullrank.common.durable import replace_bytes, sync_directory
 from fullrank.common.errors import ConfigError, NotFound, StorageFailed
+from fullrank.common.foreign import regular
 
 
 class Objects(Protocol):
@@ -83,7 +84,8 @@ class DirectoryObjects:
     def get(self, name: str) -> bytes:
         """Content of an object."""
         try:
-            return (self._directory / name).read_bytes()
+            with open(self._directory / name, "rb", opener=regular) as file:
+                return file.read()
         except FileNotFoundError:
             raise NotFound(f"{self._directory} holds no {name}") from None
         except OSError as error:

@@ -5,46 +5,52 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
-from fullrank.common.errors import FullrankError
-from fullrank.common.tailing import appended
+from fullrank.common.schema import BOUNDED, Index, Name, Ordinal, validated
+from fullrank.common.tailing import appended, lines_of
 from fullrank.common.types import JSON, LearnerId
 
 METRICS = "metrics.jsonl"
 """File of a run directory with one line for each committed iteration."""
+MOST_ROWS = 2**20
+"""Most rows of C that the learners of a record hold together."""
+
+ByLearner: TypeAlias = Mapping[Index, float]
+Numbers: TypeAlias = Annotated[Mapping[Name, float | None], Field(max_length=256)]
+Bytes: TypeAlias = Annotated[Mapping[Name, Ordinal], Field(max_length=64)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationRecord:
     """A line of ``metrics.jsonl``. Numbers that are not finite are written as null."""
 
-    iteration: int
-    term: int
+    iteration: Ordinal
+    term: Ordinal
     """Rises at every start or rollback of the controller."""
-    epoch: int
+    epoch: Ordinal
     """Rises when C changes."""
-    attempt: int
+    attempt: Index
     """Rises when rows are added within an iteration."""
     code: str
-    code_rows: int = 0
+    code_rows: Ordinal = 0
     """R; 0 in files of earlier versions, as in the fields below that may be empty."""
-    rows_per_learner: int = 1
+    rows_per_learner: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
     """Consecutive rows that each learner holds."""
-    tolerance: int = 0
+    tolerance: Ordinal = 0
     """Learners that may be lost in any case."""
     variant: str = ""
     """Origin of the environment's dynamics and rewards, for example ``openai`` or ``mpe2``."""
     return_mean: float | None
     """Mean return of the episodes that ended, summed over agents; None if none ended."""
-    side_returns: Mapping[str, float | None] = field(default_factory=dict)
+    side_returns: Numbers = field(default_factory=dict)
     """Mean return of each side of the agents; empty if no episode ended."""
     win_rate: float | None = None
     """Share of the episodes that ended with a win; None if none ended or the environment has no
     wins."""
-    statistics: Mapping[str, float | None] = field(default_factory=dict)
+    statistics: Numbers = field(default_factory=dict)
     """Statistics of learning and of whole episodes, by PyMARL's names; absent for algorithms that
     have none."""
     round_s: float
@@ -63,30 +69,30 @@ class IterationRecord:
     agent_updates_per_s: float | None = None
     """Agents times transitions, or episodes, of the minibatch, per second of ``iteration_s``; None
     where learners draw samples of their own."""
-    compute_s: Mapping[LearnerId, float]
+    compute_s: ByLearner
     """Computing time that each received learner reported, seconds."""
-    assigned_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    assigned_s: ByLearner = field(default_factory=dict)
     """Time at which each assignment was handed to its stream, seconds since the first one."""
-    started_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    started_s: ByLearner = field(default_factory=dict)
     """Time at which each received learner began to compute, seconds since the first assignment: the
     learner's own duration, added to the time at which its assignment was written."""
-    sent_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    sent_s: ByLearner = field(default_factory=dict)
     """Time at which each received learner began to send, measured in the same way."""
-    arrival_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    arrival_s: ByLearner = field(default_factory=dict)
     """Time at which all coded vectors of each learner had arrived, seconds since the first
     assignment."""
     decodable_s: float | None = None
     """Time at which the received rows reached rank M, seconds since the first assignment."""
-    audited: Mapping[LearnerId, int] = field(default_factory=dict)
+    audited: Mapping[Index, Index] = field(default_factory=dict)
     """Units of each learner, late ones included, whose digest was compared with the committed
     one."""
-    rows: Mapping[LearnerId, int] = field(default_factory=dict)
+    rows: Mapping[Index, Index] = field(default_factory=dict)
     """The row of C that each learner was assigned, the first of them where it holds several."""
     decode_s: float
     """Time to decode and check, seconds."""
-    received: tuple[LearnerId, ...]
+    received: tuple[Index, ...]
     """Learners of the rows J that were used, in order of arrival."""
-    late: tuple[LearnerId, ...]
+    late: tuple[Index, ...]
     """Learners with assigned rows of which the commit did not wait for any."""
     exact: bool
     """True if the committed bits are independent of J."""
@@ -99,16 +105,18 @@ class IterationRecord:
     relative to that of a single learner's update."""
     update_digest: str
     """Hexadecimal digest of the committed updates."""
-    quarantined: tuple[LearnerId, ...] = ()
+    quarantined: tuple[Index, ...] = ()
     """Learners whose contribution was found wrong and left out; they hold no row afterwards."""
     caveats: tuple[str, ...] = ()
     """Guarantees that the run had lost for good by then; absent where there are none."""
-    bytes_sent: Mapping[str, int]
+    bytes_sent: Bytes
     """Bytes that the controller wrote to learners' streams: ``parameters`` (assignments and
     sections), ``commit`` and ``refused``. Sections in shared memory and minibatches, which come
     from replay, are not included."""
-    bytes_received: Mapping[str, int]
+    bytes_received: Bytes
     """Payload bytes that the controller read from learners' streams: ``coded`` and ``digests``."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
 
     def rows_of(self, learner: LearnerId) -> Sequence[int]:
         """The rows that a learner was assigned first: its share of C, or one that was added."""
@@ -118,7 +126,20 @@ class IterationRecord:
         return (first,) if first >= self.code_rows else range(first, (first // each + 1) * each)
 
 
-_RECORD = TypeAdapter(IterationRecord)
+def _bounded(record: IterationRecord) -> IterationRecord:
+    """Return a record whose rows readers can list.
+
+    Raises:
+        ValueError: Its learners hold more rows than any code has.
+    """
+    if len(record.assigned_s) * record.rows_per_learner > MOST_ROWS:
+        raise ValueError(f"its learners hold more than {MOST_ROWS} rows")
+    return record
+
+
+_RECORD: TypeAdapter[IterationRecord] = TypeAdapter(
+    Annotated[IterationRecord, AfterValidator(_bounded)]
+)
 _NAMES = tuple(attribute.name for attribute in fields(IterationRecord))
 _WHERE_GIVEN = frozenset({"statistics", "caveats"})
 
@@ -130,8 +151,12 @@ def to_facts(record: IterationRecord) -> JSON:
 
 
 def from_facts(facts: JSON) -> IterationRecord:
-    """The inverse of ``to_facts``, also for facts that were written as text and read again."""
-    return _RECORD.validate_json(json.dumps(facts))
+    """The inverse of ``to_facts``, also for facts from elsewhere.
+
+    Raises:
+        Malformed: They are not those of a record.
+    """
+    return validated(_RECORD, facts, origin="the iteration")
 
 
 def to_line(record: IterationRecord) -> str:
@@ -143,19 +168,13 @@ def read_records(path: Path) -> list[IterationRecord]:
     """All records of a ``metrics.jsonl``; a truncated last line is ignored.
 
     Raises:
-        FullrankError: The file cannot be read, or another line is damaged.
+        Malformed: The file cannot be read, or another line is damaged.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise FullrankError(f"cannot read {path}: {error.strerror}") from error
-    records = []
-    for number, line in enumerate(lines[:-1], start=1):  # a whole line ends with a newline
-        try:
-            records.append(_RECORD.validate_json(line))
-        except ValidationError as error:
-            raise FullrankError(f"{path}, line {number}, is not a metrics record") from error
-    return records
+    return [_read(path, number, line) for number, line in enumerate(lines_of(path), start=1)]
+
+
+def _read(path: Path, number: int, line: bytes) -> IterationRecord:
+    return validated(_RECORD, line, origin=f"{path}, line {number}, is not a metrics record")
 
 
 def published(run_dir: Path) -> int:
@@ -170,17 +189,24 @@ def published(run_dir: Path) -> int:
 
 
 def count_records(path: Path) -> int:
-    """Number of whole lines of a ``metrics.jsonl``; 0 if it does not exist."""
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    """Number of whole lines of a ``metrics.jsonl``; 0 if it does not exist.
+
+    Raises:
+        Malformed: It cannot be read.
+    """
+    return sum(1 for _ in lines_of(path)) if path.exists() else 0
 
 
 def follow(path: Path) -> Iterator[list[IterationRecord]]:
     """Yield, for ever, the records completed since the last call; none while there is no file.
 
     A resumed run replaces the file, which is then read from its start.
+
+    Raises:
+        Malformed: The file cannot be read, or a line is damaged.
     """
     for lines in appended(path):
-        yield [_RECORD.validate_json(line) for line in lines]
+        yield [validated(_RECORD, line, origin=f"{path} has a damaged line") for line in lines]
 
 
 def begun(records: Iterable[IterationRecord]) -> dict[int, int]:

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 
 from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.foreign import TEXT, parse_json, read_regular
+from fullrank.common.schema import Name, Ordinal, validated
+from fullrank.common.types import JSON
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.checkpoint import Arrays, Checkpoint
 from fullrank.runs.journal_format import CUT_SHORT
@@ -21,6 +25,31 @@ CHECKPOINTS, JOURNAL = "checkpoints", "journal"
 """Subdirectories of a run's directory."""
 CONFIGURATION, IDENTITY = "config.toml", "run.json"
 """Files of a run's directory: its settings; its id, term and place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Identity:
+    """Facts of ``run.json``; others may stand beside them."""
+
+    run: Name = ""
+    term: Annotated[Ordinal, Field(strict=True)] = 0
+    config_digest: Name = ""
+
+
+_IDENTITY = TypeAdapter(_Identity)
+
+
+def read_identity(run_dir: Path) -> JSON:
+    """The facts of ``run.json``.
+
+    Raises:
+        Malformed: It is missing or damaged.
+    """
+    path = run_dir / IDENTITY
+    facts = parse_json(read_regular(path, TEXT.size), origin=str(path))
+    validated(_IDENTITY, facts, origin=str(path))
+    identity: JSON = facts
+    return identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

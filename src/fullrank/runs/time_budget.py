@@ -49,34 +49,49 @@ class Span(NamedTuple):
 def spans(record: IterationRecord, learner: LearnerId) -> list[Span]:
     """Phases of a learner with an assigned row, in order of time."""
     assigned_s = record.assigned_s[learner]
-    if learner not in record.started_s:
+    times = _times(record, learner)
+    if times is None:
         return [Span("late", assigned_s, record.round_s)]
-    started_s, sent_s = record.started_s[learner], record.sent_s[learner]
-    computed_s = min(started_s + record.compute_s[learner], sent_s)
+    computed_s = min(times.started_s + times.compute_s, times.sent_s)
     return [
-        Span("assign", assigned_s, started_s),
-        Span("compute", started_s, computed_s),
-        Span("delay", computed_s, sent_s),
-        Span("transfer", sent_s, record.arrival_s[learner]),
+        Span("assign", assigned_s, times.started_s),
+        Span("compute", times.started_s, computed_s),
+        Span("delay", computed_s, times.sent_s),
+        Span("transfer", times.sent_s, times.arrival_s),
     ]
+
+
+class _Times(NamedTuple):
+    """Times of a learner that has arrived, seconds since the first assignment."""
+
+    started_s: float
+    sent_s: float
+    compute_s: float
+    arrival_s: float
+
+
+def _times(record: IterationRecord, learner: LearnerId) -> _Times | None:
+    """The times of a learner; None unless the record has all of them."""
+    columns = (record.started_s, record.sent_s, record.compute_s, record.arrival_s)
+    if all(learner in column for column in columns):
+        return _Times(*(column[learner] for column in columns))
+    return None
 
 
 def budget(record: IterationRecord) -> dict[str, float]:
     """Seconds of each phase; empty for a record without timelines."""
-    timed = (learner for learner in reversed(record.received) if learner in record.started_s)
-    last = next(timed, None)
+    timed = (_times(record, learner) for learner in reversed(record.received))
+    last = next((times for times in timed if times is not None), None)
     if last is None:
         return {}
-    started_s, sent_s = record.started_s[last], record.sent_s[last]
-    compute_s, arrival_s = record.compute_s[last], record.arrival_s[last]
     phases = {
         "collect": record.collect_s,
-        "assign": started_s,
-        "compute": compute_s,
-        "delay": sent_s - started_s - compute_s,
-        "transfer": arrival_s - sent_s,
+        "assign": last.started_s,
+        "compute": last.compute_s,
+        "delay": last.sent_s - last.started_s - last.compute_s,
+        "transfer": last.arrival_s - last.sent_s,
         "decode": record.decode_s,
-        "update": record.round_s - arrival_s - record.decode_s,
+        "update": record.round_s - last.arrival_s - record.decode_s,
     }
     return {phase: max(0.0, seconds) for phase, seconds in phases.items()}
 

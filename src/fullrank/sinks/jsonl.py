@@ -1,10 +1,11 @@
 """``metrics.jsonl``: one line for each committed iteration."""
 
-import json
 import math
 from pathlib import Path
 
 from fullrank.common.durable import replace_file
+from fullrank.common.errors import Malformed
+from fullrank.common.foreign import open_regular, parse_json, regular
 from fullrank.runs.record import IterationRecord, to_line
 
 
@@ -20,7 +21,7 @@ class JsonLines:
     def __init__(self, path: Path, *, first_iteration: int) -> None:
         if path.exists():
             _truncate(path, first_iteration)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
 
     def write(self, record: IterationRecord) -> None:
         """Append a line and flush it."""
@@ -34,7 +35,7 @@ class JsonLines:
 
 def _truncate(path: Path, first_iteration: int) -> None:
     """Keep only the whole lines of iterations before ``first_iteration``."""
-    with path.open("rb") as lines, replace_file(path) as file:
+    with open_regular(path) as lines, replace_file(path) as file:
         file.writelines(line for line in lines if _iteration_of(line) < first_iteration)
 
 
@@ -43,6 +44,6 @@ def _iteration_of(line: bytes) -> float:
     if not line.endswith(b"\n"):
         return math.inf
     try:
-        return int(json.loads(line)["iteration"])
-    except (ValueError, KeyError, TypeError):
+        return int(parse_json(line, origin="a line")["iteration"])
+    except (Malformed, ValueError, KeyError, TypeError):
         return math.inf

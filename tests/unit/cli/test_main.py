@@ -1,5 +1,6 @@
 """The command line as a whole: quick help, errors in one line, documented exit codes."""
 
+import errno
 import re
 import subprocess
 import sys
@@ -96,6 +97,24 @@ def test_expected_errors_of_several_tasks_are_reported_by_the_first(
     inner = ExceptionGroup("tasks", [NotDecodable("rank 2 of 3")])
     verb(ExceptionGroup("tasks", [inner, FullrankError("other")]))
     assert fullrank("probe") == (6, "", "fullrank: rank 2 of 3\n")
+
+
+def test_the_line_of_an_error_is_bounded(
+    fullrank: Command, verb: Callable[[BaseException], None]
+) -> None:
+    verb(FullrankError("x" * 1_000_000))
+    outcome = fullrank("probe")
+    assert outcome.code == 1
+    assert len(outcome.error) < 2_100
+
+
+def test_descriptors_that_are_used_up_are_one_line(
+    fullrank: Command, verb: Callable[[BaseException], None]
+) -> None:
+    verb(OSError(errno.EMFILE, "Too many open files"))
+    outcome = fullrank("probe")
+    assert outcome.code == 1
+    assert outcome.error == "fullrank: Too many open files; allow more with `ulimit -n`\n"
 
 
 def test_a_defect_keeps_its_traceback(verb: Callable[[BaseException], None]) -> None:

@@ -171,5 +171,5 @@ def test_a_header_of_a_table_that_holds_nothing_is_damage(
 
 def test_a_path_that_would_block_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "transitions.table")
-    with pytest.raises(NotFound, match="is no regular file"):
+    with pytest.raises(NotFound, match="it is a FIFO, not a regular file"):
         MappedTable(tmp_path / "transitions.table", b"x" * 16)

@@ -104,11 +104,13 @@ async def serving(
         await server.stop()
 
 
-async def outcome(address: str, method: str, trust: Trust | None) -> tuple[StatusCode, str]:
-    """Outcome of a call with one empty message; on the wire a unary call is a stream as well."""
+async def outcome(
+    address: str, method: str, trust: Trust | None, *, message: bytes = b""
+) -> tuple[StatusCode, str]:
+    """Outcome of a call with one message; on the wire a unary call is a stream as well."""
     async with open_channel(address, trust=trust) as channel:
         dial: Any = channel.unary_stream(method)
-        call = dial(b"")
+        call = dial(message)
         with suppress(grpc.RpcError):
             async for _ in call:
                 pass
@@ -263,3 +265,49 @@ async def test_calls_of_administrators_are_noted_with_their_outcome(
     [line] = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"call method={path(method)} caller=fullrank://{RUN}/admin peer=ipv4:")
     assert line.endswith("outcome=OK")
+
+
+@every_method
+async def test_bytes_that_are_no_message_are_an_invalid_argument_of_every_call(
+    method: MethodDescriptor, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def read(requests: Any, context: Any) -> Any:
+        if method.client_streaming:
+            async for _ in requests:
+                pass
+        return None if method.server_streaming else GetMessageClass(method.output_type)()
+
+    service = method.containing_service
+    servicer = SimpleNamespace(**{each.name: read for each in service.methods})
+    server = Server(service, servicer, security=PLAINTEXT)
+    address = await server.start("127.0.0.1:0")
+    try:
+        for _ in range(3):
+            code, details = await outcome(address, path(method), None, message=b"\xff" * 100)
+            assert code is StatusCode.INVALID_ARGUMENT
+            assert details == f"{path(method)} was sent bytes that are no message of it"
+        assert (await outcome(address, path(method), None))[0] is StatusCode.OK
+    finally:
+        await server.stop()
+    [line] = [record for record in caplog.records if record.name == "fullrank.audit"]
+    assert line.getMessage().startswith(f"malformed method={path(method)} peer=ipv4:127.0.0.1:")
+    assert "Traceback" not in caplog.text
+
+
+async def test_bytes_that_are_no_request_of_a_standard_service_are_an_invalid_argument() -> None:
+    service = METHODS[0].containing_service
+    server = Server(
+        service,
+        SimpleNamespace(**{each.name: print for each in service.methods}),
+        security=PLAINTEXT,
+    )
+    address = await server.start("127.0.0.1:0")
+    try:
+        for call in (
+            "/grpc.health.v1.Health/Check",
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        ):
+            code, _ = await outcome(address, call, None, message=b"\xff")
+            assert code is StatusCode.INVALID_ARGUMENT
+    finally:
+        await server.stop()

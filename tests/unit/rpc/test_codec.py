@@ -150,7 +150,7 @@ def test_a_repeated_or_surplus_chunk_is_refused() -> None:
         assembler.add(damaged())
 
 
-numbers = st.floats(allow_nan=False, width=64)
+numbers = st.floats(allow_nan=False, allow_infinity=False, width=64)
 specs = st.builds(
     AgentSpec,
     name=st.text(max_size=10),

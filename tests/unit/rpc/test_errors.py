@@ -11,6 +11,7 @@ from tests.addresses import free_address
 
 from fullrank.common import errors
 from fullrank.common.errors import FullrankError
+from fullrank.rpc.deserializing import NoMessage
 from fullrank.rpc.errors import RAISED, RETRY_AFTER, STATUS, status_of, translated
 
 
@@ -40,8 +41,8 @@ def test_a_caller_raises_what_was_meant(error: type[FullrankError]) -> None:
     meant = pytest.raises(FullrankError, match=r"replay here: .*version 1")
     with meant as raised, translated("replay here"):
         raise rpc_error(status_of(error("")), "version 1 and no other")
-    if error in RAISED.values() and error is not errors.ConfigError:
-        assert raised.type is error
+    if any(issubclass(each, error) for each in RAISED.values()) and error is not errors.ConfigError:
+        assert issubclass(raised.type, error)
     elif status_of(error("")) is StatusCode.FAILED_PRECONDITION:
         assert raised.type is errors.VersionMismatch
     elif status_of(error("")) is StatusCode.RESOURCE_EXHAUSTED:
@@ -53,6 +54,13 @@ def test_a_caller_raises_what_was_meant(error: type[FullrankError]) -> None:
 def test_a_precondition_that_is_no_version_is_a_matter_of_configuration() -> None:
     with pytest.raises(errors.ConfigError, match="another row size"), translated("replay"):
         raise rpc_error(StatusCode.FAILED_PRECONDITION, "another row size")
+
+
+def test_an_answer_that_is_no_message_is_malformed_and_names_the_peer() -> None:
+    with pytest.raises(errors.Malformed, match="replay: its answer is no"), translated("replay"):
+        _ = NoMessage().field
+    with pytest.raises(errors.Malformed, match=r"^replay: rows: too many$"), translated("replay"):
+        raise errors.Malformed("rows: too many")
 
 
 def test_an_unexpected_status_is_a_lost_service_and_named() -> None:

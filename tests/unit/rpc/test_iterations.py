@@ -12,13 +12,13 @@ OPTIONAL = st.none() | FINITE
 COUNT = st.integers(0, 2**32 - 1)
 LEARNERS = st.integers(0, 99)
 TIMES = st.dictionaries(LEARNERS, FINITE, max_size=5)
-SIZES = st.dictionaries(st.text(max_size=9), st.integers(0, 2**64 - 1), max_size=3)
+SIZES = st.dictionaries(st.text(max_size=9), st.integers(0, 2**63 - 1), max_size=3)
 
 
 @given(
     st.builds(
         IterationRecord,
-        iteration=st.integers(0, 2**64 - 1),
+        iteration=st.integers(0, 2**63 - 1),
         term=COUNT,
         epoch=COUNT,
         attempt=COUNT,

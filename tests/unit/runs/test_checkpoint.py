@@ -220,7 +220,7 @@ def test_a_file_that_is_far_too_large_is_not_read(tmp_path: Path, name: str) -> 
         file.truncate(10**11)  # sparse: 100 GB
     found = newest(tmp_path)
     assert found.iteration == 10
-    assert "larger than" in found.passed_over[0]
+    assert "are the limit" in found.passed_over[0]
 
 
 def test_older_ones_are_kept_until_the_new_one_reads_back(

@@ -10,7 +10,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from fullrank.common.durable import replace_bytes
-from fullrank.common.errors import FullrankError, InvalidContribution
+from fullrank.common.errors import FullrankError, InvalidContribution, Malformed
+from fullrank.common.foreign import open_regular
 from fullrank.rpc.heads import head_message, head_of
 from fullrank.training.heads import ContainerHead, Heads
 from fullrank.v1 import controller_pb2 as pb
@@ -43,10 +44,10 @@ class HeadStore:
 
     def _load(self, path: Path) -> None:
         try:
-            with np.load(path, allow_pickle=False) as content:
+            with open_regular(path) as file, np.load(file, allow_pickle=False) as content:
                 head = ContainerHead(int(content["updates"]), content["values"])
                 self._heads.publish(int(path.stem), head)
-        except (OSError, ValueError, KeyError, BadZipFile, InvalidContribution) as error:
+        except (OSError, ValueError, KeyError, BadZipFile, Malformed) as error:
             log.warning("head_unreadable path=%s reason=%s", path, error)
 
     def _encoded(self) -> list[pb.ContainerHead]:

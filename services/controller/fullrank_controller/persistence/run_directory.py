@@ -10,8 +10,9 @@ from secrets import randbelow, token_bytes
 
 from fullrank.audit.draws import KEY_BYTES
 from fullrank.common.durable import rename, replace_bytes, replace_text
-from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleTerm
+from fullrank.common.errors import CheckpointUnusable, Malformed, RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
+from fullrank.common.foreign import TEXT, read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 from fullrank.config.toml import config_digest, to_toml, why_another_run
@@ -23,7 +24,7 @@ from fullrank.runs.caveats import keep_caveat, lasting_caveats
 from fullrank.runs.ending import Ending, write_ending
 from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
-from fullrank.runs.recovery import CHECKPOINTS, IDENTITY, JOURNAL
+from fullrank.runs.recovery import CHECKPOINTS, IDENTITY, JOURNAL, read_identity
 from fullrank.runs.snapshot import REPLAY
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class RunDirectory:
         Raises:
             StaleTerm: Another controller has raised the term, even if the lock is still held.
         """
-        later = _facts(self.path / IDENTITY).get("term")
+        later = _facts(self.path).get("term")
         if later != self.term:
             raise StaleTerm(
                 f"{self.path} is in term {later}, this controller in term {self.term}: a later "
@@ -85,8 +86,8 @@ class RunDirectory:
         if not path.exists():
             replace_bytes(path, f"{token_bytes(KEY_BYTES).hex()}\n".encode(), mode=0o600)
         try:
-            return bytes.fromhex(path.read_text())
-        except ValueError:
+            return bytes.fromhex(read_regular(path, TEXT.size).decode())
+        except (Malformed, ValueError):
             raise CheckpointUnusable(
                 f"{path} is damaged; remove it, and audits are drawn under another key"
             ) from None
@@ -95,7 +96,8 @@ class RunDirectory:
     def disputes(self) -> list[str]:
         """Disputes about committed iterations that could not be taken back, a line each."""
         path = self.path / DISPUTED
-        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        text = read_regular(path, TEXT.size) if path.exists() else b""
+        return text.decode(errors="replace").splitlines()
 
     def add_dispute(self, line: str) -> None:
         """Keep a dispute that could not be settled for the life of the run."""
@@ -147,14 +149,14 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
     """
     path.mkdir(parents=True, exist_ok=True)
     with lock_run(path) as lock:
-        facts = _facts(path / IDENTITY)
+        facts = _facts(path)
         check_format(facts.get("format", 1), where=str(path / IDENTITY))
         digest = config_digest(config)
         if facts.get("config_digest", digest) != digest:
             stored = path / "config.toml"
-            text = stored.read_text(encoding="utf-8") if stored.exists() else ""
+            text = read_regular(stored, TEXT.size) if stored.exists() else b""
             raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
-        run, last = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0))
+        run, last = facts.get("run", uuid.uuid4().hex), facts.get("term", 0)
         if (original := _original_of(path, facts)) is not None:
             run, copied = uuid.uuid4().hex, run
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
@@ -196,14 +198,11 @@ def _original_of(path: Path, facts: JSON) -> str | None:
         return None
     original = Path(str(facts.get("directory", "")))
     try:
-        same = _facts(original / IDENTITY).get("run") == facts["run"]
-    except (OSError, ValueError, KeyError):
+        same = _facts(original).get("run") == facts["run"]
+    except (OSError, Malformed, KeyError):
         return None
     return str(original) if same else None
 
 
-def _facts(path: Path) -> JSON:
-    if not path.exists():
-        return {}
-    facts = json.loads(path.read_text())
-    return facts if isinstance(facts, dict) else {}
+def _facts(run_dir: Path) -> JSON:
+    return read_identity(run_dir) if (run_dir / IDENTITY).exists() else {}

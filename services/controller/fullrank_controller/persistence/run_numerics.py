@@ -12,8 +12,12 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, Malformed
+from fullrank.common.foreign import TEXT, parse_json, read_regular
+from fullrank.common.schema import validated
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import NumericsBegan
@@ -27,6 +31,9 @@ log = logging.getLogger(__name__)
 
 FILE = "numerics.json"
 """File of the run directory with the run's numerics since its first iteration."""
+
+
+_HISTORY = TypeAdapter(list[Numerics])
 
 
 def own_numerics(config: RunConfig, training: Training) -> Numerics:
@@ -120,8 +127,9 @@ class RunNumerics:
         if not self._path.exists():
             return []
         try:
-            return [Numerics(**facts) for facts in json.loads(self._path.read_text("utf-8"))]
-        except (ValueError, TypeError) as error:
+            content = read_regular(self._path, TEXT.size)
+            return validated(_HISTORY, parse_json(content, origin=FILE), origin=FILE)
+        except Malformed as error:
             raise CheckpointUnusable(
                 f"{self._path}: {error}; restore it from a copy, or remove it and name the run's "
                 "numeric fingerprint by audit.fingerprint"

@@ -1,6 +1,7 @@
 """The dashboard's view of a run: curves, costs, a log, and increments of new data alone."""
 
 import asyncio
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.runs.test_record import record, write
 from tests.unit.runs.test_time_budget import timed
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import (
     AddressInUse,
     ConfigError,
     EnvironmentFailed,
     FullrankError,
+    Malformed,
     NotFound,
     ServiceLost,
 )
@@ -35,7 +38,7 @@ from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
-from fullrank_dashboard.page import PageState
+from fullrank_dashboard.page import PageState, _messages
 from fullrank_dashboard.server import serve
 from fullrank_dashboard.story import of_records, of_statuses
 from fullrank_dashboard.view import RunView
@@ -276,3 +279,57 @@ async def test_a_port_that_is_taken_is_said_in_one_line() -> None:
         port = taken.sockets[0].getsockname()[1]
         with pytest.raises(AddressInUse, match=str(port)):
             await serve(_launch(f"127.0.0.1:{port}"), asyncio.Event())
+
+
+def test_an_iteration_far_ahead_takes_no_memory() -> None:
+    curve = Curve(limit=16)
+    curve.add(0, {"return": 1.0})
+    curve.add(2**62, {"return": 3.0})
+    assert len(curve) <= 16
+    assert curve.total("return") == 4.0
+
+
+def test_more_numbers_than_a_run_has_are_refused() -> None:
+    view = RunView("run")
+    with pytest.raises(Malformed, match="more than 128 different numbers"):
+        view.committed(record(n, statistics={f"{n}": 1.0}) for n in range(200))
+
+
+async def test_whatever_goes_wrong_with_a_run_stands_in_its_card_and_it_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    following, tries, again = Following(str(tmp_path), TlsSettings()), 0, asyncio.Event()
+
+    async def look() -> bool:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise MemoryError("Unable to allocate 9 EiB\nfor nothing")
+        again.set()
+        return False
+
+    following.look = look  # type: ignore[method-assign]
+    task = asyncio.create_task(following.follow())
+    try:
+        await asyncio.wait_for(again.wait(), WAIT_S)
+    finally:
+        task.cancel()
+    assert following.view.problem.startswith("it cannot be shown: MemoryError: Unable to ")
+    assert "\n" not in following.view.problem
+    assert len(caplog.records) == 1
+
+
+def test_a_view_that_cannot_be_written_spoils_its_own_card_alone() -> None:
+    good, bad = RunView("good"), RunView("bad")
+    for view in (good, bad):
+        view.stands(_status(), None)
+    bad.away("")
+    bad.facts = lambda: {"round": float("nan")}  # type: ignore[method-assign]
+    states = [PageState(), PageState()]
+    first, second = (json.loads(event[6:]) for event in _messages([bad, good], states))
+    assert (first["name"], first["problem"]) == (
+        "bad",
+        "it cannot be shown: ValueError: Out of range float values are not JSON compliant",
+    )
+    assert (second["name"], second["problem"]) == ("good", "")
+    assert list(_messages([bad, good], states)) == []

@@ -1,0 +1,151 @@
+"""Verbs in a directory of which one file is hostile: one line, a documented code, no waiting."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from tests.unit.cli.test_verify import MADDPG, train
+
+from fullrank.runs.evaluations import append
+
+Spoil: TypeAlias = Callable[[Path], object]
+
+VERBS = (
+    "status RUN",
+    "plot RUN --output OUT.png",
+    "checkpoint ls RUN",
+    "checkpoint verify RUN",
+    "checkpoint diff RUN RUN",
+    "checkpoint export RUN OUT.zip",
+    "codes plan RUN",
+    "migrate RUN",
+    "eval RUN --episodes 1",
+    "compare RUN RUN --episodes 1",
+    "export RUN --output OUT",
+    "verify RUN",
+)
+"""Verbs that read a run's directory. ``top`` looks for it as ``status`` does and then waits for a
+controller; ``resume`` reads in its services, as ``verify`` and ``migrate`` do."""
+
+FILES = (
+    "config.toml",
+    "run.json",
+    "metrics.jsonl",
+    "evaluations.jsonl",
+    "numerics.json",
+    "history/controller.jsonl",
+    "checkpoints/000007/manifest.json",
+    "checkpoints/000007/state.safetensors",
+    "journal/*.journal",
+    "replay/transitions.table",
+    "replay/fence.json",
+)
+
+
+def replaced(content: bytes) -> Spoil:
+    return lambda path: path.write_bytes(content)
+
+
+def changed(old: bytes, new: bytes) -> Spoil:
+    """Change every match of a pattern, so that the rest of the file is as its writer left it."""
+    return lambda path: path.write_bytes(re.sub(old, new, path.read_bytes()))
+
+
+def linked(target: str) -> Spoil:
+    def link(path: Path) -> None:
+        path.unlink()
+        path.symlink_to(target)
+
+    return link
+
+
+def made(make: Callable[[Path], object]) -> Spoil:
+    def remake(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return remake
+
+
+KINDS: dict[str, Spoil] = {
+    "fifo": made(os.mkfifo),
+    "directory": made(os.mkdir),
+    "device": linked("/dev/zero"),
+    "loop": made(lambda path: path.symlink_to(path.name)),
+    "dangling": linked("nowhere"),
+    "sparse": lambda path: os.truncate(path, 2**42),
+}
+CONTENTS: dict[str, Spoil] = {
+    "empty": replaced(b""),
+    "zeros": replaced(bytes(5000)),
+    "nested": replaced(b'{"facts": ' + b"[" * 100_000 + b"\n"),
+    "nested toml": replaced(b"x = " + b"[" * 100_000),
+    "digits": changed(rb"\b[0-9]+\b", b"9" * 4_000),
+    "more digits": changed(rb"\b[0-9]+\b", b"9" * 5_000),
+    "texts": changed(rb"\b[0-9]+\b", b'"x"'),
+    "not finite": changed(rb"\b[0-9]+\b", b"NaN"),
+    "lists": replaced(b"[[]]\n"),
+    "no text": replaced(b"\xff\xfe\n"),
+}
+
+
+def quick(chosen: str, *, of: Iterable[str]) -> list[Any]:
+    """Parameters of which all but one are thorough."""
+    thorough = pytest.mark.thorough
+    return [name if name == chosen else pytest.param(name, marks=thorough) for name in of]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with every kind of file."""
+    run = train(tmp_path_factory.mktemp("runs") / "run", *MADDPG)
+    interval = {"mean": 1.0, "low": 0.0, "high": 2.0}
+    append(run, {"iteration": 7, "term": 1, "trained": {**interval, "sides": {}}})
+    for name in ("numerics.json", "replay/fence.json"):
+        (run / name).write_text('[{"identity": "a", "fingerprint": "b"}]')
+    return run
+
+
+def check(fullrank: Any, verb: str, run: Path) -> None:
+    """Run a verb, which succeeds or ends with one line and a documented code."""
+    words = verb.replace("RUN", str(run)).replace("OUT", str(run.parent / "out")).split()
+    for left in run.parent.glob("out*"):
+        shutil.rmtree(left, ignore_errors=True)
+        left.unlink(missing_ok=True)
+    outcome = fullrank(*words)
+    assert outcome.code in range(15), verb
+    if outcome.code:
+        assert re.fullmatch(r"fullrank: [^\n]{1,2000}\n", outcome.error), (verb, outcome.error)
+    assert all(len(line) <= 2010 for line in outcome.output.split("\n")), verb
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_run_as_it_is_is_read(verb: str, original: Path, tmp_path: Path, fullrank: Any) -> None:
+    run = Path(shutil.copytree(original, tmp_path / "run"))
+    check(fullrank, verb, run)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", quick("metrics.jsonl", of=FILES))
+def test_a_file_of_another_kind_ends_every_verb_with_one_line(
+    name: str, kind: str, original: Path, tmp_path: Path, fullrank: Any
+) -> None:
+    run = Path(shutil.copytree(original, tmp_path / "run"))
+    KINDS[kind](next(run.glob(name)))
+    for verb in VERBS:
+        check(fullrank, verb, run)
+
+
+@pytest.mark.parametrize("content", quick("digits", of=CONTENTS))
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_hostile_content_ends_every_verb_with_one_line(
+    name: str, content: str, original: Path, tmp_path: Path, fullrank: Any
+) -> None:
+    run = Path(shutil.copytree(original, tmp_path / "run"))
+    CONTENTS[content](next(run.glob(name)))
+    for verb in VERBS:
+        check(fullrank, verb, run)
