@@ -7,6 +7,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fullrank.environments.local_code import guard
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Threads that wait for work otherwise spin, and take the processor from other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -24,3 +26,10 @@ def state_home() -> Iterator[None]:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", folder)
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_imports() -> Iterator[None]:
+    """Let no test decide which modules the next one may import."""
+    yield
+    guard().policy = None

@@ -7,6 +7,7 @@ communication. A straggler delays its return after computing; it never computes 
 """
 
 import csv
+import io
 import json
 import math
 from abc import abstractmethod
@@ -18,7 +19,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, FullrankError
+from fullrank.common.foreign import read_regular
+from fullrank.common.reach import Local
 from fullrank.common.registry import Registry
 from fullrank.common.seeding import stream
 from fullrank.common.types import IntArray, LearnerId
@@ -28,6 +31,9 @@ Delays: TypeAlias = NDArray[np.float64]
 
 TraceRow: TypeAlias = tuple[int, int, float]
 """A recorded delay: (iteration, learner, delay_s)."""
+
+TRACE_BYTES = 2**26
+"""Largest file of recorded delays."""
 
 
 class DelayModel(Protocol):
@@ -194,7 +200,7 @@ class Trace:
     Learners and iterations without a row are not delayed.
     """
 
-    path: str = ""
+    path: Local[str] = ""
     """A CSV file with the header ``iteration,learner,delay_s``, or a JSONL file with these keys."""
     rows: tuple[TraceRow, ...] = ()
     """The rows themselves, instead of ``path``."""
@@ -239,18 +245,18 @@ def _chosen(model: str, k: int, seed: int, iteration: int, learners: int) -> Int
 
 def _read_trace(path: Path) -> Sequence[TraceRow]:
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            jsonl = path.suffix in (".jsonl", ".ndjson")
-            records = map(json.loads, filter(str.strip, lines)) if jsonl else csv.DictReader(lines)
-            return [
-                (int(record["iteration"]), int(record["learner"]), float(record["delay_s"]))
-                for record in records
-            ]
-    except OSError as error:
-        raise ConfigError(f"trace: cannot read {path}: {error.strerror}") from error
+        lines = io.StringIO(read_regular(path, TRACE_BYTES).decode(), newline="")
+        jsonl = path.suffix in (".jsonl", ".ndjson")
+        records = map(json.loads, filter(str.strip, lines)) if jsonl else csv.DictReader(lines)
+        return [
+            (int(record["iteration"]), int(record["learner"]), float(record["delay_s"]))
+            for record in records
+        ]
+    except FullrankError as error:
+        raise ConfigError(f"trace: {error}") from error
     except KeyError as error:
         raise ConfigError(f"trace: {path} has a row without {error.args[0]!r}") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, csv.Error) as error:
         raise ConfigError(f"trace: {path} holds a malformed row: {error}") from error
 
 

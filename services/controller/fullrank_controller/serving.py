@@ -10,6 +10,7 @@ from typing import Any
 
 from fullrank.common.errors import StaleTerm
 from fullrank.config import RunConfig, as_tables
+from fullrank.config.elsewhere import remember_run
 from fullrank.config.trust import remember
 from fullrank.rpc.process import end_process
 from fullrank.runs.progress import Lines
@@ -43,6 +44,7 @@ def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Train
     capacity_of(config, training)  # refuse transitions that replay can never hold
     directory = hold(run_dir, config)
     remember(config.environment)
+    remember_run(directory.path, directory.run)
     try:
         yield directory, training
     finally:

@@ -11,12 +11,15 @@ import typer
 
 from fullrank.algorithms.base import layout_of
 from fullrank.cli.options import RunArgument, TrustOption
-from fullrank.cli.runs import find_run
+from fullrank.cli.runs import BEFORE, find_run
 from fullrank.cli.say import say
 from fullrank.common.durable import rename, replace_text
 from fullrank.common.errors import CheckpointUnusable, FullrankError
+from fullrank.common.foreign import read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import IntArray
+from fullrank.config.elsewhere import IDENTITY_BYTES, is_own_run
+from fullrank.config.leaves import FILE_BYTES
 from fullrank.config.migration import migrated
 from fullrank.config.toml import config_digest, to_toml
 from fullrank.config.tree import RunConfig
@@ -30,10 +33,9 @@ from fullrank.runs.checkpoint import newest, saved
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.journal import survey
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
+from fullrank.runs.recovery import CHECKPOINTS, CONFIGURATION, IDENTITY, JOURNAL
 from fullrank.wiring import Training, capacity_of, spare_rows, training_of
 
-CONFIGURATION, IDENTITY, KEPT = "config.toml", "run.json", "config.toml.before"
 ASIDE = "history.before"
 REMEDY = "finish it with the version that wrote it, or start anew in another directory"
 
@@ -62,13 +64,13 @@ def migrate(
             say(f"{directory}: nothing is written yet; --apply writes {len(changes)} changes")
         else:
             old = (directory / CONFIGURATION).read_text(encoding="utf-8")
-            replace_text(directory / KEPT, old)
+            replace_text(directory / BEFORE, old)
             convert_table()
             if old_history:
                 rename(directory / HISTORY, directory / ASIDE)
             replace_text(directory / CONFIGURATION, to_toml(config))
             replace_text(directory / IDENTITY, json.dumps(identity, indent=2) + "\n")
-            say(f"{directory}: migrated; the old configuration is {KEPT}")
+            say(f"{directory}: migrated; the old configuration is {BEFORE}")
             say(f"{directory}: later iterations have the bits of this version, which may be others")
 
 
@@ -80,15 +82,15 @@ def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict
     """
     path = directory / CONFIGURATION
     try:
-        text = path.read_text(encoding="utf-8")
-        identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = read_regular(path, FILE_BYTES).decode()
+        identity = json.loads(read_regular(directory / IDENTITY, IDENTITY_BYTES))
+    except (FullrankError, ValueError) as error:
         raise FullrankError(f"{directory} cannot be migrated: {error}") from None
-    migration = migrated(text, origin=str(path))
+    migration = migrated(text, origin=str(path), foreign=not is_own_run(directory))
     check_trusted(migration.resolved.config.environment, origin=str(directory), trusted=trust)
     config = migration.resolved.check().config
     digest, stated = config_digest(config), identity.get("format")
-    changes = list(migration.renamed)
+    changes = [*migration.renamed, *migration.dropped]
     check_format(stated or 1, where=str(directory / IDENTITY))
     if stated != FORMAT:
         changes.append(f"run.json states format {FORMAT}")

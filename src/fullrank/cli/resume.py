@@ -1,7 +1,7 @@
 """``fullrank resume``: an interrupted run, or an interrupted ``fullrank tune``, goes on."""
 
 from fullrank.cli.options import RunArgument, TrustOption
-from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.runs import adopt, find_run, runnable_config
 from fullrank.cli.train import LocalOption, run_to_end
 from fullrank.common.errors import ConfigError
 from fullrank.rpc.lock import lock_launch
@@ -23,4 +23,5 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
     config = runnable_config(path, trust)
     with lock_launch(path):
+        adopt(path)
         run_to_end(path, config, local=local)

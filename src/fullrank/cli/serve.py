@@ -15,6 +15,7 @@ from fullrank.common.imports import collecting_later
 from fullrank.common.registry import nearest
 from fullrank.common.text import plain
 from fullrank.config.layers import load
+from fullrank.config.trust import check_trusted
 from fullrank.rpc.process import Launch
 
 GROUP = "fullrank.services"
@@ -58,6 +59,14 @@ def serve(
         bool,
         typer.Option("--stop-with-stdin", help="Stop when standard input closes."),
     ] = False,
+    remembered: Annotated[
+        bool,
+        typer.Option(
+            "--remembered",
+            help="Import an environment of another package only if you have trained it; "
+            "`fullrank resume` starts its services so.",
+        ),
+    ] = False,
 ) -> None:
     """Run a service until SIGTERM; docs/exit-codes.md lists the exit codes."""
     main = find(name)
@@ -70,6 +79,8 @@ def serve(
         standby=standby,
         stop_with_stdin=stop_with_stdin,
     )
+    if remembered:
+        check_trusted(launch.config.environment, origin=str(config or "the configuration"))
     raise typer.Exit(main(launch))
 
 

@@ -28,6 +28,7 @@ from fullrank.cli.terminal import Terminal
 from fullrank.codes import codes
 from fullrank.codes.learner_codes import tolerance_asked_of
 from fullrank.common.errors import RunDirectoryInUse, ServiceLost
+from fullrank.config.elsewhere import remember_run
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.config.toml import to_toml
@@ -145,6 +146,7 @@ def train(
             resolved = _certified(resolved, path / "certificates")
         (path / "config.toml").write_text(to_toml(resolved))
         remember(resolved.environment)
+        remember_run(path)
         try:
             run_to_end(path, resolved, local=local)
         except Exception as error:

@@ -9,7 +9,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, FullrankError
+from fullrank.common.foreign import read_regular
 from fullrank.common.formats import check_format
 from fullrank.common.registry import nearest
 from fullrank.common.types import JSON
@@ -17,6 +18,9 @@ from fullrank.config.tree import RunConfig
 
 ENVIRONMENT_PREFIX = "FULLRANK__"
 """``FULLRANK__CODE__NAME`` is ``code.name``."""
+
+FILE_BYTES = 2**22
+"""Largest file of a configuration."""
 
 Key: TypeAlias = tuple[str, ...]
 
@@ -90,9 +94,9 @@ def file_layer(path: Path) -> ConfigLayer:
         VersionMismatch: The file is of a later format.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+        text = read_regular(path, FILE_BYTES).decode()
+    except FullrankError as error:
+        raise ConfigError(f"the configuration cannot be used: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the configuration {path} is not UTF-8 text") from error
     return read_layer(text, str(path))

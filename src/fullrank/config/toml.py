@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
 from fullrank.config.collection import PACING
+from fullrank.config.elsewhere import read_run
 from fullrank.config.layers import resolve
 from fullrank.config.leaves import flatten, read_layer
 from fullrank.config.tree import RunConfig, as_tables
@@ -35,7 +37,7 @@ def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
 
 
 def read_config(directory: Path) -> RunConfig:
-    """The configuration stored with a run.
+    """The configuration stored with a run; see ``read_run``.
 
     Args:
         directory: The run's directory.
@@ -43,11 +45,7 @@ def read_config(directory: Path) -> RunConfig:
     Raises:
         FullrankError: It cannot be read.
     """
-    path = directory / "config.toml"
-    try:
-        return from_toml(path.read_text(encoding="utf-8"), origin=str(path))
-    except OSError as error:
-        raise FullrankError(f"cannot read {path}: {error.strerror}; is this a run?") from error
+    return read_run(directory, os.environ).config
 
 
 def config_digest(config: RunConfig) -> str:

@@ -1,12 +1,15 @@
 """Kinds of values in the configuration tree, with the bounds that all settings of a kind share.
 
-A text in the metadata of a kind is its name on the page of settings.
+A text in the metadata of a kind is its name on the page of settings. Kinds that name a resource of
+one machine are marked local.
 """
 
 import re
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
+
+from fullrank.common.reach import Reach
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 NonNegative: TypeAlias = Annotated[int, Field(ge=0)]
@@ -23,9 +26,9 @@ def _address(value: str) -> str:
     return value
 
 
-Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port"]
+Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port", Reach.LOCAL]
 OptionalAddress: TypeAlias = Annotated[
-    str, AfterValidator(lambda value: value and _address(value)), "host:port"
+    str, AfterValidator(lambda value: value and _address(value)), "host:port", Reach.LOCAL
 ]
 """An address, or an empty text for none."""
 
@@ -51,4 +54,4 @@ def _device(value: str) -> str:
     return value
 
 
-Device: TypeAlias = Annotated[str, AfterValidator(_device), "device"]
+Device: TypeAlias = Annotated[str, AfterValidator(_device), "device", Reach.LOCAL]

@@ -22,8 +22,8 @@ from fullrank.environments.instances import (
     naming,
     naming_agent,
     require_agents,
-    search_working_directory,
 )
+from fullrank.environments.local_code import search_working_directory
 from fullrank.environments.spaces import action_spec, pack_observation, unpack_action
 
 

@@ -26,8 +26,8 @@ from fullrank.environments.instances import (
     naming,
     naming_agent,
     require_agents,
-    search_working_directory,
 )
+from fullrank.environments.local_code import search_working_directory
 from fullrank.environments.spaces import (
     Space,
     action_spec,

@@ -25,11 +25,15 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fullrank.common.durable import replace_bytes
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, FullrankError
+from fullrank.common.foreign import read_regular
 from fullrank.rpc.identity import Identity, Role
 
 DAYS = 3650
 """Validity of an authority, days."""
+
+FILE_BYTES = 2**20
+"""Largest file of certificates."""
 
 SKEW = timedelta(hours=1)
 """Tolerance for peers whose clocks are behind."""
@@ -261,9 +265,9 @@ def read(path: Path) -> bytes:
         ConfigError: It cannot be read.
     """
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; see `fullrank certs`") from None
+        return read_regular(path, FILE_BYTES)
+    except FullrankError as error:
+        raise ConfigError(f"{error}; see `fullrank certs`") from None
 
 
 def _identity(certificate: x509.Certificate) -> Identity:

@@ -8,7 +8,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from fullrank.algorithms import Unit
-from fullrank.config.toml import from_toml
+from fullrank.config.elsewhere import from_elsewhere
 from fullrank.rpc.codec import decode_agent
 from fullrank.rpc.run_status import (
     BlocksStatus,
@@ -112,6 +112,6 @@ def decode_setup(message: pb.GetConfigurationResponse) -> Setup:
     return Setup(
         run=message.run,
         version=message.version,
-        config=from_toml(message.configuration),
+        config=from_elsewhere(message.configuration).config,
         agents=tuple(map(decode_agent, message.agents)),
     )
