@@ -40,6 +40,7 @@ NOT_BEGUN = ""
 """Stands for the id of a run that no controller has held yet."""
 IDENTITY_BYTES = 2**16
 """Largest file of a run's identity."""
+_DEFAULTS = flatten(as_tables(RunConfig()), "default")
 
 
 class FromElsewhere(NamedTuple):
@@ -47,7 +48,7 @@ class FromElsewhere(NamedTuple):
 
     config: RunConfig
     dropped: Mapping[str, Any]
-    """Local settings that it named, by dotted key, but for those that equal the reader's own."""
+    """Local settings that it named by dotted key: neither a default nor the reader's own."""
 
 
 def from_elsewhere(
@@ -76,13 +77,13 @@ def portable(
     Returns:
         The layer, and the values that it lost by dotted key, as in ``FromElsewhere``.
     """
-    reader = flatten(as_tables(own or RunConfig()), "this process")
     local = {key for key in layer if is_local(key, layer)}
-    chosen = _local_settings(reader, like=layer)
+    chosen = _local_settings(flatten(as_tables(own or RunConfig()), "this process"), like=layer)
     dropped = {
         ".".join(key): layer[key].value
         for key in local
-        if layer[key].value != (chosen[key].value if key in chosen else _default(key, layer))
+        if layer[key].value
+        not in (_default(key, layer), *(chosen[key][:1] if key in chosen else ()))
     }
     return {key: leaf for key, leaf in layer.items() if key not in local} | chosen, dropped
 
@@ -211,6 +212,8 @@ def _is_local_parameter(key: Key, layer: ConfigLayer) -> bool:
 
 
 def _default(key: Key, layer: ConfigLayer) -> Any:
-    """The default of a parameter of a delay model."""
-    cls = delay_models.get(name_of(layer, (key[0], "name")))
-    return next(each.default for each in fields(cls) if each.name == key[1])  # type: ignore[arg-type]
+    """The default of a local setting, or of such a parameter of a delay model."""
+    if key in _DEFAULTS:
+        return _DEFAULTS[key].value
+    cls: Any = delay_models.get(name_of(layer, (key[0], "name")))
+    return next((each.default for each in fields(cls) if each.name == key[1]), None)

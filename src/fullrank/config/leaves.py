@@ -96,7 +96,7 @@ def file_layer(path: Path) -> ConfigLayer:
     try:
         text = read_regular(path, FILE_BYTES).decode()
     except FullrankError as error:
-        raise ConfigError(f"the configuration cannot be used: {error}") from error
+        raise ConfigError(str(error)) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the configuration {path} is not UTF-8 text") from error
     return read_layer(text, str(path))

@@ -208,8 +208,8 @@ class ComputeSettings:
     device: Device = "auto"
     """Device that computes updates: ``cpu``, ``cuda``, ``cuda:K``, or ``auto`` for CUDA where there
     is any. With ``cuda``, replica j of a learner, with its ranks, computes on device j mod their
-    number, with a list such as ``cuda:0,cuda:2`` on its entry j mod the list's length; a learner's
-    own setting wins over the run's unless it is ``auto``."""
+    number, with a list such as ``cuda:0,cuda:2`` on its entry j mod the list's length. A learner
+    with ``auto`` computes on the kind of device that the run names, ``cpu`` or ``cuda``."""
     threads: Local[Count] = 1
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

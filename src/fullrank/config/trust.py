@@ -99,7 +99,7 @@ def _record(call: JSON) -> None:
     policy = guard().policy
     recorder = policy if isinstance(policy, Recorder) else Recorder({})
     guard().policy = recorder = recorder.of_also(code_file(folder, place))
-    before = {file: digest_of(Path(file)) for file in local_code.imported()}
+    before = local_code.imported_before(_module(call))
     for file, digest in (before | guard().loaded).items():
         recorder.judge(file, digest)
 

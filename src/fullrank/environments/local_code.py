@@ -10,7 +10,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
 from importlib.abc import MetaPathFinder
@@ -24,7 +24,7 @@ from importlib.machinery import (
 from importlib.metadata import distributions
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.foreign import read_regular
@@ -211,14 +211,20 @@ def digest_of(path: Path) -> str:
         return ""
 
 
-def imported() -> Iterator[str]:
-    """Yield the real paths of local modules that were imported before there was a guard."""
-    for module in list(sys.modules.values()):
-        spec: Any = getattr(module, "__spec__", None)
-        if not isinstance(spec, ModuleSpec) or spec.name.partition(".")[0] in guard().programs:
-            continue
-        if (file := code_file(spec)) is not None and not is_installed(file):
-            yield file
+def imported_before(module: str) -> dict[str, str]:
+    """Return the digests of all local files by real path, if a module is there without the guard.
+
+    A script may import its environment before it trains it.
+    """
+    specs = [getattr(each, "__spec__", None) for each in list(sys.modules.values())]
+    local = {
+        spec.name: file
+        for spec in specs
+        if isinstance(spec, ModuleSpec) and spec.name.partition(".")[0] not in guard().programs
+        if (file := code_file(spec)) is not None and not is_installed(file)
+    }
+    before = module in local and local[module] not in guard().loaded
+    return {file: digest_of(Path(file)) for file in local.values()} if before else {}
 
 
 def _found(

@@ -1,6 +1,7 @@
 """The dashboard's view of a run: curves, costs, a log, and increments of new data alone."""
 
 import asyncio
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,10 +22,13 @@ from fullrank.rpc.run_status import (
     LearnerStatus,
     RunState,
     RunStatus,
+    Setup,
 )
+from fullrank.rpc.status_messages import decode_setup
 from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
+from fullrank.v1 import monitor_pb2 as pb
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.page import PageState
@@ -252,3 +256,24 @@ async def test_a_port_that_is_taken_is_said_in_one_line() -> None:
         port = taken.sockets[0].getsockname()[1]
         with pytest.raises(AddressInUse, match=str(port)):
             await serve(_launch(f"127.0.0.1:{port}"), asyncio.Event())
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "fifo"])
+def test_the_page_opens_no_file_that_a_monitor_names(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    theirs = load(options={"stragglers.name": "trace", "stragglers.path": str(tmp_path / path)})
+    answer = pb.GetConfigurationResponse(configuration=to_toml(theirs.config))
+
+    class Monitor:
+        def __init__(self, address: str, **_: object) -> None:
+            self.address = address
+
+        async def setup(self) -> Setup:
+            return decode_setup(answer)
+
+    monkeypatch.setattr("fullrank_dashboard.following.AsyncMonitor", Monitor)
+    following = Following("10.0.0.9:5000", TlsSettings())
+    asyncio.run(following._dial())
+    assert following.view.facts()["environment"] == "cooperative_navigation"
