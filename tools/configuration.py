@@ -119,11 +119,7 @@ def keys(cls: type, prefix: str) -> str:
     about, hints = texts(cls), get_type_hints(cls, include_extras=True)
     lines = []
     for field in dataclasses.fields(cls):
-        if (
-            field.init
-            and field.name != "params"
-            and (prefix or field.name not in SECTIONS)
-        ):
+        if field.init and field.name != "params" and (prefix or field.name not in SECTIONS):
             local = reaches().get(prefix + field.name, reach_of(hints[field.name])) is Reach.LOCAL
             kinds = kind(hints[field.name]).strip() + (", local" if local else "")
             text = about.get(field.name, "").replace("``", "`")

@@ -32,6 +32,9 @@ class Note(NamedTuple):
     """False: it only lies beside a file that was loaded."""
 
 
+NONE = Note("", loaded=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Recorder:
     """Notes the local code that runs at the user's own word, and what lies beside it.
@@ -50,7 +53,7 @@ class Recorder:
             self.beside.update({each: digest_of(Path(each)) for each in _beside(file)})
         for path, known in self.notes.items():
             found = {
-                each: Note(seen, loaded=each in known and known[each].loaded)
+                each: Note(seen, loaded=known.get(each, NONE).loaded)
                 for each, seen in self.beside.items()
             } | {file: Note(digest, loaded=True)}
             new = {each: note for each, note in found.items() if known.get(each) != note}
@@ -98,12 +101,13 @@ def places_of(folder: Path, call: JSON) -> list[JSON]:
 
 
 def read_notes(path: Path) -> dict[str, Note]:
-    """Read the record of a place; the last line about a file counts."""
+    """Read the record of a place; the last digest of a file counts, in any order of processes."""
     notes: dict[str, Note] = {}
     for line in state.kept(path).splitlines():
         with suppress(ValueError, KeyError):  # a line that a full disk has cut short
             fact = json.loads(line)
-            notes[fact["file"]] = Note(fact["digest"], fact["loaded"])
+            file, loaded = fact["file"], fact["loaded"] or notes.get(fact["file"], NONE).loaded
+            notes[file] = Note(fact["digest"], loaded)
     return notes
 
 
