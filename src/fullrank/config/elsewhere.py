@@ -22,6 +22,7 @@ from fullrank.config.layers import load, resolve
 from fullrank.config.leaves import (
     ENVIRONMENT_PREFIX,
     FILE_BYTES,
+    PLUGINS,
     SECTIONS,
     TABLES,
     ConfigLayer,
@@ -213,7 +214,7 @@ def _is_local_parameter(key: Key, layer: ConfigLayer) -> bool:
 
 def _default(key: Key, layer: ConfigLayer) -> Any:
     """The default of a local setting, or of such a parameter of a delay model."""
-    if key in _DEFAULTS:
-        return _DEFAULTS[key].value
+    if key[0] not in PLUGINS:
+        return _DEFAULTS[key].value if key in _DEFAULTS else None
     cls: Any = delay_models.get(name_of(layer, (key[0], "name")))
     return next((each.default for each in fields(cls) if each.name == key[1]), None)

@@ -145,7 +145,7 @@ def _why_unknown(call: JSON, folder: Path | None) -> str:
 
 def _refused(origin: str, call: JSON, place: JSON | None, why: str) -> CodeRefused:
     given = ", ".join(f"{key}={value!r}" for key, value in call["arguments"].items())
-    where = f" {named(place)}" if place is not None else ", which is not found here"
+    where = f" {named(place)}" if place is not None else " from no place that Python searches"
     return CodeRefused(
         f"{origin} asks to import and call {call['imports']}({given}){where}, {why}; add --trust "
         f"{call['imports']} if you know this code"

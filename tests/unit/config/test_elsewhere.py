@@ -87,6 +87,7 @@ def test_a_configuration_without_local_settings_is_read_as_it_is() -> None:
 
 def test_an_impossible_local_setting_of_another_is_not_even_read() -> None:
     assert from_elsewhere('[compute]\ndevice = 7\nthreads = "x"\n').config == load().config
+    assert from_elsewhere("monitor.address.port = 7\n").config == load().config
     with pytest.raises(ConfigError):
         from_elsewhere("[audit]\nevery = -1\n")
 
