@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from annotated_types import Ge, Gt, Lt
 
 from fullrank.algorithms import algorithms
-from fullrank.common.reach import Reach
+from fullrank.common.reach import SettingReach
 from fullrank.common.registry import Registry
 from fullrank.config import PluginSettings, RunConfig
 from fullrank.config.auto_code import code_choices
@@ -120,7 +120,10 @@ def keys(cls: type, prefix: str) -> str:
     lines = []
     for field in dataclasses.fields(cls):
         if field.init and field.name != "params" and (prefix or field.name not in SECTIONS):
-            local = reaches().get(prefix + field.name, reach_of(hints[field.name])) is Reach.LOCAL
+            local = (
+                reaches().get(prefix + field.name, reach_of(hints[field.name]))
+                is SettingReach.LOCAL
+            )
             kinds = kind(hints[field.name]).strip() + (", local" if local else "")
             text = about.get(field.name, "").replace("``", "`")
             lines.append(item(f"`{prefix}{field.name}` ({kinds}; {_default(field)}): {text}"))

@@ -51,12 +51,12 @@ def migrate(
     """List the changes that a stopped run needs for this version, and make them."""
     directory = find_run(run)
     with lock_run(directory):
-        changes, config, identity = _plan(directory, trust or [])
+        changes, dropped, config, identity = _plan(directory, trust or [])
         change, convert_table = _conversion(directory, config)
         changes += [change] if change else []
         if old_history := not _reads_history(directory):
             changes.append(f"history/ has events of an earlier version, and becomes {ASIDE}/")
-        for change in changes:
+        for change in (*dropped, *changes) if changes else ():
             say(f"{directory}: {change}")
         if not changes:
             say(f"{directory}: nothing to change; fullrank resume continues it")
@@ -74,8 +74,10 @@ def migrate(
             say(f"{directory}: later iterations have the bits of this version, which may be others")
 
 
-def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict[str, object]]:
-    """The changes, the configuration and the identity of a run of this version.
+def _plan(
+    directory: Path, trust: list[str]
+) -> tuple[list[str], tuple[str, ...], RunConfig, dict[str, object]]:
+    """The changes, the lost settings, the configuration and the identity of a run of this version.
 
     Raises:
         FullrankError: There is no run, or it cannot be converted.
@@ -90,13 +92,18 @@ def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict
     check_trusted(migration.resolved.config.environment, origin=str(directory), trusted=trust)
     config = migration.resolved.check().config
     digest, stated = config_digest(config), identity.get("format")
-    changes = [*migration.renamed, *migration.dropped]
+    changes = list(migration.renamed)
     check_format(stated or 1, where=str(directory / IDENTITY))
     if stated != FORMAT:
         changes.append(f"run.json states format {FORMAT}")
     if identity.get("config_digest") != digest:
         changes += [*migration.added, "run.json has the digest of today's settings"]
-    return changes, config, {**identity, "format": FORMAT, "config_digest": digest}
+    return (
+        changes,
+        migration.dropped,
+        config,
+        {**identity, "format": FORMAT, "config_digest": digest},
+    )
 
 
 def _reads_history(directory: Path) -> bool:

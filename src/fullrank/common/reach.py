@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias, TypeVar
 T = TypeVar("T")
 
 
-class Reach(Enum):
+class SettingReach(Enum):
     """Where a setting holds, in the metadata of its type."""
 
     LOCAL = "local"
@@ -15,5 +15,5 @@ class Reach(Enum):
     """It belongs to the run, wherever that goes on."""
 
 
-Local: TypeAlias = Annotated[T, Reach.LOCAL]
-Portable: TypeAlias = Annotated[T, Reach.PORTABLE]
+Local: TypeAlias = Annotated[T, SettingReach.LOCAL]
+Portable: TypeAlias = Annotated[T, SettingReach.PORTABLE]

@@ -48,7 +48,7 @@ class Recorder:
     """Digests of the files beside those that were loaded."""
 
     def judge(self, file: str, digest: str) -> None:
-        """Note a file that is loaded; see ``Policy``."""
+        """Note a file that is loaded; see ``CodePolicy``."""
         if file not in self.beside:
             self.beside.update({each: digest_of(Path(each)) for each in _beside(file)})
         for path, known in self.notes.items():
@@ -75,7 +75,7 @@ class Remembered:
     """The factories and ids that may run."""
 
     def judge(self, file: str, digest: str) -> None:
-        """Refuse a file that is not remembered with these bytes; see ``Policy``."""
+        """Refuse a file that is not remembered with these bytes; see ``CodePolicy``."""
         if self.digests.get(file) != digest:
             how = "changed" if file in self.digests else "is new"
             raise CodeRefused(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.foreign import read_regular
-from fullrank.common.reach import Reach
+from fullrank.common.reach import SettingReach
 from fullrank.common.text import plain
 from fullrank.config import state
 from fullrank.config.layers import load, resolve
@@ -115,13 +115,13 @@ def device_kind(elsewhere: FromElsewhere) -> str:
 
 def is_local(key: Key, layer: ConfigLayer) -> bool:
     """Return whether a setting of a layer names a resource of one machine."""
-    if key[0] in SECTIONS and len(key) > 1 and key[1] not in SECTIONS[key[0]]:
+    if key[0] in PLUGINS and key[1:] and key[1] not in SECTIONS[key[0]]:
         return _is_local_parameter(key, layer)
-    return reaches().get(".".join(key[:2])) is Reach.LOCAL
+    return reaches().get(".".join(key[:2])) is SettingReach.LOCAL
 
 
 @cache
-def reaches() -> dict[str, Reach]:
+def reaches() -> dict[str, SettingReach]:
     """Return the mark of each setting by its dotted key: its own, or that of its table."""
     marks = {}
     for table, hint in get_type_hints(RunConfig, include_extras=True).items():
@@ -133,9 +133,9 @@ def reaches() -> dict[str, Reach]:
     return marks
 
 
-def reach_of(hint: Any) -> Reach | None:
+def reach_of(hint: Any) -> SettingReach | None:
     """Return the mark in the metadata of a type."""
-    return next((part for part in get_args(hint)[1:] if isinstance(part, Reach)), None)
+    return next((part for part in get_args(hint)[1:] if isinstance(part, SettingReach)), None)
 
 
 def read_run(directory: Path, environ: Mapping[str, str]) -> FromElsewhere:
@@ -209,7 +209,7 @@ def _is_local_parameter(key: Key, layer: ConfigLayer) -> bool:
         hints = get_type_hints(delay_models.get(name), include_extras=True)
     except ConfigError:  # a plug-in that is not installed here, which opens nothing
         return False
-    return reach_of(hints.get(key[1])) is Reach.LOCAL
+    return reach_of(hints.get(key[1])) is SettingReach.LOCAL
 
 
 def _default(key: Key, layer: ConfigLayer) -> Any:

@@ -53,9 +53,7 @@ def migrated(text: str, *, origin: str, foreign: bool = False) -> Migration:
         name = ".".join(key)
         if name not in known and key[0] in DECISIVE and not isinstance(leaf.value, Mapping):
             added.append(f"{name} = {leaf.value!r} is new")
-    lines = [
-        f"{key} = {value!r} is dropped: it is of another machine" for key, value in dropped.items()
-    ]
+    lines = [f"{key} = {value!r} of another machine is dropped" for key, value in dropped.items()]
     return Migration(
         resolved=resolved, renamed=tuple(renamed), dropped=tuple(lines), added=tuple(added)
     )

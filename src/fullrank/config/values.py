@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from fullrank.common.reach import Reach
+from fullrank.common.reach import SettingReach
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 NonNegative: TypeAlias = Annotated[int, Field(ge=0)]
@@ -26,9 +26,9 @@ def _address(value: str) -> str:
     return value
 
 
-Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port", Reach.LOCAL]
+Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port", SettingReach.LOCAL]
 OptionalAddress: TypeAlias = Annotated[
-    str, AfterValidator(lambda value: value and _address(value)), "host:port", Reach.LOCAL
+    str, AfterValidator(lambda value: value and _address(value)), "host:port", SettingReach.LOCAL
 ]
 """An address, or an empty text for none."""
 
@@ -54,4 +54,4 @@ def _device(value: str) -> str:
     return value
 
 
-Device: TypeAlias = Annotated[str, AfterValidator(_device), "device", Reach.LOCAL]
+Device: TypeAlias = Annotated[str, AfterValidator(_device), "device", SettingReach.LOCAL]

@@ -40,7 +40,7 @@ SUFFIXES = (".py", ".pyc", ".so")
 """Names of files that Python may load as modules end so."""
 
 
-class Policy(Protocol):
+class CodePolicy(Protocol):
     """Decides about local modules."""
 
     def judge(self, file: str, digest: str) -> None:
@@ -66,7 +66,7 @@ class Guard(MetaPathFinder):
     def __init__(self, programs: frozenset[str]) -> None:
         self.programs = programs
         self.loaded: dict[str, str] = {}
-        self.policy: Policy | None = None
+        self.policy: CodePolicy | None = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from fullrank.common.errors import ConfigError, FullrankError
-from fullrank.common.reach import Reach
+from fullrank.common.reach import SettingReach
 from fullrank.config import from_toml, load, read_config, to_toml
 from fullrank.config.elsewhere import (
     device_kind,
@@ -63,13 +63,15 @@ def test_every_free_text_of_a_portable_table_has_a_mark_of_its_own() -> None:
             kind = get_args(hint)[0] if reach_of(hint) or hasattr(hint, "__metadata__") else hint
             free = kind is str or get_origin(kind) is tuple
             named = name in ("name", "fingerprint", "faults")
-            marked = reach_of(hint) is not None or reaches()[f"{table}.{name}"] is Reach.LOCAL
+            marked = (
+                reach_of(hint) is not None or reaches()[f"{table}.{name}"] is SettingReach.LOCAL
+            )
             assert not free or named or marked, f"{table}.{name}"
 
 
 @pytest.mark.parametrize("key", [*LOCAL, "ranks.count", "health.address", "controller.device"])
 def test_paths_addresses_devices_and_processes_are_local(key: str) -> None:
-    assert reaches()[key] is Reach.LOCAL
+    assert reaches()[key] is SettingReach.LOCAL
 
 
 def test_local_settings_of_another_become_the_reader_s_own() -> None:
