@@ -1,11 +1,18 @@
 """Settings shared by all tests."""
 
+import importlib
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.games import Visit
+
+from fullrank.environments.local_code import guard
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Threads that wait for work otherwise spin, and take the processor from other workers.
@@ -24,3 +31,41 @@ def state_home() -> Iterator[None]:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", folder)
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_imports() -> Iterator[None]:
+    """Let no test decide which modules the next one may import."""
+    yield
+    guard().policy = None
+
+
+def lies_in(folder: Path, module: Any) -> bool:
+    facts = getattr(module, "__dict__", {})  # a lazy module would be loaded by asking it
+    places = [facts.get("__file__"), *(facts.get("__path__") or ())]
+    return any(str(place).startswith(str(folder)) for place in places)
+
+
+@pytest.fixture
+def visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visit]:
+    """Go to a folder as a process that starts there: without modules of any other folder."""
+    found, loaded = list(sys.path), dict(guard().loaded)
+
+    def forget() -> None:
+        modules = list(sys.modules.items())
+        for name in [name for name, module in modules if lies_in(tmp_path, module)]:
+            del sys.modules[name]
+        guard().loaded.clear()
+        guard().policy = None
+        sys.path[:] = found
+        importlib.invalidate_caches()
+
+    def go(folder: Path) -> Path:
+        forget()
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        return folder
+
+    yield go
+    forget()
+    guard().loaded.update(loaded)

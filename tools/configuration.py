@@ -20,9 +20,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from annotated_types import Ge, Gt, Lt
 
 from fullrank.algorithms import algorithms
+from fullrank.common.reach import SettingReach
 from fullrank.common.registry import Registry
 from fullrank.config import PluginSettings, RunConfig
 from fullrank.config.auto_code import code_choices
+from fullrank.config.elsewhere import reach_of, reaches
+from fullrank.config.leaves import SECTIONS
 from fullrank.environments.base import environments
 from fullrank.stragglers import delay_models
 from fullrank_reproduction.narrow import item
@@ -53,7 +56,9 @@ error that names the nearest one. `config.toml` in a run's directory holds its w
 serves as a file for `--config`; a `format` later than this version of Fullrank is refused. Naming
 another class (`code.name = "mds"`) drops the parameters that lower layers gave to the old one.
 
-The lists below give each key with its kind and default in parentheses.
+The lists below give each key with its kind and default in parentheses. A **local** key names a
+resource of one machine, such as a path, an address or a device; all others are portable. Local keys
+of a configuration from elsewhere do not count: see [security](security.md#settings-of-others).
 """
 
 KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
@@ -114,12 +119,12 @@ def keys(cls: type, prefix: str) -> str:
     about, hints = texts(cls), get_type_hints(cls, include_extras=True)
     lines = []
     for field in dataclasses.fields(cls):
-        if (
-            field.init
-            and field.name != "params"
-            and not dataclasses.is_dataclass(hints[field.name])
-        ):
-            kinds = kind(hints[field.name]).strip()
+        if field.init and field.name != "params" and (prefix or field.name not in SECTIONS):
+            local = (
+                reaches().get(prefix + field.name, reach_of(hints[field.name]))
+                is SettingReach.LOCAL
+            )
+            kinds = kind(hints[field.name]).strip() + (", local" if local else "")
             text = about.get(field.name, "").replace("``", "`")
             lines.append(item(f"`{prefix}{field.name}` ({kinds}; {_default(field)}): {text}"))
     return "\n".join(lines)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import ConfigError, Malformed
 from fullrank.common.foreign import parse_json, read_regular
+from fullrank.common.reach import Local
 from fullrank.common.registry import Registry
 from fullrank.common.seeding import stream
 from fullrank.common.types import IntArray, LearnerId
@@ -27,11 +28,11 @@ from fullrank.common.types import IntArray, LearnerId
 Delays: TypeAlias = NDArray[np.float64]
 """Seconds by which each learner delays its return, shape (N,)."""
 
-TRACE_BYTES = 2**26
-"""Largest file of recorded delays."""
-
 TraceRow: TypeAlias = tuple[int, int, float]
 """A recorded delay: (iteration, learner, delay_s)."""
+
+TRACE_BYTES = 2**26
+"""Largest file of recorded delays."""
 
 
 class DelayModel(Protocol):
@@ -198,7 +199,7 @@ class Trace:
     Learners and iterations without a row are not delayed.
     """
 
-    path: str = ""
+    path: Local[str] = ""
     """A CSV file with the header ``iteration,learner,delay_s``, or a JSONL file with these keys."""
     rows: tuple[TraceRow, ...] = ()
     """The rows themselves, instead of ``path``."""
@@ -257,7 +258,7 @@ def _read_trace(path: Path) -> Sequence[TraceRow]:
         ]
     except KeyError as error:
         raise ConfigError(f"trace: {path} has a row without {error.args[0]!r}") from error
-    except (Malformed, TypeError, ValueError, csv.Error) as error:
+    except (Malformed, TypeError, ValueError, OverflowError, csv.Error) as error:
         raise ConfigError(f"trace: {path} holds a malformed row: {error}") from error
 
 

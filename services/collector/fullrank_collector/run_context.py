@@ -1,13 +1,14 @@
 """A collector's context of a run: configuration, player and probe."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import RunTerm
-from fullrank.config.toml import from_toml
+from fullrank.config.elsewhere import device_kind, from_elsewhere
 from fullrank.config.tree import EnvironmentSettings, RunConfig
-from fullrank.config.trust import check_trusted
+from fullrank.config.trust import check_trusted, remember
 from fullrank.environments.base import is_adapted
 from fullrank.rpc.codec import decode_agent
 from fullrank.rpc.messages import equal_setup
@@ -33,7 +34,11 @@ class CollectorContext:
     """
 
     def __init__(self, welcome: pb.Welcome, own: RunConfig) -> None:
-        self.config: RunConfig = from_toml(welcome.configuration)
+        elsewhere = from_elsewhere(welcome.configuration, own=own)
+        device = own.compute.device
+        device = device_kind(elsewhere) if device == "auto" else device
+        compute = replace(elsewhere.config.compute, device=device)
+        self.config: RunConfig = replace(elsewhere.config, compute=compute)
         _check_trusted(self.config.environment, own.environment)
         self._welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
@@ -97,6 +102,7 @@ class CollectorContext:
 def _check_trusted(run: EnvironmentSettings, own: EnvironmentSettings) -> None:
     """Refuse to import code that only the controller's configuration names (ADR 46)."""
     if run.name == own.name and _call(run) == _call(own):
+        remember(own)
         return
     try:
         check_trusted(run, origin="the controller")

@@ -14,7 +14,7 @@ from fullrank import __version__
 from fullrank.algorithms.roles import ACTING
 from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost, Stuck
 from fullrank.common.types import RunTerm
-from fullrank.config.toml import from_toml
+from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.attachment import keep_lease, received, welcomed
 from fullrank.rpc.controller_client import CollectCall, ControllerClient
@@ -101,7 +101,7 @@ class CollectorSession:
         welcome = await welcomed(
             call, pb.CollectorOrder, pb.CollectorMessage(hello=hello), peer=self._client.peer
         )
-        settings = from_toml(welcome.configuration).controller
+        settings = from_elsewhere(welcome.configuration).config.controller
         await first(
             keep_lease(self._client, welcome, settings, role=Role.COLLECTOR, say=log.warning),
             self._serve(call, welcome),

@@ -10,6 +10,7 @@ from typing import Any
 
 from fullrank.common.errors import FullrankError, StaleTerm, Unsound
 from fullrank.config import RunConfig, as_tables
+from fullrank.config.elsewhere import remember_run
 from fullrank.config.toml import settings_digest
 from fullrank.config.trust import remember
 from fullrank.rpc.process import end_process
@@ -45,6 +46,7 @@ def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Train
     capacity_of(config, training)  # refuse transitions that replay can never hold
     directory = hold(run_dir, config)
     remember(config.environment)
+    remember_run(directory.path, directory.run)
     try:
         yield directory, training
     finally:

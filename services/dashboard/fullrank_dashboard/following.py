@@ -106,11 +106,13 @@ class Following:
             self.view.evaluated(await asyncio.to_thread(read_evaluations, path.parent))
 
     async def _dial(self) -> AsyncMonitor:
-        if self.view.last is None and not is_address(self._run):
+        if not is_address(self._run):
             await self._read_directory()
         address, security = monitor_of(self._run, self._tls)
         self._monitor = AsyncMonitor(address, security=security)
-        self._is_of((await self._monitor.setup()).config)
+        setup = await self._monitor.setup()
+        if is_address(self._run):  # a directory's own settings may say more
+            self._is_of(setup.config)
         return self._monitor
 
     async def _has_ended(self) -> bool:

@@ -8,8 +8,9 @@ from fullrank.algorithms.devices import placed, visible
 from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import RunTerm
+from fullrank.config.elsewhere import device_kind, from_elsewhere, require
 from fullrank.config.layers import Resolved
-from fullrank.config.toml import from_toml, to_toml
+from fullrank.config.toml import to_toml
 from fullrank.config.tree import RankSettings, RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
@@ -32,6 +33,8 @@ class HostPlace:
     """Its own ``compute.device``; ``auto``: that of the run."""
     ranks: RankSettings = field(default_factory=RankSettings)
     """Its own [ranks]."""
+    own: RunConfig = field(default_factory=RunConfig)
+    """Its own configuration, whose local settings count."""
 
     def device_of(self, rank: int, run: str) -> str:
         """Return the device of one of its ranks, given ``compute.device`` of the run."""
@@ -54,8 +57,11 @@ class LearnerContext:
     def __init__(
         self, welcome: pb.Welcome, *, place: HostPlace | None = None, rank: int = 0
     ) -> None:
-        config: RunConfig = from_toml(welcome.configuration)
-        device = (place or HostPlace()).device_of(rank, config.compute.device)
+        place = place or HostPlace()
+        elsewhere = from_elsewhere(welcome.configuration, own=place.own)
+        require(elsewhere.dropped, "stragglers.path", origin="the controller's configuration")
+        config, kind = elsewhere.config, device_kind(elsewhere)
+        device = place.device_of(rank, kind)
         self.config = replace(config, compute=replace(config.compute, device=device))
         self.processes: RankProcesses | None = None
         self.welcome = welcome
@@ -121,7 +127,8 @@ def prepare(resolved: Resolved) -> LearnerContext | None:
                 agents=[encode_agent(agent) for agent in environment.agents],
                 state_size=own_state_size(environment),
                 masked=offers_masks(environment),
-            )
+            ),
+            place=HostPlace(own=config),
         )
     except FullrankError:
         return None

@@ -84,7 +84,7 @@ async def attach(
     session: LearnerSession | None = None
     process = uuid.uuid4().bytes
     config = launch.config
-    place = HostPlace(replica=replica, device=config.compute.device, ranks=config.ranks)
+    place = HostPlace(replica=replica, device=config.compute.device, ranks=config.ranks, own=config)
     event_log = EventLog(launch.run_dir, f"learner-{os.getpid()}")
     with (
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,

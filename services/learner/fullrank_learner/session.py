@@ -11,7 +11,7 @@ from functools import partial
 from fullrank import __version__
 from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.common.types import RunTerm
-from fullrank.config.toml import from_toml
+from fullrank.config.elsewhere import from_elsewhere
 from fullrank.rpc.addresses import port_of
 from fullrank.rpc.attachment import keep_lease, received, welcomed
 from fullrank.rpc.controller_client import ControllerClient, WorkCall
@@ -140,7 +140,7 @@ class LearnerSession:
         welcome = await welcomed(
             call, pb.ControllerMessage, pb.LearnerMessage(hello=hello), peer=self._client.peer
         )
-        config = from_toml(welcome.configuration)
+        config = from_elsewhere(welcome.configuration).config
         self._event_log.append(
             Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner)
         )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from fullrank.common.errors import ServiceLost
+from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.faults import CorruptFault, DropFault, ThrottleFault
-from fullrank.config.toml import from_toml
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.injection import Injection, StreamIdentity
 from fullrank_straggler.wire import (
@@ -200,5 +200,5 @@ class Gate:
 
 
 def _identity(welcome: pb.Welcome) -> StreamIdentity:
-    config = from_toml(welcome.configuration, origin="the run's configuration")
+    config = from_elsewhere(welcome.configuration, origin="the run's configuration").config
     return StreamIdentity(learner=welcome.learner, seed=config.seed, learners=config.learners)

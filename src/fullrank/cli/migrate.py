@@ -11,13 +11,14 @@ import typer
 
 from fullrank.algorithms.base import layout_of
 from fullrank.cli.options import RunArgument, TrustOption
-from fullrank.cli.runs import find_run
+from fullrank.cli.runs import BEFORE, find_run
 from fullrank.cli.say import say
 from fullrank.common.durable import rename, replace_bytes, replace_text
 from fullrank.common.errors import CheckpointUnusable, FullrankError, Malformed
 from fullrank.common.foreign import open_regular, read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import IntArray
+from fullrank.config.elsewhere import is_own_run
 from fullrank.config.leaves import SETTINGS
 from fullrank.config.migration import migrated
 from fullrank.config.toml import config_digest, to_toml
@@ -31,11 +32,17 @@ from fullrank.runs.checkpoint import newest, saved
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.journal import survey
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, read_identity, run_of
+from fullrank.runs.recovery import (
+    CHECKPOINTS,
+    CONFIGURATION,
+    IDENTITY,
+    JOURNAL,
+    read_identity,
+    run_of,
+)
 from fullrank.runs.snapshot import REPLAY
 from fullrank.wiring import Training, capacity_of, spare_rows, training_of
 
-CONFIGURATION, IDENTITY, KEPT = "config.toml", "run.json", "config.toml.before"
 ASIDE = "history.before"
 REMEDY = "finish it with the version that wrote it, or start anew in another directory"
 
@@ -51,30 +58,33 @@ def migrate(
     """List the changes that a stopped run needs for this version, and make them."""
     directory = find_run(run)
     with lock_run(directory):
-        changes, config, identity = _plan(directory, trust or [])
+        changes, dropped, config, identity = _plan(directory, trust or [])
         change, convert_table = _conversion(directory, config)
         changes += [change] if change else []
         if old_history := not _reads_history(directory):
             changes.append(f"history/ has events of an earlier version, and becomes {ASIDE}/")
-        for change in changes:
+        for change in (*dropped, *changes) if changes else ():
             say(f"{directory}: {change}")
         if not changes:
             say(f"{directory}: nothing to change; fullrank resume continues it")
         elif not apply:
             say(f"{directory}: nothing is written yet; --apply writes {len(changes)} changes")
         else:
-            replace_bytes(directory / KEPT, read_regular(directory / CONFIGURATION, SETTINGS.size))
+            old = read_regular(directory / CONFIGURATION, SETTINGS.size)
+            replace_bytes(directory / BEFORE, old)
             convert_table()
             if old_history:
                 rename(directory / HISTORY, directory / ASIDE)
             replace_text(directory / CONFIGURATION, to_toml(config))
             replace_text(directory / IDENTITY, json.dumps(identity, indent=2) + "\n")
-            say(f"{directory}: migrated; the old configuration is {KEPT}")
+            say(f"{directory}: migrated; the old configuration is {BEFORE}")
             say(f"{directory}: later iterations have the bits of this version, which may be others")
 
 
-def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict[str, object]]:
-    """The changes, the configuration and the identity of a run of this version.
+def _plan(
+    directory: Path, trust: list[str]
+) -> tuple[list[str], tuple[str, ...], RunConfig, dict[str, object]]:
+    """The changes, the lost settings, the configuration and the identity of a run of this version.
 
     Raises:
         FullrankError: There is no run, or it cannot be converted.
@@ -85,7 +95,7 @@ def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict
         identity = read_identity(directory)
     except Malformed as error:
         raise FullrankError(f"{directory} cannot be migrated: {error}") from None
-    migration = migrated(text, origin=str(path))
+    migration = migrated(text, origin=str(path), foreign=not is_own_run(directory))
     check_trusted(migration.resolved.config.environment, origin=str(directory), trusted=trust)
     config = migration.resolved.check().config
     digest, stated = config_digest(config), identity.get("format")
@@ -95,7 +105,12 @@ def _plan(directory: Path, trust: list[str]) -> tuple[list[str], RunConfig, dict
         changes.append(f"run.json states format {FORMAT}")
     if identity.get("config_digest") != digest:
         changes += [*migration.added, "run.json has the digest of today's settings"]
-    return changes, config, {**identity, "format": FORMAT, "config_digest": digest}
+    return (
+        changes,
+        migration.dropped,
+        config,
+        {**identity, "format": FORMAT, "config_digest": digest},
+    )
 
 
 def _reads_history(directory: Path) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from fullrank.common.errors import FullrankError, ServiceLost, of_exit_code
+from fullrank.config.trust import is_bound
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.rpc.process import GRACE_S
@@ -22,6 +23,9 @@ STOP_ORDER = ("local", "controller", "learner", "collector", "straggler", "repla
 
 ANNOUNCED = ("controller", "monitor", "replay", "straggler", "straggler-control")
 """Names under which services of a run announce their addresses."""
+
+PLAYERS = ("local", "controller", "collector")
+"""Services that make the environment."""
 
 FULL_BYTES = 2**20
 """Free space below which a disk counts as full: a process that ends may leave a little."""
@@ -111,6 +115,8 @@ def start(
     # -P: no module of the working directory, which may be a stranger's, takes the place of another.
     command = [sys.executable, "-P", "-m", *program, "serve", name, "--run-dir", str(run_dir)]
     command += ["--config", str(run_dir / "config.toml"), "--stop-with-stdin", *extra]
+    if name in PLAYERS and is_bound():
+        command.append("--remembered")
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

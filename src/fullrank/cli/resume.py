@@ -2,7 +2,7 @@
 
 from fullrank.cli.log import starting
 from fullrank.cli.options import RunArgument, TrustOption
-from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.runs import adopt, find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.train import LocalOption
 from fullrank.common.errors import ConfigError
@@ -29,4 +29,5 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
     from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
 
     with lock_launch(path):
+        adopt(path)
         run_to_end(path, config, local=local)

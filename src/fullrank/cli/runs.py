@@ -6,15 +6,22 @@ import stat
 from collections.abc import Collection
 from pathlib import Path
 
+from fullrank.cli.say import say
+from fullrank.common.durable import replace_bytes, replace_text
 from fullrank.common.errors import FullrankError
 from fullrank.common.registry import nearest
-from fullrank.config.toml import read_config
+from fullrank.common.text import plain
+from fullrank.config.elsewhere import read_run, require
+from fullrank.config.toml import read_config, to_toml
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.replay.store import SUFFIX
 from fullrank.rpc.addresses import is_address
+from fullrank.runs.recovery import CONFIGURATION
 
 RUNS = Path("runs")
+BEFORE = f"{CONFIGURATION}.before"
+"""The configuration that a run had before this version, or this user, changed it."""
 
 
 def make_directory(path: Path, *, exist_ok: bool = True) -> None:
@@ -84,6 +91,26 @@ def runnable_config(directory: Path, trusted: Collection[str] | None) -> RunConf
     config = read_config(directory)
     check_trusted(config.environment, origin=str(directory), trusted=trusted or ())
     return config
+
+
+def adopt(directory: Path) -> None:
+    """Drop the local settings of a run from elsewhere, which this user is going to resume.
+
+    Raises:
+        ConfigError: The run cannot go on without one of them.
+    """
+    stored = read_run(directory, os.environ)
+    require(stored.dropped, "stragglers.path", origin=str(directory))
+    if not stored.dropped:
+        return
+    path = directory / CONFIGURATION
+    replace_bytes(directory / BEFORE, path.read_bytes())
+    replace_text(path, to_toml(stored.config))
+    settings = ", ".join(f"{key} = {plain(value)}" for key, value in stored.dropped.items())
+    say(
+        f"{directory} comes from elsewhere, and its settings of a machine are dropped: {settings}; "
+        f"to use them, set them in {path} again, and resume"
+    )
 
 
 def newest_run(*, root: Path = RUNS) -> Path:

@@ -13,6 +13,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.imports import collecting_later
 from fullrank.common.registry import nearest
 from fullrank.config.layers import load
+from fullrank.config.trust import check_trusted
 from fullrank.rpc.process import Launch
 
 GROUP = "fullrank.services"
@@ -56,6 +57,14 @@ def serve(
         bool,
         typer.Option("--stop-with-stdin", help="Stop when standard input closes."),
     ] = False,
+    remembered: Annotated[
+        bool,
+        typer.Option(
+            "--remembered",
+            help="Import an environment of another package only if you have trained it; "
+            "`fullrank resume` starts its services so.",
+        ),
+    ] = False,
 ) -> None:
     """Run a service until SIGTERM; docs/exit-codes.md lists the exit codes."""
     resolved = load(config, environ=os.environ, overrides=overrides or ())
@@ -67,6 +76,8 @@ def serve(
         standby=standby,
         stop_with_stdin=stop_with_stdin,
     )
+    if remembered:
+        check_trusted(launch.config.environment, origin=str(config or "the configuration"))
     raise typer.Exit(find(name)(launch))
 
 

@@ -25,6 +25,7 @@ from fullrank.cli.say import say
 from fullrank.codes import codes
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
+from fullrank.config.elsewhere import remember_run
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.config.toml import to_toml
@@ -143,6 +144,7 @@ def train(
             resolved = _certified(resolved, path / "certificates")
         (path / "config.toml").write_text(to_toml(resolved))
         remember(resolved.environment)
+        remember_run(path)
         try:
             run_to_end(path, resolved, local=local)
         except Exception as error:

@@ -23,6 +23,7 @@ from fullrank.cli.train import (
 )
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError
+from fullrank.config.elsewhere import remember_run
 from fullrank.config.layers import Resolved, load
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
@@ -96,8 +97,10 @@ def tune(
     configs = {value: _keeping(candidate.config) for value, candidate in candidates.items()}
     directory = claim(first.config, run_dir, root=TUNES)
     for value, candidate in configs.items():
-        replace_text(directory / run_name(key, value) / "config.toml", to_toml(candidate))
+        run = directory / run_name(key, value)
+        replace_text(run / "config.toml", to_toml(candidate))
         remember(candidate.environment)
+        remember_run(run)
     say(starting("tune"))
     from fullrank.cli.tune_directory import Tune, TuneFacts  # imports torch
 

@@ -17,7 +17,7 @@ from fullrank.cli.outcome import SEED, episodes_of, outcome
 from fullrank.cli.policies import play, policies_in
 from fullrank.cli.processes import ensure_idle, start, stop
 from fullrank.cli.running import run_on_services
-from fullrank.cli.runs import run_name, runnable_config
+from fullrank.cli.runs import adopt, run_name, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.common.durable import replace_bytes, replace_text
@@ -177,6 +177,7 @@ class Tune:
         run, config = self._run_of(value), replace(self._configs[value], iterations=iterations)
         say(f"training {run} to iteration {iterations}")
         with lock_launch(run):
+            adopt(run)
             replace_text(run / "config.toml", to_toml(config))
             if self._local:
                 _train_in_one_process(run)

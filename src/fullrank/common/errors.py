@@ -22,6 +22,10 @@ class ConfigError(FullrankError):
     final = True
 
 
+class CodeRefused(ConfigError):
+    """Code of an environment would run without the user's word for it."""
+
+
 class CodeError(ConfigError):
     """No such code exists for these sizes; the message names the inequality."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fullrank.common.reach import Local
 from fullrank.config.values import Count, Duration, Finite, NonNegative, Positive
 
 
@@ -53,7 +54,7 @@ class CollectorsSettings:
     count: NonNegative = 0
     """Number of collectors that ``fullrank train`` starts; with any, ``collect.mode`` is ``keyed``
     by default, and the controller plays nothing itself."""
-    processes: bool = False
+    processes: Local[bool] = False
     """Play each copy of a PettingZoo or gymnasium environment in a process of its own: the copies
     of a block step at the same time, and those that are ready act without waiting for others. The
     bits are the same."""

@@ -2,17 +2,18 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fullrank.common.errors import FullrankError, Malformed
-from fullrank.common.foreign import read_regular
+from fullrank.common.errors import FullrankError
 from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
 from fullrank.config.collection import PACING
+from fullrank.config.elsewhere import read_run
 from fullrank.config.layers import resolve
-from fullrank.config.leaves import SETTINGS, flatten, read_layer
+from fullrank.config.leaves import flatten, read_layer
 from fullrank.config.tree import RunConfig, as_tables
 
 DECISIVE = ("seed", "environment", "algorithm", "collect")
@@ -36,7 +37,7 @@ def from_toml(text: str | bytes, *, origin: str = "config.toml") -> RunConfig:
 
 
 def read_config(directory: Path) -> RunConfig:
-    """The configuration stored with a run.
+    """The configuration stored with a run; see ``read_run``.
 
     Args:
         directory: The run's directory.
@@ -44,12 +45,7 @@ def read_config(directory: Path) -> RunConfig:
     Raises:
         FullrankError: It cannot be read.
     """
-    path = directory / "config.toml"
-    try:
-        text = read_regular(path, SETTINGS.size)
-    except Malformed as error:
-        raise Malformed(f"{error}; is {directory} a run?") from error
-    return from_toml(text, origin=str(path))
+    return read_run(directory, os.environ).config
 
 
 def config_digest(config: RunConfig) -> str:

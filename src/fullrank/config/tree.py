@@ -2,6 +2,10 @@
 
 Each dataclass is a TOML table. ``[environment]``, ``[algorithm]``, ``[code]`` and ``[stragglers]``
 name a registered class; their other keys, ``params``, are the fields of that class.
+
+Every table is marked local or portable, and settings that differ from their table have marks of
+their own, some by their kind. Local settings of a configuration from elsewhere do not count
+(``fullrank.config.elsewhere``).
 """
 
 from collections.abc import Mapping
@@ -10,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fullrank.common.reach import Local, Portable
 from fullrank.common.types import JSON
 from fullrank.config.collection import CollectorsSettings, CollectSettings, ContainerSettings
 from fullrank.config.faults import Fault
@@ -78,7 +83,7 @@ class ReplaySettings:
     """Limit on the number of transitions; the oldest are overwritten."""
     capacity_bytes: Count = 16 * 2**30
     """Limit on the bytes of transitions; the lower of both limits applies."""
-    total_bytes: Count = 64 * 2**30
+    total_bytes: Local[Count] = 64 * 2**30
     """Limit of a replay service on the bytes of the tables of all its runs, when full; the table of
     a further run is refused beyond it. It is no share of the free disk, which would admit a run on
     one day and refuse it on the next."""
@@ -151,7 +156,7 @@ class DashboardSettings:
 
     address: Address = "127.0.0.1:8050"
     """Address of the page, in plain HTTP; beyond loopback it requires ``tls.allow_plaintext``."""
-    runs: tuple[str, ...] = ()
+    runs: Local[tuple[str, ...]] = ()
     """Runs to show: directories, or ``host:port`` of monitors; empty: the run at
     ``monitor.address``."""
 
@@ -160,7 +165,7 @@ class DashboardSettings:
 class LearnerSettings:
     """Settings that each learner has for itself."""
 
-    domain: str = ""
+    domain: Local[str] = ""
     """Failure domains of the learner, largest first: ``zone/host``; empty: this machine's name."""
     drain_s: Annotated[float, Field(ge=0.0)] = 10.0
     """Time that a learner takes to finish its row when it is told to stop, seconds; then others
@@ -179,7 +184,7 @@ class HealthSettings:
 class TlsSettings:
     """Mutual TLS between services, monitors and administrators."""
 
-    certificates: str = ""
+    certificates: Local[str] = ""
     """Directory made by ``fullrank certs init``, in which a service reads its role's certificate;
     empty: no TLS."""
     allow_plaintext: bool = False
@@ -214,9 +219,9 @@ class ComputeSettings:
     device: Device = "auto"
     """Device that computes updates: ``cpu``, ``cuda``, ``cuda:K``, or ``auto`` for CUDA where there
     is any. With ``cuda``, replica j of a learner, with its ranks, computes on device j mod their
-    number, with a list such as ``cuda:0,cuda:2`` on its entry j mod the list's length; a learner's
-    own setting wins over the run's unless it is ``auto``."""
-    threads: Count = 1
+    number, with a list such as ``cuda:0,cuda:2`` on its entry j mod the list's length. A learner
+    with ``auto`` computes on the kind of device that the run names, ``cpu`` or ``cuda``."""
+    threads: Local[Count] = 1
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Emulated computing time of a unit, seconds: a learner sleeps until load x this has passed."""
@@ -229,7 +234,7 @@ class ComputeSettings:
 class RankSettings:
     """Groups of ranks: processes that divide an update of one process, or a learner's units."""
 
-    count: Count = 1
+    count: Local[Count] = 1
     """G, number of ranks; bits do not depend on it. It is each process's own setting: learners may
     differ in it."""
     split: Literal["agents", "transitions"] = "agents"
@@ -240,9 +245,9 @@ class RankSettings:
     exact: bool = True
     """With ``transitions``: add gradients exactly, in float64. False adds in float32, in half the
     bytes, with bits that depend on the ranks; records then say ``exact = false``."""
-    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    backend: Local[Literal["auto", "gloo", "nccl"]] = "auto"
     """Collectives of torch.distributed: gloo on the CPU, nccl on CUDA devices, one a rank."""
-    timeout_s: Duration = 60.0
+    timeout_s: Local[Duration] = 60.0
     """Longest wait for another rank, seconds; then the run in one process ends, and can be resumed,
     or the learner leaves the run and begins again with new ranks."""
 
@@ -278,7 +283,7 @@ class CheckpointSettings:
     keep: Count = 3
     """Number of checkpoints kept; the journal reaches back as far, and with it ``fullrank
     verify``."""
-    mirror: str = ""
+    mirror: Local[str] = ""
     """Directory on another volume, or ``s3://bucket/prefix``, in which the controller keeps its
     committed state, too, so that another machine can take the run over; empty: none."""
 
@@ -287,7 +292,7 @@ class CheckpointSettings:
 class MetricsSettings:
     """Destinations of metrics besides ``metrics.jsonl``."""
 
-    sinks: tuple[str, ...] = ("tensorboard",)
+    sinks: Local[tuple[str, ...]] = ("tensorboard",)
     """Registered sinks: ``tensorboard``, ``wandb``; a sink that cannot be opened is dropped."""
     prometheus: OptionalAddress = ""
     """Address at which every service serves Prometheus metrics in plain HTTP; empty: none. With
@@ -298,35 +303,39 @@ class MetricsSettings:
 class RunConfig:
     """Configuration of one run."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Portable[Annotated[int, Field(ge=0, lt=2**63)]] = 0
     """Seed of every random draw."""
-    iterations: Count = 12_000
+    iterations: Portable[Count] = 12_000
     """Number of iterations to commit; by default 2,000 for algorithms that learn from whole
     episodes."""
-    learners: Annotated[int, Field(ge=0, le=2**16)] = 0
+    learners: Portable[Annotated[int, Field(ge=0, le=2**16)]] = 0
     """Number of learners N, at most 65,536; 0: as many as the code needs for a row each. Fewer hold
     several rows each."""
-    environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
-    algorithm: PluginSettings = field(default_factory=lambda: PluginSettings(name="maddpg"))
-    code: PluginSettings = field(default_factory=lambda: PluginSettings(name="cyclic"))
-    stragglers: PluginSettings = field(default_factory=lambda: PluginSettings(name="none"))
-    collect: CollectSettings = field(default_factory=CollectSettings)
-    collectors: CollectorsSettings = field(default_factory=CollectorsSettings)
-    containers: ContainerSettings = field(default_factory=ContainerSettings)
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    replay: ReplaySettings = field(default_factory=ReplaySettings)
-    controller: ControllerSettings = field(default_factory=ControllerSettings)
-    monitor: MonitorSettings = field(default_factory=MonitorSettings)
-    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
-    learner: LearnerSettings = field(default_factory=LearnerSettings)
-    health: HealthSettings = field(default_factory=HealthSettings)
-    tls: TlsSettings = field(default_factory=TlsSettings)
-    sidecar: SidecarSettings = field(default_factory=SidecarSettings)
-    compute: ComputeSettings = field(default_factory=ComputeSettings)
-    ranks: RankSettings = field(default_factory=RankSettings)
-    audit: AuditSettings = field(default_factory=AuditSettings)
-    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
-    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    environment: Portable[EnvironmentSettings] = field(default_factory=EnvironmentSettings)
+    algorithm: Portable[PluginSettings] = field(
+        default_factory=lambda: PluginSettings(name="maddpg")
+    )
+    code: Portable[PluginSettings] = field(default_factory=lambda: PluginSettings(name="cyclic"))
+    stragglers: Portable[PluginSettings] = field(
+        default_factory=lambda: PluginSettings(name="none")
+    )
+    collect: Portable[CollectSettings] = field(default_factory=CollectSettings)
+    collectors: Portable[CollectorsSettings] = field(default_factory=CollectorsSettings)
+    containers: Portable[ContainerSettings] = field(default_factory=ContainerSettings)
+    sampling: Portable[SamplingSettings] = field(default_factory=SamplingSettings)
+    replay: Portable[ReplaySettings] = field(default_factory=ReplaySettings)
+    controller: Portable[ControllerSettings] = field(default_factory=ControllerSettings)
+    monitor: Local[MonitorSettings] = field(default_factory=MonitorSettings)
+    dashboard: Local[DashboardSettings] = field(default_factory=DashboardSettings)
+    learner: Local[LearnerSettings] = field(default_factory=LearnerSettings)
+    health: Local[HealthSettings] = field(default_factory=HealthSettings)
+    tls: Local[TlsSettings] = field(default_factory=TlsSettings)
+    sidecar: Local[SidecarSettings] = field(default_factory=SidecarSettings)
+    compute: Portable[ComputeSettings] = field(default_factory=ComputeSettings)
+    ranks: Portable[RankSettings] = field(default_factory=RankSettings)
+    audit: Portable[AuditSettings] = field(default_factory=AuditSettings)
+    checkpoint: Portable[CheckpointSettings] = field(default_factory=CheckpointSettings)
+    metrics: Local[MetricsSettings] = field(default_factory=MetricsSettings)
 
 
 def as_tables(settings: Any) -> JSON:

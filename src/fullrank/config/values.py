@@ -1,12 +1,15 @@
 """Kinds of values in the configuration tree, with the bounds that all settings of a kind share.
 
-A text in the metadata of a kind is its name on the page of settings.
+A text in the metadata of a kind is its name on the page of settings. Kinds that name a resource of
+one machine are marked local.
 """
 
 import re
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
+
+from fullrank.common.reach import SettingReach
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=2**63 - 1)]
 NonNegative: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -40,12 +43,15 @@ def _service_address(value: str) -> str:
         raise ValueError(f"{error}, or {LOCAL}") from None
 
 
-Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port"]
+Address: TypeAlias = Annotated[str, AfterValidator(_address), "host:port", SettingReach.LOCAL]
 ServiceAddress: TypeAlias = Annotated[
-    str, AfterValidator(_service_address), "`local`, host:port or unix:path"
+    str,
+    AfterValidator(_service_address),
+    "`local`, host:port or unix:path",
+    SettingReach.LOCAL,
 ]
 OptionalAddress: TypeAlias = Annotated[
-    str, AfterValidator(lambda value: value and _address(value)), "host:port"
+    str, AfterValidator(lambda value: value and _address(value)), "host:port", SettingReach.LOCAL
 ]
 """An address, or an empty text for none."""
 
@@ -71,4 +77,4 @@ def _device(value: str) -> str:
     return value
 
 
-Device: TypeAlias = Annotated[str, AfterValidator(_device), "device"]
+Device: TypeAlias = Annotated[str, AfterValidator(_device), "device", SettingReach.LOCAL]

@@ -30,8 +30,8 @@ from fullrank.environments.instances import (
     Instances,
     naming,
     require_agents,
-    search_working_directory,
 )
+from fullrank.environments.local_code import search_working_directory
 
 
 @register("gymnasium")

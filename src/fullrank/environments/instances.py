@@ -1,7 +1,5 @@
 """E instances of a foreign environment as one ``Environment``, stepped one after the other."""
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -9,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.errors import ConfigError, EnvironmentFailed
+from fullrank.common.errors import CodeRefused, ConfigError, EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Discrete, Step
 from fullrank.environments.capabilities import chosen_actions
@@ -189,20 +187,13 @@ def require_agents(environment: str, agents: int, *, own: int) -> None:
         )
 
 
-def search_working_directory() -> None:
-    """Let an environment that the user names lie in the working directory, which is searched last.
-
-    Nothing else is imported from there: it may be a directory that came from elsewhere.
-    """
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)
-
-
 @contextmanager
 def naming(environment: str, failure: str) -> Iterator[None]:
     """Re-raise errors and ``sys.exit`` of a foreign environment as one line that names it."""
     try:
         yield
+    except CodeRefused:
+        raise
     except (Exception, SystemExit) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         raise EnvironmentFailed(f"{environment} {failure}: {reason}") from error

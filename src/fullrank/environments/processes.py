@@ -22,6 +22,7 @@ from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Step, make_environment
 from fullrank.environments.capabilities import offers_masks, shares_reward
 from fullrank.environments.instances import Instances
+from fullrank.environments.local_code import guard
 
 PARENT_DEATH = 1
 """``PR_SET_PDEATHSIG`` of prctl(2): the signal that a process gets when its parent dies."""
@@ -90,7 +91,7 @@ class _Child:
         self.memory, self._reason = memory, ""
         self.episode: tuple[int, int] | None = None
         self.steps = 0
-        self.connection.send((os.getpid(), sys.path, *task))
+        self.connection.send((os.getpid(), sys.path, guard().policy, *task))
 
     def ask(self, what: object) -> None:
         """Send a request.
@@ -229,11 +230,12 @@ class EnvironmentProcess:
 def serve() -> None:
     """Play one copy for the parent process, until it closes its connection or dies."""
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
-    parent, path, name, agents, params = connection.recv()
+    parent, path, policy, name, agents, params = connection.recv()
     ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
     if os.getppid() != parent:
         return
     sys.path[:] = path
+    guard().policy = policy  # the word for code is that of the parent process
     try:
         environment = make_environment(name, agents=agents, copies=1, **params)
         assert isinstance(environment, Instances)

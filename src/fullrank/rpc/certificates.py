@@ -32,6 +32,9 @@ from fullrank.rpc.identity import Identity, Role
 DAYS = 3650
 """Validity of an authority, days."""
 
+FILE_BYTES = 2**20
+"""Largest file of certificates."""
+
 SKEW = timedelta(hours=1)
 """Tolerance for peers whose clocks are behind."""
 
@@ -248,10 +251,6 @@ def parts(folder: Path) -> dict[str, bytes]:
     """
     examine(folder)
     return {name: read(folder / name) for name in (TRUSTED, CERTIFICATE, KEY)}
-
-
-FILE_BYTES = 2**20
-"""Largest file of certificates."""
 
 
 def today() -> datetime:

@@ -1,10 +1,11 @@
 """Address and credentials of a run's monitor."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from fullrank.common.errors import ServiceLost
-from fullrank.config.toml import read_config
+from fullrank.config.elsewhere import read_run, require
 from fullrank.config.tree import TlsSettings
 from fullrank.rpc.addresses import is_address, resolve
 from fullrank.rpc.identity import Role
@@ -26,7 +27,10 @@ def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
     """
     if is_address(run):
         return run, Security.of(tls, Role.MONITOR)
-    config = read_config(Path(run))
+    config, dropped = read_run(Path(run), os.environ)
+    require(dropped, "monitor.address", origin=run)
+    if not tls.certificates:
+        require(dropped, "tls.certificates", origin=run)
     tls = replace(tls, certificates=tls.certificates or config.tls.certificates)
     try:
         address = resolve(config.monitor.address, Path(run), "monitor")

@@ -16,7 +16,7 @@ from fullrank.common.errors import Malformed
 from fullrank.common.foreign import parse_json, shown
 from fullrank.common.schema import validated
 from fullrank.common.types import JSON, Matrix
-from fullrank.config.toml import from_toml
+from fullrank.config.elsewhere import from_elsewhere
 from fullrank.rpc.codec import decode_agent
 from fullrank.rpc.run_status import (
     BlocksStatus,
@@ -154,6 +154,6 @@ def decode_setup(message: pb.GetConfigurationResponse) -> Setup:
     return Setup(
         run=message.run,
         version=message.version,
-        config=from_toml(message.configuration, origin="the run's configuration"),
+        config=from_elsewhere(message.configuration, origin="the run's configuration").config,
         agents=tuple(map(decode_agent, message.agents)),
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
+from tests.games import RAN, Visit, game
 
 from fullrank.cli.sources import PublishedPolicies
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml
+from fullrank.config.elsewhere import is_own_run
 from fullrank.runs.halving import FILE
 
 from .conftest import finished
@@ -129,3 +132,93 @@ RECORD = (
     '"received": [0], "late": [], "exact": true, "condition": 1.0, "error_bound": 0.0, '
     '"update_digest": "", "bytes_sent": {}, "bytes_received": {}}\n'
 )
+
+
+@pytest.fixture
+def cloned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visit: Visit) -> Path:
+    """A stranger's folder with another game of the name that the user has trained elsewhere."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    mine, theirs = visit(tmp_path / "mine"), tmp_path / "theirs"
+    (mine / "game.py").write_text(game())
+    finished(mine / "run", environment__name="game:make", environment__agents=0)
+    shutil.copytree(mine, theirs)
+    (theirs / "game.py").write_text(RAN + game())
+    return theirs
+
+
+@pytest.mark.parametrize("verb", ["eval", "export", "verify", "render"])
+def test_a_name_that_the_user_has_trained_is_no_word_for_a_stranger_s_code(
+    verb: str, cloned: Path, fullrank: Any, visit: Visit
+) -> None:
+    visit(cloned)
+    outcome = fullrank(verb, "run")
+    assert outcome.code == 2
+    mine = cloned.with_name("mine")
+    assert f"game:make() in {cloned}, and this user has trained that in {mine}" in outcome.error
+    assert not (cloned / "ran").exists()
+
+
+@pytest.mark.parametrize("words", ["eval --episodes 1", "export --output p"])
+def test_what_the_user_has_trained_is_read_without_a_question(
+    words: str, cloned: Path, fullrank: Any, visit: Visit
+) -> None:
+    visit(cloned.with_name("mine"))
+    verb, *options = words.split()
+    outcome = fullrank(verb, "run", *options)
+    assert "--trust" not in outcome.error
+    assert outcome.code == 0, outcome.error
+
+
+def test_a_resumed_run_from_elsewhere_loses_its_settings_of_a_machine_in_one_line(
+    tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = finished(tmp_path / "run")
+    shutil.rmtree(run / "checkpoints")  # it begins anew
+    config = (run / "config.toml").read_text()
+    config = config.replace('mirror = ""', f'mirror = "{tmp_path}/mirror"')
+    (run / "config.toml").write_text(config)
+    outcome = fullrank("resume", "--local", str(run))
+    assert outcome.code == 0, outcome.error
+    assert f"are dropped: checkpoint.mirror = {tmp_path}/mirror; to use them" in outcome.output
+    assert not (tmp_path / "mirror").exists()
+    assert (run / "config.toml.before").read_text() == config
+    assert is_own_run(run)  # and is read whole from now on
+    assert "comes from elsewhere" not in fullrank("resume", "--local", str(run)).output
+
+
+@pytest.mark.parametrize("verb", ["resume", "migrate", "eval", "status", "plot"])
+@pytest.mark.parametrize("path", ["/dev/zero", "fifo"])
+def test_no_verb_opens_what_a_stranger_s_settings_name(
+    verb: str, path: str, tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = finished(tmp_path / "run")
+    os.mkfifo(tmp_path / "fifo")
+    place = tmp_path / path
+    old = '[stragglers]\nname = "none"\n'
+    trace = f'[stragglers]\nname = "trace"\npath = "{place}"\n'
+    config = (run / "config.toml").read_text()
+    assert old in config
+    (run / "config.toml").write_text(
+        config.replace(old, trace).replace('certificates = ""', f'certificates = "{place}"')
+    )
+    (run / "run.json").write_text(json.dumps({"run": "theirs", "term": 1}))
+    outcome = fullrank(verb, str(run), *(["--episodes", "1"] if verb == "eval" else []))
+    if verb in ("resume", "migrate"):
+        assert outcome.code == 2
+        assert f"its stragglers.path = {place} names a resource of another" in outcome.error
+    elif verb == "status":
+        assert f"its tls.certificates = {place} names a resource of another" in outcome.error
+    else:
+        assert str(place) not in outcome.error
+
+
+def test_a_stranger_s_monitor_is_dialled_at_the_user_s_word_alone(
+    tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "config.toml").write_text('[monitor]\naddress = "10.0.0.9:5000"\n')
+    outcome = fullrank("status", str(tmp_path))
+    assert outcome.code == 2
+    assert "its monitor.address = 10.0.0.9:5000 names a resource of another" in outcome.error

@@ -16,7 +16,7 @@ COUNTING = "tests.unit.environments.test_pettingzoo:Counting"
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path / "state" / "fullrank" / "environments"
+    return tmp_path / "state" / "fullrank" / "consent"
 
 
 def settings(name: str, **params: Any) -> EnvironmentSettings:
@@ -81,7 +81,7 @@ def test_the_word_of_another_user_does_not_count(
 ) -> None:
     mine = settings("mpe2.simple_tag_v3:parallel_env")
     remember(mine)
-    (word,) = state.iterdir()
+    (word,) = state.glob("*.json")
     assert mine.name in word.read_text()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert not is_trusted(mine)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -31,11 +32,14 @@ from fullrank.rpc.run_status import (
     LearnerStatus,
     RunState,
     RunStatus,
+    Setup,
 )
+from fullrank.rpc.status_messages import decode_setup
 from fullrank.runs.ending import failed, write_ending
 from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
+from fullrank.v1 import monitor_pb2 as pb
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.page import PageState, _messages
@@ -333,3 +337,24 @@ def test_a_view_that_cannot_be_written_spoils_its_own_card_alone() -> None:
     )
     assert (second["name"], second["problem"]) == ("good", "")
     assert list(_messages([bad, good], states)) == []
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "fifo"])
+def test_the_page_opens_no_file_that_a_monitor_names(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    theirs = load(options={"stragglers.name": "trace", "stragglers.path": str(tmp_path / path)})
+    answer = pb.GetConfigurationResponse(configuration=to_toml(theirs.config))
+
+    class Monitor:
+        def __init__(self, address: str, **_: object) -> None:
+            self.address = address
+
+        async def setup(self) -> Setup:
+            return decode_setup(answer)
+
+    monkeypatch.setattr("fullrank_dashboard.following.AsyncMonitor", Monitor)
+    following = Following("10.0.0.9:5000", TlsSettings())
+    asyncio.run(following._dial())
+    assert following.view.facts()["environment"] == "cooperative_navigation"

@@ -1,5 +1,6 @@
 """Contexts built before the fork: equal to those that a learner builds for its run."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml, load, to_toml
-from fullrank.config.tree import RankSettings
+from fullrank.config.tree import PluginSettings, RankSettings
 from fullrank.rpc.codec import encode_agent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
@@ -83,6 +84,34 @@ def test_a_learner_imports_no_environment_that_a_controller_names(
     with pytest.raises(ConfigError):
         LearnerContext(welcome)
     assert "never_imported" not in sys.modules
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "fifo"])
+def test_a_learner_opens_no_file_that_a_controller_names(path: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    welcome, theirs = welcome_of(), str(tmp_path / path)
+    config = from_toml(welcome.configuration)
+    trace = PluginSettings(name="trace", params={"path": theirs})
+    welcome.configuration = to_toml(replace(config, stragglers=trace))
+    with pytest.raises(ConfigError, match=r"the controller's .* its stragglers\.path = "):
+        LearnerContext(welcome)
+    (tmp_path / "mine.csv").write_text("iteration,learner,delay_s\n0,1,0.5\n")
+    mine = PluginSettings(name="trace", params={"path": str(tmp_path / "mine.csv")})
+    place = HostPlace(own=replace(config, stragglers=mine))
+    with pytest.raises(ConfigError, match=r"its stragglers\.path = "):
+        LearnerContext(welcome, place=place)
+    welcome.configuration = to_toml(replace(config, stragglers=mine))
+    assert LearnerContext(welcome, place=place).delay_s(0, 1) == 0.5
+
+
+def test_a_learner_computes_on_its_own_device_of_the_run_s_kind() -> None:
+    welcome = welcome_of()
+    config = from_toml(welcome.configuration)
+    compute = replace(config.compute, threads=3)
+    welcome.configuration = to_toml(replace(config, compute=compute))
+    context = LearnerContext(welcome)
+    assert context.config.compute.device == "cpu"
+    assert context.config.compute.threads == 1
 
 
 def test_rank_r_of_replica_j_has_its_entry_of_a_list_of_devices(
