@@ -67,8 +67,15 @@ class Trainer:
             raise Unsound(f"iteration {iteration}: {error}") from error
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return parameters, targets and optimiser state for ``load``."""
+        """Return parameters, targets and optimiser state for ``load``.
+
+        Raises:
+            Unsound: An entry is not finite, which an optimiser of a plug-in may not have noticed.
+        """
         state = self.algorithm.optimiser.state()
+        for name, array in state.items():
+            if not np.isfinite(array).all():
+                raise Unsound(f"{name!r} of the optimiser is not finite; nothing is checkpointed")
         return {f"algorithm.{name}": array for name, array in state.items()}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -175,3 +175,18 @@ def test_one_entry_of_many_is_found(value: float) -> None:
     assert is_finite(values)
     values[-1] = value
     assert not is_finite(values)
+
+
+def test_an_optimiser_that_checks_no_step_is_not_checkpointed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = LocalRun(load(overrides=TINY).check().config, coded=False)
+    trainer = run.training.trainer
+    optimiser = trainer.algorithm.optimiser
+    state = dict(optimiser.state())
+    name = next(name for name, array in state.items() if array.dtype == np.float32)
+    state[name] = np.full_like(state[name], np.nan)
+    monkeypatch.setattr(optimiser, "state", lambda: state)
+    with pytest.raises(Unsound, match=f"'{name}' of the optimiser is not finite"):
+        trainer.state()
+    run.training.collector.close()
