@@ -184,7 +184,7 @@ def test_runs_whose_target_is_a_sum_commit_the_centralised_bits(
         target = sum_of_units(len(algorithm.problem.units))
         problem = replace(algorithm.problem, target=target)
         training.trainer.algorithm = replace(algorithm, problem=problem)
-        monkeypatch.setattr(training.trainer, "apply", lambda updates: {})
+        monkeypatch.setattr(training.trainer, "apply", lambda updates, iteration: {})
         return training
 
     monkeypatch.setattr("fullrank.local.training_of", summing)

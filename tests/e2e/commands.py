@@ -1,6 +1,7 @@
 """Run ``fullrank`` as users do: processes, exit codes, and remaining files."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,10 @@ TINY = (
 )
 ENDLESS = "iterations=1000000"
 """A run that ends only because it is told to, however late a busy machine tells it."""
+
+
+PROGRESS = re.compile(r"^(playing|drawing) .*: [\d,]+\n", re.MULTILINE)
+"""Lines on standard error that a command prints where its work takes seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +75,12 @@ def start(
 
 
 def end(process: "subprocess.Popen[str]") -> Outcome:
-    """Wait for the process and return its outcome."""
+    """Wait for the process and return its outcome, without the progress of long work."""
     try:
         output, error = process.communicate(timeout=WAIT_S)
     finally:
         process.kill()
+    error = PROGRESS.sub("", error or "")
     return Outcome(code=process.returncode, output=output, error=error)
 
 

@@ -96,7 +96,9 @@ def test_an_environment_that_raises_is_named_and_the_run_resumes_once_it_is_mend
     assert committed(run_dir) == 2
     assert processes_of(run_dir) == []
     module.write_text(ENVIRONMENT.replace("if not self.left", "if False"))
-    resumed = fullrank("resume", str(run_dir), env=env)
+    changed = line_of(fullrank("resume", str(run_dir), env=env), code=2)
+    assert f"{module} changed since this user trained it" in changed
+    resumed = fullrank("resume", str(run_dir), "--trust", "flawed:Flawed", env=env)
     assert (resumed.code, resumed.error) == (0, "")
     assert committed(run_dir) == 4
 

@@ -1,4 +1,4 @@
-"""A registered environment, ``extreme``, with observations and rewards of any magnitude."""
+"""An environment of any magnitudes, which tests register as ``extreme``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.common.types import FloatArray
-from fullrank.environments.base import AgentSpec, Continuous, Discrete, Environment, Step, register
+from fullrank.environments.base import AgentSpec, Continuous, Discrete, Environment, Step
 
 AGENTS, OBSERVED = 2, 3
 
 
-@register("extreme")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extreme:
     """Two agents; the first one sees and earns moderate numbers."""

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fakes import extreme
+from tests.fakes.extreme import Extreme
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError, Unsound
 from fullrank.config.layers import Resolved
+from fullrank.environments.base import environments
 from fullrank.rpc.process import Launch
 from fullrank.runs.journal import read
 from fullrank.runs.record import read_records
 from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
 from fullrank_controller.local.server import serve
 
-assert extreme  # importing it registers the environment
+environments.register("extreme")(Extreme)
 
 pytestmark = pytest.mark.integration
 

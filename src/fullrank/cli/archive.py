@@ -15,10 +15,11 @@ from fullrank.cli.say import say
 from fullrank.common.durable import rename, replace_text
 from fullrank.common.errors import CheckpointUnusable, FullrankError, Malformed, RunDirectoryInUse
 from fullrank.common.formats import check_format
+from fullrank.replay.store import rename_tables
 from fullrank.rpc.addresses import place_of
 from fullrank.runs.archive import pack, unpack
 from fullrank.runs.recovery import IDENTITY, Recovery, read_identity
-from fullrank.runs.snapshot import inspect, take
+from fullrank.runs.snapshot import REPLAY, inspect, take
 
 
 def export_run(
@@ -91,9 +92,12 @@ def _identify(scratch: Path, directory: Path, file: Path, *, same_run: bool) -> 
     try:
         facts = read_identity(scratch)
         check_format(facts.get("format"), where=f"{IDENTITY} in {file}")
-        run = str(facts["run"]) if same_run else uuid.uuid4().hex
+        packed = str(facts["run"])
     except (Malformed, KeyError) as error:
         raise FullrankError(f"{file}: {IDENTITY} is missing or damaged: {error}") from None
+    run = packed if same_run else uuid.uuid4().hex
+    if run != packed:
+        rename_tables(scratch / REPLAY, packed, run)
     facts |= {"run": run, **place_of(scratch), "directory": str(directory.resolve())}
     replace_text(scratch / IDENTITY, json.dumps(facts, indent=2) + "\n")
     return run

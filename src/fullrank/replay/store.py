@@ -185,6 +185,12 @@ def _bytes_of(row_size: int, capacity: int) -> int:
     return FileLayout(row_size=row_size, slots=capacity + rows_per_append(4 * row_size)).size
 
 
+def rename_tables(directory: Path, copied: str, run: str) -> None:
+    """Give the copied tables of a run to the run that goes on with them."""
+    if NAME.fullmatch(copied) and (directory / copied).is_dir():
+        rename(directory / copied, directory / run)
+
+
 def adopt_tables(directory: Path) -> Iterator[str]:
     """Move the tables of version 0.2, which named no run, to the runs that opened them last.
 

@@ -1,5 +1,6 @@
 """Fixtures that run the command line within the test process."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -25,8 +26,9 @@ Command: TypeAlias = Callable[..., Outcome]
 
 
 @pytest.fixture
-def fullrank(capsys: pytest.CaptureFixture[str]) -> Command:
-    """``fullrank(*words)`` runs the command line."""
+def fullrank(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """``fullrank(*words)`` runs the command line, without lines of progress on a slow machine."""
+    monkeypatch.setattr("fullrank.cli.progress.LINE_PERIOD_S", math.inf)
 
     def run(*words: str) -> Outcome:
         with pytest.raises(SystemExit) as end:

@@ -7,19 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.fakes import extreme
+from tests.fakes.extreme import Extreme
 from torch import Tensor
 
 from fullrank.algorithms.base import register
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.common.errors import Unsound
 from fullrank.config import load
+from fullrank.environments.base import environments
 from fullrank.local import LocalIteration, LocalRun
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.layout import Layout
 from fullrank.training.soundness import check_rows, is_finite
 
-assert extreme  # importing it registers the environment
+environments.register("extreme")(Extreme)
 
 TINY = (
     "iterations=3",

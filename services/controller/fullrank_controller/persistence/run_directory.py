@@ -9,7 +9,7 @@ from pathlib import Path
 from secrets import randbelow, token_bytes
 
 from fullrank.audit.draws import KEY_BYTES
-from fullrank.common.durable import rename, replace_bytes, replace_text
+from fullrank.common.durable import replace_bytes, replace_text
 from fullrank.common.errors import CheckpointUnusable, Malformed, RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
 from fullrank.common.foreign import TEXT, read_regular
@@ -17,7 +17,7 @@ from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
-from fullrank.replay.store import NAME
+from fullrank.replay.store import rename_tables
 from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.runs.caveats import keep_caveat, lasting_caveats
@@ -160,7 +160,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         if (original := _original_of(path, facts)) is not None:
             run, copied = uuid.uuid4().hex, run
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
-            _rename_tables(path / REPLAY, copied, run)
+            rename_tables(path / REPLAY, copied, run)
         mirror = Mirror(place, path) if (place := config.checkpoint.mirror) else None
         term = last + 1 if mirror is None else mirror.claim(run, last=last)
         replace_text(path / "config.toml", to_toml(config))
@@ -180,12 +180,6 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             lock=lock.pop_all(),
             mirror=mirror,
         )
-
-
-def _rename_tables(directory: Path, copied: str, run: str) -> None:
-    """Give the copied tables of a run to the run that goes on with them."""
-    if NAME.fullmatch(copied) and (directory / copied).is_dir():
-        rename(directory / copied, directory / run)
 
 
 def _original_of(path: Path, facts: JSON) -> str | None:
