@@ -149,7 +149,7 @@ def read_run(directory: Path, environ: Mapping[str, str]) -> FromElsewhere:
     try:
         text = read_regular(path, SETTINGS.size)
     except Malformed as error:
-        raise Malformed(f"{error}; is {plain(directory)} a run?") from error
+        raise Malformed(f"{error}; is this a run?") from error
     if is_own_run(directory):
         return FromElsewhere(resolve([read_layer(text, str(path))]).config, {})
     return from_elsewhere(text, origin=str(path), own=load(environ=environ).config)
