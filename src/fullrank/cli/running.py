@@ -80,9 +80,10 @@ def _follow(path: Path, shown: ProgressView, watch: StatusPoller, started: list[
         if status.state is RunState.FINISHED:
             shown.show([*committed, *next(records)])
             return
-        if status.message != said:
-            shown.say(status.message or f"training in {path}")
-        said = status.message
+        training = f"training in {path}" if status.state is RunState.RUNNING else ""
+        message = status.message or training
+        if message not in ("", said) and status.state is not RunState.FAILED:
+            shown.say(said := message)  # the reason of a failure is the error of its service
         shown.show(committed)
         ensure_alive(started)
         time.sleep(POLL_S)

@@ -71,9 +71,9 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         raise Corrupted(f"every recomputed iteration is equal, but {damage}")
     if damage and damage not in found:  # an index of the rows may have hidden it
         found = f"{found}; {damage}"
+    caveats = [f"caveat: {caveat}" for caveat in lasting_caveats(path)]
     if found:
-        raise Corrupted(found)
-    caveats = (f"caveat: {caveat}" for caveat in lasting_caveats(path))
+        raise Corrupted("; ".join([found, *caveats]))  # lost rows may be why it differs
     say(*_report(path, outcomes), *caveats, *map(str, read_verdicts(path)))
 
 

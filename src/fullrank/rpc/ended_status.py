@@ -6,8 +6,10 @@ from pathlib import Path
 from fullrank.common.errors import FullrankError
 from fullrank.config.toml import read_config
 from fullrank.rpc.run_status import RunState, RunStatus
+from fullrank.runs.caveats import disputes_of, lasting_caveats
 from fullrank.runs.ending import read_ending
 from fullrank.runs.recovery import IDENTITY
+from fullrank.runs.verdicts import read_verdicts
 
 
 def ended_status(run_dir: Path) -> RunStatus | None:
@@ -28,4 +30,6 @@ def ended_status(run_dir: Path) -> RunStatus | None:
         exit_code=ending.exit_code,
         committed=ending.committed,
         iterations=iterations,
+        caveats=(*disputes_of(run_dir), *lasting_caveats(run_dir)),
+        verdicts=tuple(map(str, read_verdicts(run_dir))),
     )

@@ -7,15 +7,22 @@ record says them from then on, and every later term reports them.
 from pathlib import Path
 
 from fullrank.common.durable import replace_text
+from fullrank.common.foreign import TEXT, read_regular
 
 CAVEATS = "caveats.txt"
 """File of a run directory with a line for each of them; missing where there is none."""
+DISPUTED = "disputed.txt"
+"""File of a run directory with a line for each dispute that could not be taken back."""
 
 
 def lasting_caveats(run_dir: Path) -> list[str]:
     """Return the lasting caveats of a run, in the order in which they arose."""
-    path = run_dir / CAVEATS
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return _lines_of(run_dir / CAVEATS)
+
+
+def disputes_of(run_dir: Path) -> list[str]:
+    """Return disputes about committed iterations that could be neither proved nor taken back."""
+    return _lines_of(run_dir / DISPUTED)
 
 
 def keep_caveat(run_dir: Path, line: str) -> None:
@@ -40,3 +47,8 @@ def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:
         f"{expected - 1} it held {held}; later minibatches, and so the bits, are not those of the "
         "run without the loss"
     )
+
+
+def _lines_of(path: Path) -> list[str]:
+    text = read_regular(path, TEXT.size) if path.exists() else b""
+    return text.decode(errors="replace").splitlines()

@@ -18,7 +18,7 @@ from fullrank.replay.fence import FILE as FENCE
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.store import table_file
 from fullrank.runs import checkpoint
-from fullrank.runs.caveats import CAVEATS
+from fullrank.runs.caveats import CAVEATS, DISPUTED
 from fullrank.runs.evaluations import EVALUATIONS
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.event_log import whole_bytes
@@ -36,7 +36,7 @@ from fullrank.runs.recovery import (
 
 REPLAY = "replay"
 """Subdirectory of a run's directory with its tables."""
-FACTS = (CONFIGURATION, IDENTITY, "numerics.json", "disputed.txt", "verdicts.json", CAVEATS)
+FACTS = (CONFIGURATION, IDENTITY, "numerics.json", DISPUTED, "verdicts.json", CAVEATS)
 """Files that are replaced as a whole; all but the first two may be missing."""
 LINES = (METRICS, EVALUATIONS)
 """Files to which lines are appended."""

@@ -12,8 +12,10 @@ from fullrank.cli.top import Follower, top
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
 from fullrank.rpc.run_status import RunState
+from fullrank.runs.caveats import DISPUTED, keep_caveat
 from fullrank.runs.ending import failed, write_ending
 from fullrank.runs.record import METRICS
+from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 
 
 @pytest.fixture
@@ -35,6 +37,22 @@ def test_status_tells_why_a_run_has_failed(run: str, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert ": failed, 3 of " in shown
     assert "the physics exploded (exit code 3)" in shown
+
+
+def test_status_repeats_what_an_ended_run_has_lost(
+    run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail(run)
+    (Path(run) / DISPUTED).write_text("iteration 2 is disputed\n")
+    keep_caveat(Path(run), "replay lost rows before iteration 1")
+    party = Party(learner=2, host="node", process="abcd")
+    convicted = RunVerdict(kind="convicted", term=1, iteration=1, reason="it lied", party=party)
+    write_verdicts(Path(run), [convicted])
+    status(run)
+    shown = capsys.readouterr().out
+    assert "iteration 2 is disputed" in shown
+    assert "replay lost rows before iteration 1" in shown
+    assert str(convicted) in shown
 
 
 def test_top_ends_with_a_run_that_has_failed(run: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -191,11 +191,13 @@ def test_a_run_is_said_to_train_before_its_iterations_are_shown(
 ) -> None:
     def statuses() -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(state=RunState.STARTING, message="waiting for 4 learners")
+        yield SimpleNamespace(state=RunState.STARTING, message="")  # it is unreachable
         yield SimpleNamespace(state=RunState.RUNNING, message="")
+        yield SimpleNamespace(state=RunState.FAILED, message="the error of its controller")
         yield SimpleNamespace(state=RunState.FINISHED, message="3 iterations committed")
 
     def records(path: Path) -> Iterator[Sequence[str]]:
-        yield from ([], ["iteration 0", "iteration 1"], [], ["iteration 2"])
+        yield from ([], [], ["iteration 0", "iteration 1"], [], [], ["iteration 2"])
 
     monkeypatch.setattr(running, "follow", records)
     monkeypatch.setattr(running, "POLL_S", 0.0)

@@ -21,7 +21,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.replay.store import table_file
 from fullrank.rpc.process import Launch
 from fullrank.runs import checkpoint, journal
-from fullrank.runs.caveats import lasting_caveats
+from fullrank.runs.caveats import keep_caveat, lasting_caveats
 from fullrank.runs.journal import Journal, supersede
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import METRICS, read_records
@@ -260,9 +260,11 @@ def test_wrong_rows_on_a_machine_with_the_run_s_fingerprint_are_said_with_all_it
         for entry in entries
     ]
     rewrite(run, wrong)
+    keep_caveat(run, "replay lost rows before iteration 8")
     outcome = fullrank("verify", str(run))
     assert outcome.code == 10
     assert "iteration 0 differs: the updates of units [0, 1, 2]; so do" in outcome.error
+    assert "; caveat: replay lost rows before iteration 8" in outcome.error
     assert "so do iterations 2 to 4, 7; this machine has the run's numeric" in outcome.error
     assert "the rows that the learners were given are not those in the table" in outcome.error
 

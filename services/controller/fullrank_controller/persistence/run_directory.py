@@ -20,7 +20,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.replay.store import rename_tables
 from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
-from fullrank.runs.caveats import keep_caveat, lasting_caveats
+from fullrank.runs.caveats import DISPUTED, disputes_of, keep_caveat, lasting_caveats
 from fullrank.runs.ending import Ending, write_ending
 from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
@@ -31,10 +31,6 @@ log = logging.getLogger(__name__)
 
 SECRET = "audit.key"
 """File with the key under which audits are drawn, readable by its owner only."""
-DISPUTED = "disputed.txt"
-"""File with a line for each dispute about committed iterations that could not be taken back."""
-
-
 INSTANCES = 2**63 - 1
 """Number of instances of which one is drawn; 0 is none."""
 
@@ -95,9 +91,7 @@ class RunDirectory:
     @property
     def disputes(self) -> list[str]:
         """Disputes about committed iterations that could not be taken back, a line each."""
-        path = self.path / DISPUTED
-        text = read_regular(path, TEXT.size) if path.exists() else b""
-        return text.decode(errors="replace").splitlines()
+        return disputes_of(self.path)
 
     def add_dispute(self, line: str) -> None:
         """Keep a dispute that could not be settled for the life of the run."""
