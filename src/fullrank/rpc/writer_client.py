@@ -17,6 +17,7 @@ from fullrank.replay.table import TABLE
 from fullrank.replay.writer_sequences import WINDOW
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import chunks
+from fullrank.rpc.deserializing import checked
 from fullrank.rpc.errors import CALL_ENDED, translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
@@ -217,7 +218,7 @@ class EpisodeWriter:
 
 
 async def _answer(call: WriteCall) -> pb.WriteResponse:
-    response = await call.read()
+    response = checked(await call.read())
     if not isinstance(response, pb.WriteResponse):
         raise ServiceLost("the stream of episodes ended")
     return response
