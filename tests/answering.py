@@ -21,13 +21,18 @@ GARBAGE = b"\xff" * 9
 
 @dataclass
 class Answers:
-    """The answers of a service, which it gives from the start in each call."""
+    """The answers of a service, which it gives from the start in each call.
+
+    A stream is refused after its last answer, so that no caller repeats it, or waits for the caller
+    to end it.
+    """
 
     address: str = ""
     given: Sequence[bytes] = field(default_factory=list)
+    waits: bool = False
 
     def handler(self, method: MethodDescriptor) -> Any:
-        """Answer a call; a stream is refused after its last answer: no caller repeats it."""
+        """Answer the calls of a method."""
 
         async def unary(request: Any, context: Any) -> bytes:
             return self.given[0]
@@ -37,6 +42,9 @@ class Answers:
                 await anext(request)
             for answer in self.given:
                 await context.write(answer)
+            if self.waits:
+                async for _ in request:
+                    pass
             await context.abort(StatusCode.FAILED_PRECONDITION, "no more answers")
 
         return stream if method.server_streaming else unary
@@ -58,10 +66,12 @@ async def answering(service: ServiceDescriptor) -> AsyncIterator[Answers]:
 
 
 @st.composite
-def dialogues(draw: st.DrawFn, honest: Sequence[Message]) -> list[bytes]:
+def dialogues(
+    draw: st.DrawFn, honest: Sequence[Message], *, spared: frozenset[str] = frozenset()
+) -> list[bytes]:
     """Answers of which one is spoilt, perhaps so that it is no message any more."""
     spoilt = draw(st.integers(0, len(honest) - 1))
     given = [message.SerializeToString() for message in honest]
-    bad = draw(hostile(honest[spoilt])).SerializeToString()
+    bad = draw(hostile(honest[spoilt], spared=spared)).SerializeToString()
     given[spoilt] = draw(garbled(bad)) if draw(st.integers(0, 4)) == 0 else bad
     return given

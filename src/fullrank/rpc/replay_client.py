@@ -19,6 +19,7 @@ from fullrank.common.errors import (
     ServiceLost,
     StaleTerm,
 )
+from fullrank.common.text import plain
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.authorship import MOST, Authorship
 from fullrank.replay.draw_window import Reach
@@ -136,7 +137,7 @@ class ReplayClient:
     ) -> None:
         self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
         self._stub = ReplayServiceStub(self._channel)
-        self._peer = f"replay {address}"
+        self._peer = f"replay {plain(address)}"
         self._deadline_s = deadline_s
         self._calls = Repeated(self._peer, deadline_s=deadline_s, away=away)
         self._sampling = asyncio.Lock()
@@ -350,7 +351,7 @@ async def close_run(address: str, run_term: RunTerm, *, security: Security = PLA
     """
     async with open_channel(address, trust=security.towards(Role.REPLAY)) as channel:
         request = pb.CloseRunRequest(table=TABLE, run_term=run_term_message(run_term))
-        with translated(f"replay {address}"):
+        with translated(f"replay {plain(address)}"):
             await ReplayServiceStub(channel).CloseRun(request, timeout=CLOSE_S)
 
 

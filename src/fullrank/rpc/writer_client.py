@@ -11,6 +11,7 @@ import grpc
 
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, ServiceLost, StaleTerm
+from fullrank.common.text import plain
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.authorship import MOST
 from fullrank.replay.table import TABLE
@@ -84,7 +85,7 @@ class EpisodeWriter:
         self.settled = self.answered = self.streams = self._last = 0
         self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
         self._stub = ReplayServiceStub(self._channel)
-        self._peer = f"replay {address}"
+        self._peer = f"replay {plain(address)}"
         self._run_term, self._window, self._refused = run_term, window, refused
         self._unsettled: deque[_Unsettled] = deque()
         self._moved, self._added = asyncio.Condition(), asyncio.Event()
