@@ -27,9 +27,11 @@ VERBS = (
     "compare RUN RUN --episodes 1",
     "export RUN --output OUT",
     "verify RUN",
+    "render RUN --output OUT.gif",
+    "resume RUN --local",
 )
-"""Verbs that read a run's directory. ``top`` looks for it as ``status`` does and then waits for a
-controller; ``resume`` reads in its services, as ``verify`` and ``migrate`` do."""
+"""Verbs that read a run's directory, the last one of which writes to it, too. ``top`` looks for it
+as ``status`` does and then waits for a controller."""
 
 FILES = (
     "config.toml",
