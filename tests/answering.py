@@ -39,7 +39,7 @@ class Answers:
 
         async def stream(request: Any, context: Any) -> None:
             if method.client_streaming:
-                await anext(request)
+                await anext(request, None)
             for answer in self.given:
                 await context.write(answer)
             if self.waits:

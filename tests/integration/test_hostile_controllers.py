@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
@@ -16,8 +17,9 @@ from tests.answering import GARBAGE, Answers, answering, dialogues
 from tests.hostile import TEXTS, hostile
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import FullrankError, Malformed
-from fullrank.config import load, to_toml
+from fullrank.common.errors import ConfigError, FullrankError, Malformed
+from fullrank.config import from_toml, load, to_toml
+from fullrank.config.tree import RunConfig
 from fullrank.replay import TABLE
 from fullrank.replay.items import Gathered
 from fullrank.rpc.codec import chunks, encode_agent
@@ -31,6 +33,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import replay_pb2
 from fullrank.v1.common_pb2 import Ids, Sample
 from fullrank.wiring import initial_algorithm, training_of
+from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.session import CollectorSession
 from fullrank_learner.assignment_inbox import AssignmentInbox
 from fullrank_learner.contributor import Contributor
@@ -191,7 +194,9 @@ async def each(strategy: st.SearchStrategy[Any], ending: Callable[[Any], Awaitab
 
 
 def check_log(caplog: pytest.LogCaptureFixture) -> None:
-    assert not [record for record in caplog.records if record.exc_info], caplog.text[-3000:]
+    """No session raised what it does not mean to; gRPC logs how the fake controller is left."""
+    own = [record for record in caplog.records if not record.name.startswith("grpc")]
+    assert not [record for record in own if record.exc_info], caplog.text[-3000:]
 
 
 @asynccontextmanager
@@ -230,6 +235,38 @@ async def test_a_session_ends_when_its_controller_sends_no_message(role: str, be
             controller.given = [*said, GARBAGE]
             with pytest.raises(Malformed, match="its answer is no message of this call"):
                 await bounded(session_of(pool)(controller.address))
+
+
+@pytest.mark.parametrize(
+    "context", [LearnerContext, lambda welcome: CollectorContext(welcome, RunConfig())]
+)
+@pytest.mark.parametrize(
+    ("vast", "reason"),
+    [
+        ({"hidden": 10**9}, "parameters"),
+        ({"hidden": 10**15}, "parameters"),
+        ({"batch_size": 10**12}, "the largest minibatch"),
+    ],
+)
+def test_a_run_that_needs_more_memory_than_any_is_refused_before_it_is_allocated(
+    context: Callable[[pb.Welcome], Any], vast: dict[str, int], reason: str
+) -> None:
+    said = welcome("")
+    config = from_toml(said.configuration)
+    algorithm = replace(config.algorithm, params={**config.algorithm.params, **vast})
+    said.configuration = to_toml(replace(config, algorithm=algorithm))
+    with pytest.raises(ConfigError, match=reason):
+        context(said)
+
+
+@pytest.mark.parametrize("agents", [0, 3])
+def test_an_environment_of_no_or_vast_agents_is_malformed(agents: int) -> None:
+    vast = pb.Agent(name="vast", observation_size=2**20, discrete=pb.Discrete(n=2**20))
+    said = welcome("")
+    del said.agents[:]
+    said.agents.extend([vast] * agents)
+    with pytest.raises(Malformed, match=f"^{agents} agents with {agents * 2**21} observed"):
+        LearnerContext(said)
 
 
 async def test_any_address_of_replay_is_dialled_or_refused() -> None:
