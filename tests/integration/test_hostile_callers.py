@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -98,7 +99,8 @@ def status_of(channel: grpc.Channel, method: str, messages: Sequence[bytes]) -> 
     It blocks, since ``grpc.aio`` may show INTERNAL for a call that ended while it wrote
     (grpc/grpc#36066).
     """
-    call = channel.stream_stream(f"/fullrank.v1.{method}")(iter(messages), timeout=CALL_S)
+    dial: Any = channel.stream_stream(f"/fullrank.v1.{method}")
+    call = dial(iter(messages), timeout=CALL_S)
     with suppress(grpc.RpcError):
         for _ in call:
             pass
