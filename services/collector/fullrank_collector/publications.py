@@ -13,6 +13,9 @@ from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb
 
+CONTAINERS = 2**16
+"""Most containers of a run, each of which has a head."""
+
 
 class Publications:
     """Assembles the publications of one stream.
@@ -56,6 +59,8 @@ class Publications:
     def _announce(self, announced: pb.Publication) -> None:
         if any(section >= len(self._sections) for section in announced.sections):
             raise InvalidContribution(f"{self._peer}: there is no such section")
+        if any(head.container >= CONTAINERS for head in announced.heads):
+            raise InvalidContribution(f"{self._peer}: there is no such container")
         if self._heads is not None:
             for head in announced.heads:
                 self._heads.publish(head.container, head_of(head, size=self._heads.size))

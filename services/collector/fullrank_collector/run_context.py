@@ -10,7 +10,7 @@ from fullrank.config.elsewhere import device_kind, from_elsewhere
 from fullrank.config.tree import EnvironmentSettings, RunConfig
 from fullrank.config.trust import check_trusted, remember
 from fullrank.environments.base import is_adapted
-from fullrank.rpc.codec import decode_agent
+from fullrank.rpc.codec import decode_agents
 from fullrank.rpc.messages import equal_setup
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
@@ -43,7 +43,7 @@ class CollectorContext:
         self._welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
-        agents = [decode_agent(agent) for agent in welcome.agents]
+        agents = decode_agents(welcome)
         state_size, masked = welcome.state_size, welcome.masked
         algorithm = algorithm_of(self.config, agents, state_size=state_size, masked=masked)
         self.problem = algorithm.problem

@@ -1,7 +1,6 @@
 """The end of a run: recorded when it fails, and told to all that ask."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, closing, suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, NotFound, ServiceLost
+from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import settings_digest, to_toml
 from fullrank.config.tree import RunConfig
@@ -89,7 +89,7 @@ class Epilogue:
     def __init__(self, ending: Ending, config: RunConfig, run_dir: Path) -> None:
         self._ending, self._config, self._run_dir = ending, config, run_dir
         self._security = Security.of(config.tls, Role.CONTROLLER)
-        facts = json.loads((run_dir / IDENTITY).read_text(encoding="utf-8"))
+        facts = parse_json(read_regular(run_dir / IDENTITY, TEXT.size), origin=IDENTITY)
         self._run_term = RunTerm(str(facts.get("run", "")), int(facts.get("term", 0)))
         self._stack = AsyncExitStack()
         self._question = asyncio.Event()

@@ -1,10 +1,15 @@
 """Assignments in progress, and their cancellation."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
+from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import Cancelled
+from fullrank.common.foreign import shown
 from fullrank.common.types import EncodedVector
 from fullrank.replay.items import Gathered
 from fullrank.training.worker import AssignedRow
@@ -17,6 +22,34 @@ def rows_of(assignment: pb.Assignment) -> list[AssignedRow]:
         AssignedRow(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
         for row in assignment.rows
     ]
+
+
+def fault_of(assignment: pb.Assignment, problem: Problem) -> str:
+    """Return what an assignment has that none of this run can have; empty if it is sound."""
+    ids, sections = assignment.ids, assignment.sections
+    if max(ids.term, ids.epoch, ids.iteration, *assignment.offsets) >= 2**63:
+        return "number beyond 2^63"
+    rows = [row.row for row in assignment.rows]
+    if not rows or len(set(rows)) < len(rows):
+        return f"such rows: {shown(rows)}"
+    for row in assignment.rows:
+        if not _is_distinct(row.units, len(problem.units)) or not row.units:
+            return f"such units in row {row.row}: {shown(list(row.units))}"
+        if len(row.coefficients) != len(row.units) or not np.isfinite(row.coefficients).all():
+            return f"such coefficients in row {row.row}: {shown(list(row.coefficients))}"
+    if not _is_distinct(sections, len(problem.sections)):
+        return f"such sections: {shown(list(sections))}"
+    if assignment.offsets and not len(sections) == len(assignment.offsets) == len(
+        assignment.crc32c
+    ):
+        return f"{len(assignment.offsets)} places of {len(sections)} sections"
+    if assignment.sample.size != problem.data.batch_size:
+        return f"sample of {assignment.sample.size}, but one of {problem.data.batch_size}"
+    return ""
+
+
+def _is_distinct(numbers: Sequence[int], limit: int) -> bool:
+    return len(set(numbers)) == len(numbers) and all(number < limit for number in numbers)
 
 
 class CodedRow(NamedTuple):

@@ -9,7 +9,7 @@ from fullrank.rpc.codec import Assembler
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_learner.active_assignment import ActiveAssignment
+from fullrank_learner.active_assignment import ActiveAssignment, fault_of
 from fullrank_learner.contributor import Contributor
 from fullrank_learner.run_context import LearnerContext
 
@@ -45,7 +45,8 @@ class AssignmentInbox:
         """Follow a message.
 
         Raises:
-            InvalidContribution: It has sections that were not announced, or in no shared memory.
+            InvalidContribution: It has sections that were not announced, or in no shared memory;
+                or an assignment that does not fit the run.
         """
         kind = message.WhichOneof("message")
         if kind == "refused":
@@ -77,12 +78,14 @@ class AssignmentInbox:
     def _accept(self, assignment: pb.Assignment) -> ActiveAssignment:
         self._assembler = None
         problem = self._context.problem
+        if fault := fault_of(assignment, problem):
+            raise InvalidContribution(f"{self._peer}: an assignment of this run has no {fault}")
+        if assignment.offsets and not self._shares_memory:
+            raise InvalidContribution(f"{self._peer}: sections in memory that is not shared")
         items = problem.items_of(unit for row in assignment.rows for unit in row.units)
         fetching = asyncio.create_task(
             self._replay.await_sample(assignment.sample, row_size=problem.row_size, items=items)
         )
-        if assignment.offsets and not self._shares_memory:
-            raise InvalidContribution(f"{self._peer}: sections in memory that is not shared")
         missing = [] if assignment.offsets else list(assignment.sections)
         return ActiveAssignment(assignment, fetching, missing)
 

@@ -14,7 +14,7 @@ from fullrank.config.toml import to_toml
 from fullrank.config.tree import RankSettings, RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
-from fullrank.rpc.codec import decode_agent, encode_agent
+from fullrank.rpc.codec import decode_agents, encode_agent
 from fullrank.rpc.messages import equal_setup
 from fullrank.rpc.rank_processes import RankProcesses
 from fullrank.stragglers import DelayModel, delay_of
@@ -67,7 +67,7 @@ class LearnerContext:
         self.welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
-        agents = [decode_agent(agent) for agent in welcome.agents]
+        agents = decode_agents(welcome)
         self.algorithm: Algorithm = algorithm_of(
             self.config, agents, state_size=welcome.state_size, masked=welcome.masked
         )

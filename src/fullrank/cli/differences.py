@@ -1,6 +1,5 @@
 """The differences that ``fullrank verify`` found, in one line: where, whose, and what they mean."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,8 @@ from typing import Self
 
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.recomputation import Discrepancy, Recomputed
+from fullrank.common.errors import Malformed
+from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.types import LearnerId
 from fullrank.training.trainer import Trainer
 
@@ -27,8 +28,9 @@ class Machine:
     def of(cls, run_dir: Path, trainer: Trainer) -> Self:
         """The fingerprints of this process and of the last learners of a run."""
         try:
-            run = str(json.loads((run_dir / NUMERICS).read_text("utf-8"))[-1]["fingerprint"])
-        except (OSError, ValueError, LookupError, TypeError):
+            content = read_regular(run_dir / NUMERICS, TEXT.size)
+            run = str(parse_json(content, origin=NUMERICS)[-1]["fingerprint"])
+        except (Malformed, LookupError, TypeError):
             run = ""
         return cls(own=trainer.algorithm.gradients.fingerprint(), run=run)
 

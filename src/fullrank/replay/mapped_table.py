@@ -157,7 +157,7 @@ class MappedTable:
             raise NotFound("the table is in the memory of the replay service")
         try:
             self._file = TableFile(path)
-        except (OSError, Corrupted, VersionMismatch) as error:
+        except (OSError, ValueError, Corrupted, VersionMismatch) as error:  # no path
             raise NotFound(f"the table cannot be mapped: {error}") from None
         if self._file.instance != instance:
             raise NotFound(f"{path} is not the file that the replay service has opened")

@@ -17,6 +17,7 @@ from fullrank.common.text import plain
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.controller_client import ControllerClient
+from fullrank.rpc.deserializing import checked
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import STOPPED, Launch, stop_event
@@ -107,13 +108,17 @@ async def welcomed(
 
     Raises:
         ServiceLost: The controller ended the stream or has not answered within ``WELCOME_S``.
+        Malformed: It answered something else.
     """
     try:
         async with asyncio.timeout(WELCOME_S):
             await call.write(hello.SerializeToString())
-            return (await received(call, kind)).welcome
+            answer = await received(call, kind)
     except TimeoutError:
         raise ServiceLost(f"{peer}: no welcome within {WELCOME_S:.0f} s") from None
+    if not answer.HasField("welcome"):
+        raise Malformed("it answers a hello with no welcome")
+    return answer.welcome
 
 
 async def received(call: grpc.aio.StreamStreamCall[bytes, Order], kind: type[Order]) -> Order:
@@ -121,8 +126,9 @@ async def received(call: grpc.aio.StreamStreamCall[bytes, Order], kind: type[Ord
 
     Raises:
         ServiceLost: The controller ended the stream.
+        Malformed: Its bytes are no message.
     """
-    message = await call.read()
+    message = checked(await call.read())
     if isinstance(message, kind):
         return message
     raise ServiceLost(f"the controller ended the stream: {await call.details()}".rstrip(": "))
@@ -189,7 +195,7 @@ async def _until_ended(
 
 
 async def _status(role: Role, launch: Launch) -> pb.GetStatusResponse | None:
-    """The status of the run; None if its controller is unreachable."""
+    """The status of the run; None if its controller is unreachable, or answers nonsense."""
     security = Security.of(launch.config.tls, role)
     try:
         address = resolve(launch.config.controller.address, launch.run_dir, "controller")
@@ -198,7 +204,7 @@ async def _status(role: Role, launch: Launch) -> pb.GetStatusResponse | None:
         return None
     try:
         return await client.status()
-    except ServiceLost:
+    except (ServiceLost, Malformed):
         return None
     finally:
         await client.close()

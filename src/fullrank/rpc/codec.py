@@ -168,6 +168,8 @@ def encode_agent(spec: AgentSpec) -> pb.Agent:
 
 AGENT_ENTRIES = 2**20
 """Most entries of an agent's observation, and of its action."""
+RUN_ENTRIES = 2**22
+"""Most entries of all observations, actions and the state of an environment."""
 
 
 def decode_agent(agent: pb.Agent) -> AgentSpec:
@@ -190,6 +192,23 @@ def decode_agent(agent: pb.Agent) -> AgentSpec:
         side=agent.side,
         always_zero=tuple(agent.always_zero),
     )
+
+
+def decode_agents(welcome: pb.Welcome) -> list[AgentSpec]:
+    """The interfaces of all agents that a controller names.
+
+    Raises:
+        ConfigError: As ``decode_agent``.
+        Malformed: As ``decode_agent``; or there are none, or all of them together are too large.
+    """
+    agents = [decode_agent(agent) for agent in welcome.agents]
+    entries = sum(agent.observation_size + agent.action.size for agent in agents)
+    if not agents or entries + welcome.state_size > RUN_ENTRIES:
+        raise Malformed(
+            f"{len(agents)} agents with {entries} observed numbers and actions, and a state of "
+            f"{welcome.state_size}: at least one agent, and {RUN_ENTRIES} numbers, are possible"
+        )
+    return agents
 
 
 def _action_of(agent: pb.Agent) -> ActionSpec:

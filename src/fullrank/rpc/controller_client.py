@@ -5,6 +5,7 @@ from typing import TypeAlias
 import grpc
 
 from fullrank.rpc.channel import open_channel
+from fullrank.rpc.deserializing import checked
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import PLAINTEXT, Security
@@ -64,7 +65,7 @@ class ControllerClient:
     async def status(self, *, timeout_s: float = CALL_S) -> pb.GetStatusResponse:
         """Status of the run."""
         with translated(self.peer):
-            return await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s)
+            return checked(await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s))
 
     async def close(self) -> None:
         """Close the channel."""

@@ -5,11 +5,13 @@ None. A stand-in takes the place of such a message instead.
 """
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from fullrank.common.errors import Malformed
+
+Answer = TypeVar("Answer")
 
 
 class NoMessage:
@@ -17,6 +19,13 @@ class NoMessage:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Malformed("its answer is no message of this call")
+
+
+def checked(answer: Answer) -> Answer:
+    """Return an answer, or raise ``Malformed`` if its bytes are no message."""
+    if isinstance(answer, NoMessage):
+        answer.read()
+    return answer
 
 
 def marking(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:

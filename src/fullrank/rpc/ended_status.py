@@ -1,9 +1,9 @@
 """Status of a run that has ended, from its directory: no service need run any more."""
 
-import json
 from pathlib import Path
 
 from fullrank.common.errors import FullrankError
+from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.config.toml import read_config
 from fullrank.rpc.run_status import RunState, RunStatus
 from fullrank.runs.caveats import disputes_of, lasting_caveats
@@ -17,7 +17,7 @@ def ended_status(run_dir: Path) -> RunStatus | None:
     ending = read_ending(run_dir)
     if ending is None:
         return None
-    facts = json.loads((run_dir / IDENTITY).read_text(encoding="utf-8"))
+    facts = parse_json(read_regular(run_dir / IDENTITY, TEXT.size), origin=IDENTITY)
     try:
         iterations = read_config(run_dir).iterations
     except FullrankError:  # it failed before it had a configuration

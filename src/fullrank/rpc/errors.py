@@ -9,6 +9,7 @@ import grpc
 from grpc import StatusCode
 
 from fullrank.common import errors
+from fullrank.common.text import plain
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 """Context of a call in its service: metadata, deadline and status."""
@@ -89,7 +90,7 @@ def translated(peer: str) -> Iterator[None]:
         raise type(error)(f"{peer}: {error}") from None
     except grpc.RpcError as error:
         _check_task()
-        code, details = error.code(), error.details() or error.code().name
+        code, details = error.code(), plain(error.details() or error.code().name)
         if code is StatusCode.FAILED_PRECONDITION and "version" in details:
             raise errors.VersionMismatch(f"{peer}: {details}") from None
         if code in RAISED:

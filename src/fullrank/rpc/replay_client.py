@@ -8,19 +8,30 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from google.protobuf.message import Message
 
 from fullrank import __version__
-from fullrank.common.errors import NotFound, Overloaded, ServiceLost, StaleTerm
+from fullrank.common.errors import (
+    InvalidContribution,
+    Malformed,
+    NotFound,
+    Overloaded,
+    ServiceLost,
+    StaleTerm,
+)
+from fullrank.common.text import plain
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.replay.authorship import Authorship
+from fullrank.replay.authorship import MOST, Authorship
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Arrival
 from fullrank.replay.items import Gathered, Items
+from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.mapped_table import MappedTable
 from fullrank.replay.samplers import Sample
 from fullrank.replay.table import TABLE
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, chunks
+from fullrank.rpc.deserializing import checked
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import arrival_message, run_term_message, sample_of
@@ -41,6 +52,8 @@ AGAIN_S = 0.1
 CLOSE_S = 10.0
 """Deadline of telling the service that a run has ended."""
 
+MOST_ROWS = 2**62
+"""Rows that a table ever has, at most: positions fit a signed integer, and so do their sums."""
 FEW_BYTES = 2**18
 """Bytes of drawn rows that are gathered in less time than a change of threads takes."""
 
@@ -124,7 +137,7 @@ class ReplayClient:
     ) -> None:
         self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
         self._stub = ReplayServiceStub(self._channel)
-        self._peer = f"replay {address}"
+        self._peer = f"replay {plain(address)}"
         self._deadline_s = deadline_s
         self._calls = Repeated(self._peer, deadline_s=deadline_s, away=away)
         self._sampling = asyncio.Lock()
@@ -148,8 +161,9 @@ class ReplayClient:
 
     async def _locate(self, *, timeout_s: float) -> pb.LocateTableResponse:
         request = pb.LocateTableRequest(table=TABLE, run=self._run_term.run)
+        locate = partial(self._stub.LocateTable, timeout=timeout_s, wait_for_ready=True)
         with translated(self._peer):
-            return await self._stub.LocateTable(request, timeout=timeout_s, wait_for_ready=True)
+            return checked(await locate(request))
 
     async def confirm(self) -> None:
         """Return if no later controller of the run has opened the table since.
@@ -196,11 +210,23 @@ class ReplayClient:
             version=__version__,
             arrival=None if arrival is None else arrival_message(arrival),
         )
-        response = await self._calls.insist(
-            lambda: self._stub.OpenTable(request, timeout=self._deadline_s, wait_for_ready=True)
-        )
+        response = await self._insist(self._stub.OpenTable, request)
         check_version(response.version, peer="replay service", own="controller")
+        most = head if arrival is None else MOST_ROWS
+        if not response.tail <= response.head <= most:
+            raise self._no_range(response.tail, response.head, f"that ends at {most} or before")
         return response.tail, response.head
+
+    async def _insist(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
+        """Make a unary call until it is answered, by a message."""
+
+        async def asked() -> T:
+            return checked(await call(request, timeout=self._deadline_s, wait_for_ready=True))
+
+        return await self._calls.insist(asked)
+
+    def _no_range(self, tail: int, head: int, expected: str) -> Malformed:
+        return Malformed(f"{self._peer}: the rows [{tail}, {head}), not a range {expected}")
 
     def under(self, run_term: RunTerm) -> None:
         """Make later calls for a run, under a term that has opened its table."""
@@ -224,12 +250,14 @@ class ReplayClient:
         request = pb.AwaitDrawRequest(
             table=TABLE, run_term=self._run_term, iteration=iteration, newest=newest
         )
-        response = await self._calls.insist(
-            lambda: self._stub.AwaitDraw(request, timeout=self._deadline_s, wait_for_ready=True)
-        )
+        response = await self._insist(self._stub.AwaitDraw, request)
         if response.missing:
             return response.missing
         last = Authorship(response.writer, response.sequence, response.version, response.episodes)
+        if not response.tail < response.head <= min(response.tail + newest, MOST_ROWS):
+            raise self._no_range(response.tail, response.head, f"of 1 to {newest}")
+        if max(*last, response.lag) > MOST:
+            raise Malformed(f"{self._peer}: a number of the newest episode exceeds {MOST}")
         return Reach(response.tail, response.head, last, response.lag)
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
@@ -284,6 +312,8 @@ class ReplayClient:
         """
         if not sample.size or items == ():
             return Gathered(np.empty((0, row_size), np.float32), 0, items)
+        if sample.size > (most := rows_per_minibatch(4 * row_size)):
+            raise InvalidContribution(f"sample.size is {sample.size}, and {most} rows can come")
         async with self._sampling:
             if self._mapped is not None:
                 gathered = await _gather(self._mapped, sample_of(sample), items, row_size)
@@ -321,7 +351,7 @@ async def close_run(address: str, run_term: RunTerm, *, security: Security = PLA
     """
     async with open_channel(address, trust=security.towards(Role.REPLAY)) as channel:
         request = pb.CloseRunRequest(table=TABLE, run_term=run_term_message(run_term))
-        with translated(f"replay {address}"):
+        with translated(f"replay {plain(address)}"):
             await ReplayServiceStub(channel).CloseRun(request, timeout=CLOSE_S)
 
 

@@ -10,6 +10,7 @@ from fullrank.common.errors import InvalidContribution, ServiceLost
 from fullrank.replay.items import Gathered, spread
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.rpc.codec import Assembler
+from fullrank.rpc.deserializing import checked
 from fullrank.rpc.messages import sample_of
 from fullrank.v1 import replay_pb2 as pb
 
@@ -41,7 +42,7 @@ class SampleStream:
             raise
 
     async def _next(self) -> pb.GetSamplesResponse:
-        response = await self._call.read() if self._call is not None else None
+        response = checked(await self._call.read()) if self._call is not None else None
         if not isinstance(response, pb.GetSamplesResponse):
             raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
         return response
@@ -54,9 +55,13 @@ class SampleStream:
         response = await self._next()
         sample, items = sample_of(request.sample), tuple(request.items)
         rows, lengths = len(items) or sample.size, np.array(response.lengths, np.int64)
-        most = max(rows, rows_per_minibatch(4 * row_size))
+        most = rows_per_minibatch(4 * row_size)
         if sample.episodes is not None:
-            rows = min(response.chunk.total // (4 * row_size), most)
+            rows = response.chunk.total // (4 * row_size)
+        elif items and (lengths != 1).any():
+            raise InvalidContribution(f"{self._peer}: lengths of transitions that are not 1")
+        if not 1 <= rows <= most:
+            raise InvalidContribution(f"{self._peer}: {rows} rows, and from 1 to {most} can come")
         if items and (len(lengths) != sample.size or lengths.sum() > most):
             raise InvalidContribution(
                 f"{self._peer}: {len(lengths)} lengths, of {lengths.sum()} rows, for a sample of "

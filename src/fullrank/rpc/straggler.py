@@ -35,8 +35,8 @@ def get_injection(address: str, *, security: Security = PLAINTEXT) -> Injected:
     with open_blocking_channel(address, trust=security.towards(Role.LEARNER)) as channel:
         stub = StragglerServiceStub(channel)
         with translated(f"straggler {address}"):
-            response = stub.GetInjection(pb.GetInjectionRequest(), timeout=CALL_S)
-    return _injected(response.injection)
+            injection = stub.GetInjection(pb.GetInjectionRequest(), timeout=CALL_S).injection
+    return _injected(injection)
 
 
 def set_injection(
@@ -61,10 +61,10 @@ def set_injection(
         stub = StragglerServiceStub(channel)
         try:
             with translated(f"straggler {address}"):
-                response = stub.SetInjection(request, timeout=CALL_S)
+                injection = stub.SetInjection(request, timeout=CALL_S).injection
         except InvalidContribution as error:
             raise ConfigError(str(error)) from None
-    return _injected(response.injection)
+    return _injected(injection)
 
 
 def _injected(injection: pb.Injection) -> Injected:

@@ -4,6 +4,7 @@ import re
 
 from fullrank import __version__
 from fullrank.common.errors import VersionMismatch
+from fullrank.common.text import plain
 
 
 def check_version(version: str, *, peer: str, own: str) -> None:
@@ -19,7 +20,7 @@ def check_version(version: str, *, peer: str, own: str) -> None:
     """
     if _series(version) != _series(__version__):
         raise VersionMismatch(
-            f"version {version[:32] or 'unknown'} of the {peer} differs from the {own}'s "
+            f"version {plain(version[:32]) or 'unknown'} of the {peer} differs from the {own}'s "
             f"{__version__}; install versions of one minor release on both"
         )
 

@@ -11,12 +11,14 @@ import grpc
 
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, ServiceLost, StaleTerm
+from fullrank.common.text import plain
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.authorship import MOST
 from fullrank.replay.table import TABLE
 from fullrank.replay.writer_sequences import WINDOW
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import chunks
+from fullrank.rpc.deserializing import checked
 from fullrank.rpc.errors import CALL_ENDED, translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
@@ -83,7 +85,7 @@ class EpisodeWriter:
         self.settled = self.answered = self.streams = self._last = 0
         self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
         self._stub = ReplayServiceStub(self._channel)
-        self._peer = f"replay {address}"
+        self._peer = f"replay {plain(address)}"
         self._run_term, self._window, self._refused = run_term, window, refused
         self._unsettled: deque[_Unsettled] = deque()
         self._moved, self._added = asyncio.Condition(), asyncio.Event()
@@ -217,7 +219,7 @@ class EpisodeWriter:
 
 
 async def _answer(call: WriteCall) -> pb.WriteResponse:
-    response = await call.read()
+    response = checked(await call.read())
     if not isinstance(response, pb.WriteResponse):
         raise ServiceLost("the stream of episodes ended")
     return response

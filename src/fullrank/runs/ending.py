@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, Malformed
+from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.formats import FORMAT
 from fullrank.runs.recovery import IDENTITY
 
@@ -62,9 +63,9 @@ def failed(error: FullrankError, *, committed: int, settings: str) -> Ending:
 def read_ending(run_dir: Path) -> Ending | None:
     """The end of the run in a directory; None if it has not ended or the directory holds no run."""
     try:
-        facts = json.loads((run_dir / IDENTITY).read_text(encoding="utf-8"))
+        facts = parse_json(read_regular(run_dir / IDENTITY, TEXT.size), origin=IDENTITY)
         return _ENDING.validate_python(facts[ENDING])
-    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+    except (Malformed, KeyError, TypeError, ValidationError):
         return None
 
 

@@ -1,6 +1,5 @@
 """State from which a run can be resumed, and differences between checkpoints."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, Malformed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.schema import Name, Ordinal, validated
 from fullrank.common.types import JSON
@@ -70,8 +69,8 @@ def run_of(run_dir: Path) -> str:
     """
     path = run_dir / IDENTITY
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["run"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return str(parse_json(read_regular(path, TEXT.size), origin=IDENTITY)["run"])
+    except (Malformed, KeyError, TypeError) as error:
         raise CheckpointUnusable(f"{path} is damaged ({error}); restore it from a copy") from None
 
 

@@ -17,7 +17,11 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.environments.base import Step
 from fullrank.replay.authorship import ENTRIES
+from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
+
+PARAMETERS = 2**31
+"""Most parameters of all networks of a run, which take 8 GiB."""
 
 
 def environment_of(config: RunConfig, *, copies: int) -> Environment:
@@ -62,17 +66,38 @@ def algorithm_of(
         masked: True if some actions may be unavailable to a living agent.
 
     Raises:
-        ConfigError: The configuration names something unknown or is inconsistent.
+        ConfigError: The configuration names something unknown, is inconsistent, or needs larger
+            networks or minibatches than any run has.
     """
-    algorithm = algorithm_config_of(config).make(
-        spec_of_agents(config, agents, state_size=state_size, masked=masked),
-        seed=config.seed,
-        device=config.compute.device,
-    )
-    if config.collect.mode != "free":
-        return algorithm
-    problem = algorithm.problem  # rows end with the authorship of their episode
-    return replace(algorithm, problem=replace(problem, row_size=problem.row_size + ENTRIES))
+    configured = algorithm_config_of(config)
+    environment = spec_of_agents(config, agents, state_size=state_size, masked=masked)
+    _check_parameters(configured, environment)
+    algorithm = configured.make(environment, seed=config.seed, device=config.compute.device)
+    problem = algorithm.problem
+    if config.collect.mode == "free":  # rows end with the authorship of their episode
+        problem = replace(problem, row_size=problem.row_size + ENTRIES)
+        algorithm = replace(algorithm, problem=problem)
+    row_bytes, batch_size = 4 * problem.row_size, problem.data.batch_size
+    if batch_size > (most := rows_per_minibatch(row_bytes)):
+        raise ConfigError(
+            f"algorithm.batch_size = {batch_size} transitions of {row_bytes} bytes exceed "
+            f"the largest minibatch that replay sends, {MINIBATCH_BYTES} bytes; lower it to {most}"
+        )
+    return algorithm
+
+
+def _check_parameters(configured: AlgorithmConfig, environment: EnvironmentSpec) -> None:
+    """Refuse networks that no process can hold, before any is made."""
+    try:
+        sections = configured.problem(environment).sections
+        parameters = sum(section.size for section in sections)
+    except RuntimeError:  # torch counts in 64 bits
+        parameters = 2**63
+    if parameters > PARAMETERS:
+        raise ConfigError(
+            f"the networks of these agents have {parameters} parameters, and {PARAMETERS} are the "
+            "limit; lower algorithm.hidden"
+        )
 
 
 def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:

@@ -8,7 +8,6 @@ from fullrank.audit.ledger import WINDOW
 from fullrank.common.errors import ConfigError
 from fullrank.config.tree import RunConfig
 from fullrank.replay.intake import Arrival
-from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.replay.pace import Pace
 from fullrank.wiring.training import Training
 
@@ -17,10 +16,10 @@ def capacity_of(config: RunConfig, training: Training) -> int:
     """Return the number of transitions that replay holds within both of its limits.
 
     Raises:
-        ConfigError: The capacity is below the warm-up, or a minibatch is too large to send.
+        ConfigError: The capacity is below the warm-up.
     """
     settings, row_bytes = config.replay, 4 * training.problem.row_size
-    warmup, batch_size = training.collector.warmup, training.problem.data.batch_size
+    warmup = training.collector.warmup
     capacity = min(settings.capacity, settings.capacity_bytes // row_bytes)
     if not capacity:
         raise ConfigError(
@@ -32,11 +31,6 @@ def capacity_of(config: RunConfig, training: Training) -> int:
             f"replay.capacity_bytes = {settings.capacity_bytes} holds {capacity} transitions of "
             f"{row_bytes} bytes, fewer than collect.warmup = {warmup}; raise it to "
             f"{warmup * row_bytes} or lower collect.warmup"
-        )
-    if batch_size > (most := rows_per_minibatch(row_bytes)):
-        raise ConfigError(
-            f"algorithm.batch_size = {batch_size} transitions of {row_bytes} bytes exceed "
-            f"the largest minibatch that replay sends, {MINIBATCH_BYTES} bytes; lower it to {most}"
         )
     return capacity
 

@@ -27,9 +27,11 @@ VERBS = (
     "compare RUN RUN --episodes 1",
     "export RUN --output OUT",
     "verify RUN",
+    "render RUN --output OUT.gif",
+    "resume RUN --local",
 )
-"""Verbs that read a run's directory. ``top`` looks for it as ``status`` does and then waits for a
-controller; ``resume`` reads in its services, as ``verify`` and ``migrate`` do."""
+"""Verbs that read a run's directory, the last one of which writes to it, too. ``top`` looks for it
+as ``status`` does and then waits for a controller."""
 
 FILES = (
     "config.toml",
@@ -41,8 +43,8 @@ FILES = (
     "checkpoints/000007/manifest.json",
     "checkpoints/000007/state.safetensors",
     "journal/*.journal",
-    "replay/transitions.table",
-    "replay/fence.json",
+    "replay/*/transitions.table",
+    "replay/*/fence.json",
 )
 
 
@@ -105,8 +107,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = train(tmp_path_factory.mktemp("runs") / "run", *MADDPG)
     interval = {"mean": 1.0, "low": 0.0, "high": 2.0}
     append(run, {"iteration": 7, "term": 1, "trained": {**interval, "sides": {}}})
-    for name in ("numerics.json", "replay/fence.json"):
-        (run / name).write_text('[{"identity": "a", "fingerprint": "b"}]')
     return run
 
 

@@ -1,0 +1,333 @@
+"""Whatever a controller says, a session with it returns or raises the one error."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.answering import GARBAGE, Answers, answering, dialogues
+from tests.hostile import TEXTS, hostile
+from tests.waiting import WAIT_S
+
+from fullrank.common.errors import ConfigError, FullrankError, Malformed
+from fullrank.config import from_toml, load, to_toml
+from fullrank.config.tree import RunConfig
+from fullrank.replay import TABLE
+from fullrank.replay.items import Gathered
+from fullrank.rpc.codec import chunks, encode_agent
+from fullrank.rpc.controller_client import WorkCall
+from fullrank.rpc.health import Health
+from fullrank.rpc.replay_client import ReplayClient
+from fullrank.rpc.security import PLAINTEXT
+from fullrank.runs.event_log import EventLog
+from fullrank.training.block_player import acting_sections
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1 import replay_pb2
+from fullrank.v1.common_pb2 import Ids, Sample
+from fullrank.wiring import initial_algorithm, training_of
+from fullrank_collector.run_context import CollectorContext
+from fullrank_collector.session import CollectorSession
+from fullrank_learner.assignment_inbox import AssignmentInbox
+from fullrank_learner.contributor import Contributor
+from fullrank_learner.run_context import HostPlace, LearnerContext
+from fullrank_learner.session import LearnerSession
+
+pytestmark = pytest.mark.integration
+
+CONTROLLER = pb.DESCRIPTOR.services_by_name["ControllerService"]
+REPLAY = replay_pb2.DESCRIPTOR.services_by_name["ReplayService"]
+BATCH = 8
+SETTINGS = (
+    f"algorithm.batch_size={BATCH}",
+    "algorithm.hidden=4",
+    "compute.device=cpu",
+    "learners=4",
+    "code.name=uncoded",
+)
+KEYED = ("collect.mode=keyed", "collect.block=1", "environment.copies=1", "collectors.count=1")
+
+Serve = Callable[[str], Awaitable[None]]
+
+
+@cache
+def setup(*overrides: str) -> tuple[pb.Welcome, Sequence[tuple[int, bytes]], Sequence[int]]:
+    """Welcome of a run, its sections, and those that act."""
+    config = load(environ={}, overrides=[*SETTINGS, *overrides]).check().config
+    training = training_of(config)
+    agents, algorithm = training.collector.agents, initial_algorithm(config, training)
+    welcome = pb.Welcome(
+        run="run",
+        term=1,
+        configuration=to_toml(config),
+        agents=[encode_agent(agent) for agent in agents],
+        state_size=training.state_size,
+        masked=training.masked,
+        lease=b"lease",
+    )
+    sections = [
+        (section.id, algorithm.parameters.view(section.id).tobytes())
+        for section in training.problem.sections
+    ]
+    training.collector.close()
+    return welcome, sections, acting_sections(algorithm)
+
+
+def pieces(*, of: Sequence[int], overrides: Sequence[str] = ()) -> list[Any]:
+    sections = dict(setup(*overrides)[1])
+    return [
+        piece
+        for section in of
+        for piece in chunks(np.frombuffer(sections[section], np.float32), array_id=section)
+    ]
+
+
+def assignment() -> pb.Assignment:
+    sections = [section for section, _ in setup()[1]]
+    return pb.Assignment(
+        ids=Ids(run="run", term=1, iteration=3),
+        rows=[pb.Row(row=0, units=[0, 1], coefficients=[1.0, 2.0])],
+        version=3,
+        sample=Sample(table=TABLE, iteration=3, head=20, size=BATCH),
+        deadline_s=1.0,
+        sections=sections,
+    )
+
+
+def welcome(replay: str, *overrides: str) -> pb.Welcome:
+    """The welcome of a run whose replay has that address."""
+    message = pb.Welcome(replay_address=replay)
+    message.MergeFrom(setup(*overrides)[0])
+    return message
+
+
+def to_learner(replay: str) -> list[Message]:
+    chunked = pieces(of=assignment().sections)
+    return [
+        pb.ControllerMessage(welcome=welcome(replay)),
+        pb.ControllerMessage(assignment=assignment()),
+        pb.ControllerMessage(chunks=chunked),
+        pb.ControllerMessage(refused=pb.Refused(reason=pb.REFUSAL_UNREADABLE)),
+        pb.ControllerMessage(commit=pb.Commit(ids=Ids(iteration=3))),
+    ]
+
+
+def to_collector(replay: str) -> list[Message]:
+    _, _, acting = setup(*KEYED)
+    publication = pb.Publication(version=1, sections=acting, env_steps=1)
+    return [
+        pb.CollectorOrder(welcome=welcome(replay, *KEYED)),
+        pb.CollectorOrder(publication=publication),
+        pb.CollectorOrder(chunks=pieces(of=acting, overrides=KEYED)),
+        pb.CollectorOrder(play=pb.Play(version=1, env_steps=1, deadline_s=1.0)),
+    ]
+
+
+def learning(pool: ThreadPoolExecutor) -> Serve:
+    async def serve(address: str) -> None:
+        session = LearnerSession(
+            address,
+            domain="",
+            place=HostPlace(),
+            pool=pool,
+            context=None,
+            prepared=None,
+            process=b"process",
+            health=Health(""),
+            event_log=EventLog(),
+            security=PLAINTEXT,
+        )
+        await session.run()
+
+    return serve
+
+
+def collecting(pool: ThreadPoolExecutor) -> Serve:
+    config = load(environ={}, overrides=[*SETTINGS, *KEYED]).config
+
+    async def serve(address: str) -> None:
+        session = CollectorSession(
+            address,
+            settings=config,
+            pool=pool,
+            context=None,
+            process=b"process",
+            health=Health(""),
+            security=PLAINTEXT,
+        )
+        try:
+            await session.run()
+        finally:
+            if session.context is not None:
+                session.context.close()
+
+    return serve
+
+
+SESSIONS = {"learner": (to_learner, learning), "collector": (to_collector, collecting)}
+
+
+async def bounded(ending: Awaitable[None]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        await ending
+
+
+async def each(strategy: st.SearchStrategy[Any], ending: Callable[[Any], Awaitable[None]]) -> None:
+    """Check that every drawn dialogue ends, and by a named error if by one."""
+    loop = asyncio.get_running_loop()
+
+    @given(strategy)
+    def check(drawn: Any) -> None:
+        ends = asyncio.run_coroutine_threadsafe(cast(Any, bounded(ending(drawn))), loop)
+        error = ends.exception(WAIT_S)
+        assert error is None or isinstance(error, FullrankError), repr(error)
+        assert "\n" not in str(error)
+
+    await asyncio.to_thread(check)
+
+
+def check_log(caplog: pytest.LogCaptureFixture) -> None:
+    """No session raised what it does not mean to; gRPC logs how the fake controller is left."""
+    own = [record for record in caplog.records if not record.name.startswith("grpc")]
+    assert not [record for record in own if record.exc_info], caplog.text[-3000:]
+
+
+@asynccontextmanager
+async def peers() -> AsyncIterator[tuple[Answers, str]]:
+    """A controller that holds its streams open, and the address of a replay without tables."""
+    async with answering(CONTROLLER) as controller, answering(REPLAY) as replay:
+        controller.waits, replay.given = True, [b""]
+        yield controller, replay.address
+
+
+@pytest.mark.parametrize("role", SESSIONS)
+async def test_a_session_ends_by_a_named_error_whatever_its_controller_says(
+    role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest, session_of = SESSIONS[role]
+    with ThreadPoolExecutor(1) as pool:
+        serve = session_of(pool)
+        async with peers() as (controller, replay):
+
+            async def ending(given: list[bytes]) -> None:
+                controller.given = [*given, GARBAGE]
+                await serve(controller.address)
+
+            said = dialogues(honest(replay), spared=frozenset({"replay_address"}))
+            await each(said, ending)
+    check_log(caplog)
+
+
+@pytest.mark.parametrize("role", SESSIONS)
+@pytest.mark.parametrize("before", [0, 1, 9])
+async def test_a_session_ends_when_its_controller_sends_no_message(role: str, before: int) -> None:
+    honest, session_of = SESSIONS[role]
+    with ThreadPoolExecutor(1) as pool:
+        async with peers() as (controller, replay):
+            said = [message.SerializeToString() for message in honest(replay)[:before]]
+            controller.given = [*said, GARBAGE]
+            with pytest.raises(Malformed, match="its answer is no message of this call"):
+                await bounded(session_of(pool)(controller.address))
+
+
+@pytest.mark.parametrize(
+    "context", [LearnerContext, lambda welcome: CollectorContext(welcome, RunConfig())]
+)
+@pytest.mark.parametrize(
+    ("vast", "reason"),
+    [
+        ({"hidden": 10**9}, "parameters"),
+        ({"hidden": 10**15}, "parameters"),
+        ({"batch_size": 10**12}, "the largest minibatch"),
+    ],
+)
+def test_a_run_that_needs_more_memory_than_any_is_refused_before_it_is_allocated(
+    context: Callable[[pb.Welcome], Any], vast: dict[str, int], reason: str
+) -> None:
+    said = welcome("")
+    config = from_toml(said.configuration)
+    algorithm = replace(config.algorithm, params={**config.algorithm.params, **vast})
+    said.configuration = to_toml(replace(config, algorithm=algorithm))
+    with pytest.raises(ConfigError, match=reason):
+        context(said)
+
+
+@pytest.mark.parametrize("agents", [0, 3])
+def test_an_environment_of_no_or_vast_agents_is_malformed(agents: int) -> None:
+    vast = pb.Agent(name="vast", observation_size=2**20, discrete=pb.Discrete(n=2**20))
+    said = welcome("")
+    del said.agents[:]
+    said.agents.extend([vast] * agents)
+    with pytest.raises(Malformed, match=f"^{agents} agents with {agents * 2**21} observed"):
+        LearnerContext(said)
+
+
+async def test_any_address_of_replay_is_dialled_or_refused() -> None:
+    async def ending(address: str) -> None:
+        replay = ReplayClient(address, deadline_s=0.01)
+        try:
+            await replay.map_table()
+        finally:
+            await replay.close()
+
+    await each(TEXTS, ending)
+
+
+class Stream:
+    """Takes what a learner sends."""
+
+    async def write(self, message: bytes) -> None:
+        pb.LearnerMessage.FromString(message)
+
+    async def done_writing(self) -> None:
+        """Nothing more comes."""
+
+
+class Rows:
+    """Replay that has every sample."""
+
+    async def await_sample(self, sample: Sample, *, row_size: int, items: Any) -> Gathered:
+        assert sample.size <= BATCH
+        return Gathered(np.zeros((sample.size, row_size), np.float32), 0, items)
+
+
+async def test_a_hostile_assignment_is_computed_or_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    context = LearnerContext(setup()[0])
+    honest = pb.ControllerMessage(assignment=assignment(), chunks=pieces(of=assignment().sections))
+    with ThreadPoolExecutor(1) as pool:
+
+        async def ending(message: pb.ControllerMessage) -> None:
+            contributor = Contributor(
+                cast(WorkCall, Stream()),
+                peer="controller",
+                learner=0,
+                context=context,
+                pool=pool,
+                memory=None,
+                event_log=EventLog(),
+            )
+            inbox = AssignmentInbox(
+                context,
+                contributor,
+                cast(ReplayClient, Rows()),
+                peer="controller",
+                shares_memory=False,
+            )
+            try:
+                await inbox.take(message)
+                if message.assignment.sections == assignment().sections:
+                    await inbox.finish()
+            finally:
+                await inbox.abandon()
+
+        await each(hostile(honest, spared=frozenset({"chunks"})), ending)
+    check_log(caplog)
