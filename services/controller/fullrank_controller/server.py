@@ -30,7 +30,7 @@ from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.serving import drive, finish, held, open_term, term_raised
-from fullrank_controller.standby import Watched, stand_by
+from fullrank_controller.standby import WatchOutcome, stand_by
 from fullrank_controller.term import make_network_driver
 
 log = logging.getLogger(__name__)
@@ -99,8 +99,8 @@ async def _serve_terms(
     config = launch.resolved.check().config
     if launch.standby:
         watched = await stand_by(config, run_dir, stop, until_finished=launch.until_finished)
-        if watched is not Watched.LOST:
-            return watched is Watched.ENDED
+        if watched is not WatchOutcome.LOST:
+            return watched is WatchOutcome.ENDED
     while True:
         try:
             await _hold_and_serve(launch, config, run_dir, stop=stop, health=health)

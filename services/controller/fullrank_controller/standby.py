@@ -19,7 +19,7 @@ from fullrank.v1 import controller_pb2 as pb
 log = logging.getLogger(__name__)
 
 
-class Watched(Enum):
+class WatchOutcome(Enum):
     """The end of a standby's watch."""
 
     LOST = auto()
@@ -32,7 +32,7 @@ class Watched(Enum):
 
 async def stand_by(
     config: RunConfig, run_dir: Path, stop: asyncio.Event, *, until_finished: bool
-) -> Watched:
+) -> WatchOutcome:
     """Watch the run's controller until it is lost or, ``until_finished``, reports the run's end.
 
     A controller is lost once ``controller.address`` has not answered for ``lost_after_s``.
@@ -53,7 +53,7 @@ async def stand_by(
             "whose port is not 0"
         )
     if (run_dir / IDENTITY).exists():
-        return Watched.LOST
+        return WatchOutcome.LOST
     clock = asyncio.get_running_loop().time
     answered_at = clock()
     silence = Silence(settings, now=answered_at, unmeasured_s=settings.lost_after_s)
@@ -62,7 +62,7 @@ async def stand_by(
         state = await _state(config, within_s=silence.limit_s)
         if until_finished and state in (pb.RUN_STATE_FINISHED, pb.RUN_STATE_FAILED):
             log.info("run_ended state=%s", pb.RunState.Name(state))
-            return Watched.ENDED
+            return WatchOutcome.ENDED
         if state is not None:
             answered_at = clock()
             silence.heard(now=answered_at)
@@ -73,9 +73,9 @@ async def stand_by(
                 log.info("nothing_to_take_over reason=%s", error)
             else:
                 log.warning("took_over run_dir=%s mirror=%s term=%d", run_dir, place, term)
-                return Watched.LOST
+                return WatchOutcome.LOST
         await _pause(stop, settings.heartbeat_s)
-    return Watched.STOPPED
+    return WatchOutcome.STOPPED
 
 
 async def _state(config: RunConfig, *, within_s: float) -> pb.RunState.ValueType | None:

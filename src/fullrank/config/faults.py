@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from fullrank.common.errors import ConfigError
-
-Index: TypeAlias = Annotated[int, Field(ge=0)]
+from fullrank.common.schema import Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

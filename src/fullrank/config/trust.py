@@ -123,7 +123,8 @@ def _module(call: JSON) -> str:
 
 def _changed(module: str, notes: dict[str, Note]) -> list[str]:
     """The loaded files that have other bytes now, and those that the module would add to them."""
-    files: Iterable[str | None] = map(local_code.code_file, local_code.find(module))
+    own = module.partition(".")[0] in guard().programs  # which no record holds
+    files: Iterable[str | None] = map(local_code.code_file, [] if own else local_code.find(module))
     first = {file for file in files if file is not None and not local_code.is_installed(file)}
     loaded = {file for file, note in notes.items() if note.loaded and os.path.lexists(file)}
     digests = {file: note.digest for file, note in notes.items()}

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from fullrank.common.errors import Malformed
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class NoMessage:
@@ -21,7 +21,7 @@ class NoMessage:
         raise Malformed("its answer is no message of this call")
 
 
-def checked(answer: Answer) -> Answer:
+def checked(answer: T) -> T:
     """Return an answer, or raise ``Malformed`` if its bytes are no message."""
     if isinstance(answer, NoMessage):
         answer.read()

@@ -9,7 +9,9 @@ from io import FileIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
+from fullrank.common.errors import Malformed
 from fullrank.common.foreign import regular
+from fullrank.common.text import plain
 from fullrank.runs.events import EVENT, Event
 
 DIRECTORY = "history"
@@ -24,6 +26,9 @@ class EventLog:
     Args:
         run_dir: Directory of the run; None: events are discarded.
         service: Name of the file.
+
+    Raises:
+        Malformed: There is something else than a file.
     """
 
     def __init__(self, run_dir: Path | None = None, service: str = "") -> None:
@@ -32,7 +37,11 @@ class EventLog:
             directory = run_dir / DIRECTORY
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / f"{service}{SUFFIX}"
-            self._file = FileIO(path, "a", opener=regular)
+            try:
+                self._file = FileIO(path, "a", opener=regular)
+            except OSError as error:
+                reason = error.strerror or error
+                raise Malformed(f"cannot write {plain(path)}: {reason}; remove it") from error
             self._file.truncate(whole_bytes(path))
 
     def append(self, event: Event) -> None:

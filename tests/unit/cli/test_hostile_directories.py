@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -95,10 +95,16 @@ CONTENTS: dict[str, Spoil] = {
 }
 
 
-def quick(chosen: str, *, of: Iterable[str]) -> list[Any]:
-    """Parameters of which all but one are thorough."""
-    thorough = pytest.mark.thorough
-    return [name if name == chosen else pytest.param(name, marks=thorough) for name in of]
+def cases(of: Iterable[str], *, quick: Collection[str], thorough: Collection[str]) -> list[Any]:
+    """Pairs of a file and what becomes of it; those of no chosen file or kind are slow."""
+
+    def marks(name: str, kind: str) -> list[Any]:
+        if name in quick or kind in quick:
+            return []
+        chosen = name in thorough or kind in thorough
+        return [pytest.mark.thorough if chosen else pytest.mark.slow]
+
+    return [pytest.param(name, kind, marks=marks(name, kind)) for name in FILES for kind in of]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +123,7 @@ def check(fullrank: Any, verb: str, run: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
         left.unlink(missing_ok=True)
     outcome = fullrank(*words)
-    assert outcome.code in range(15), verb
+    assert outcome.code in range(16), verb
     if outcome.code:
         assert re.fullmatch(r"fullrank: [^\n]{1,2000}\n", outcome.error), (verb, outcome.error)
     assert all(len(line) <= 2010 for line in outcome.output.split("\n")), verb
@@ -129,8 +135,7 @@ def test_the_run_as_it_is_is_read(verb: str, original: Path, tmp_path: Path, ful
     check(fullrank, verb, run)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", quick("metrics.jsonl", of=FILES))
+@pytest.mark.parametrize(("name", "kind"), cases(KINDS, quick=["metrics.jsonl"], thorough=["fifo"]))
 def test_a_file_of_another_kind_ends_every_verb_with_one_line(
     name: str, kind: str, original: Path, tmp_path: Path, fullrank: Any
 ) -> None:
@@ -140,8 +145,9 @@ def test_a_file_of_another_kind_ends_every_verb_with_one_line(
         check(fullrank, verb, run)
 
 
-@pytest.mark.parametrize("content", quick("digits", of=CONTENTS))
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("name", "content"), cases(CONTENTS, quick=["digits"], thorough=["run.json"])
+)
 def test_a_file_of_hostile_content_ends_every_verb_with_one_line(
     name: str, content: str, original: Path, tmp_path: Path, fullrank: Any
 ) -> None:

@@ -28,6 +28,7 @@ from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.recovery import run_of
 from fullrank.runs.snapshot import REPLAY, take
 from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
+from fullrank.training.trainer import Trainer
 from fullrank_controller.local.server import serve
 from fullrank_controller.rounds import replay_pipeline
 
@@ -433,12 +434,19 @@ def test_what_cannot_be_recomputed_is_refused_in_one_line(
     refused(run, "its learners drew transitions of their own")
 
 
+def unchecked(trainer: Trainer) -> dict[str, Any]:
+    """``Trainer.state`` of an earlier version."""
+    state = trainer.algorithm.optimiser.state()
+    return {f"algorithm.{name}": array for name, array in state.items()}
+
+
 def test_parameters_that_an_earlier_version_committed_though_not_finite_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fullrank: Any
 ) -> None:
     spoilt = (*MADDPG, "algorithm.learning_rate=1e38", "iterations=1", "checkpoint.every=9")
     with monkeypatch.context() as patch:
         patch.setattr(GroupedOptimiser, "check", lambda *_: None)
+        patch.setattr(Trainer, "state", unchecked)
         patch.setattr(checkpoint, "LEARNED", "-")
         run = train(tmp_path / "run", *spoilt)
     outcome = fullrank("verify", str(run))

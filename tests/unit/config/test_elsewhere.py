@@ -126,7 +126,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_that_this_user_has_started_is_read_whole(run: Path) -> None:
-    assert read_config(run).monitor.address == "127.0.0.1:0"
+    assert read_config(run).monitor.address == "local"
     remember_run(run, "1234")
     assert read_config(run) == from_toml(theirs())
 
@@ -162,7 +162,7 @@ def test_no_file_of_a_run_is_awaited(name: str, run: Path) -> None:
     if name == "run.json":
         assert not is_own_run(run)
     else:
-        with pytest.raises(FullrankError, match=r"config\.toml is "):
+        with pytest.raises(FullrankError, match="not a regular file"):
             read_config(run)
 
 
