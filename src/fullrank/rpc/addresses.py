@@ -16,7 +16,7 @@ from fullrank.common.errors import ConfigError, Malformed, ServiceLost
 from fullrank.common.foreign import parse_json, read_regular
 from fullrank.common.types import JSON
 from fullrank.config.values import LOCAL
-from fullrank.rpc.sockets import is_socket, remove_socket
+from fullrank.rpc.sockets import remove_socket
 
 
 def is_announced(configured: str) -> bool:
@@ -74,10 +74,7 @@ def resolve(configured: str, run_dir: Path | None, service: str) -> str:
             f"{service}.address is {configured}: give --run-dir to find the service, or its "
             "address host:port"
         )
-    address = _announced(run_dir, service)
-    if configured == LOCAL and not is_socket(address):  # a directory from elsewhere names no host
-        raise _unannounced(run_dir, service)
-    return address
+    return _announced(run_dir, service)
 
 
 def _announced(run_dir: Path, service: str) -> str:
@@ -88,11 +85,7 @@ def _announced(run_dir: Path, service: str) -> str:
             return str(announced["address"])
     except (Malformed, KeyError, TypeError, AttributeError):
         pass
-    raise _unannounced(run_dir, service)
-
-
-def _unannounced(run_dir: Path, service: str) -> ServiceLost:
-    return ServiceLost(f"the {service} has not announced its address in {run_dir} yet")
+    raise ServiceLost(f"the {service} has not announced its address in {run_dir} yet")
 
 
 def place_of(run_dir: Path) -> JSON:

@@ -23,14 +23,6 @@ def test_port_0_is_resolved_by_the_announcement(tmp_path: Path) -> None:
     assert resolve("127.0.0.1:0", tmp_path, "controller") == "127.0.0.1:4321"
 
 
-def test_a_local_service_is_a_socket_whatever_a_directory_from_elsewhere_announces(
-    tmp_path: Path,
-) -> None:
-    announce(tmp_path, "monitor", "10.0.0.9:50053")
-    with pytest.raises(ServiceLost, match="the monitor has not announced its address"):
-        resolve("local", tmp_path, "monitor")
-
-
 def test_an_announcement_makes_its_directory(tmp_path: Path) -> None:
     run_dir = tmp_path / "sidecars" / "learner-0"
     announce(run_dir, "straggler", "127.0.0.1:1234")
