@@ -85,17 +85,17 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
     algorithm, digests = training.algorithm, []
     worker = Worker(algorithm.problem, algorithm.gradients, seed=config.seed)
     assert not algorithm.problem.data.exact
-    code = code_of(config, units=len(algorithm.problem.units))
     for record in records:
+        learners = record.code_rows // record.rows_per_learner  # a resumed run begins with fewer
+        code = code_of(replace(config, learners=learners), units=len(algorithm.problem.units))
         round_ = open_round(algorithm.problem, record.iteration, code, seed=config.seed)
         for learner in record.received:
-            row = record.rows[learner]
-            assigned = AssignedRow.of(row, code.matrix[row])
+            assigned = [AssignedRow.of(row, code.matrix[row]) for row in record.rows_of(learner)]
             for unit, digest, complete in worker.compute(
-                [assigned], NOTHING, iteration=record.iteration
+                assigned, NOTHING, iteration=record.iteration
             ):
                 round_.report(unit, digest, learner=learner)
-                for coded in complete.values():
+                for row, coded in complete.items():
                     round_.offer(learner=learner, row=row, coded=coded)
         decision = round_.decide()
         assert isinstance(decision, Decoded)

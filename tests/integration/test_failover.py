@@ -143,7 +143,7 @@ async def test_what_is_taken_back_is_taken_back_in_the_mirror(
 async def test_a_standby_that_could_never_take_over_is_refused(tmp_path: Path) -> None:
     for settings, message in (
         (resolved(f"controller.address={free_address()}"), "checkpoint.mirror, which is empty"),
-        (mirrored(tmp_path), "whose port must not be 0"),
+        (mirrored(tmp_path), "whose port is not 0"),
     ):
         cluster = Cluster(tmp_path / "run", settings)
         with pytest.raises(ConfigError, match=message):

@@ -12,7 +12,8 @@ from tests.waiting import WAIT_S
 
 from fullrank.client import AsyncMonitor, RunState
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
-from fullrank.config.toml import settings_digest
+from fullrank.config.elsewhere import from_elsewhere
+from fullrank.config.toml import settings_digest, to_toml
 from fullrank.rpc.health import Health
 from fullrank.runs.ending import failed, read_ending, write_ending
 from fullrank_collector.server import attach as attach_collector
@@ -78,7 +79,7 @@ async def test_monitors_learn_why_a_run_has_failed_and_still_see_its_iterations(
             assert (status.state, status.message) == (RunState.FAILED, "it raised")
             assert (status.exit_code, status.committed, status.iterations) == (3, 4, 4)
             assert [record.iteration async for record in monitor.watch()] == [0, 1, 2, 3]
-            assert (await monitor.setup()).config == config
+            assert (await monitor.setup()).config == from_elsewhere(to_toml(config)).config
             assert (await monitor.policies()).iteration == 3
     assert not list((tmp_path / "services").glob("monitor.json"))
 

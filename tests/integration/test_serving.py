@@ -116,7 +116,7 @@ async def test_a_long_version_is_shortened_in_the_answer(tmp_path: Path) -> None
         await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
         code, details = await asyncio.wait_for(call.code(), WAIT_S), await call.details()
         await client.close()
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert len(details or "") < 200
 
 

@@ -1,6 +1,7 @@
 """Streams that claim another numeric fingerprint are spares, however many and early they are."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ async def test_a_run_of_other_numerics_is_not_continued_in_one_process(tmp_path:
     settings = resolved(*CYCLIC, "audit.fingerprint=abcdefghijklmnop")
     async with Cluster(tmp_path, settings) as cluster:
         with pytest.raises(ConfigError, match="numeric fingerprint abcdefghijklmnop"):
-            await serve_locally(cluster.launch, cluster.run_dir)
+            await serve_locally(replace(cluster.launch, stop_with_stdin=False), cluster.run_dir)
         assert (cluster.run_dir / FILE).exists()
 
 
@@ -73,4 +74,4 @@ async def test_a_run_of_another_version_that_computed_other_bits_here_is_not_con
         stored = [{"identity": "abcdefghijklmnop", "fingerprint": own, "since": 0}]
         (cluster.run_dir / FILE).write_text(json.dumps(stored))
         with pytest.raises(ConfigError, match="numeric fingerprint abcdefghijklmnop"):
-            await serve_locally(cluster.launch, cluster.run_dir)
+            await serve_locally(replace(cluster.launch, stop_with_stdin=False), cluster.run_dir)

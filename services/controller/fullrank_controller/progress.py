@@ -85,7 +85,7 @@ class RunProgress:
             return f"the run is finished: {self.message}"
         if self.state == pb.RUN_STATE_FAILED:
             return f"the run failed: {self.message}"
-        return "the controller is stopping"
+        return "the controller is stopping; dial again"
 
     @property
     def finished(self) -> bool:

@@ -63,5 +63,7 @@ class Pacing:
 
 
 async def shielded(work: Coroutine[Any, Any, T]) -> T:
-    """Await work that continues if its caller is cancelled."""
-    return await asyncio.shield(asyncio.create_task(work))
+    """Await work that continues if its caller is cancelled; its error is then nobody's."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
