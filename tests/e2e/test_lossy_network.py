@@ -36,7 +36,8 @@ def lossy(losses: Path, *words: str) -> list[str]:
 
 
 def test_a_network_that_loses_packets_changes_no_bit(run_dir: Path, losses: Path) -> None:
-    options = ["--run-dir", str(run_dir), *settings("iterations=8")]
+    on_ports = [f"{name}.address=127.0.0.1:0" for name in ("controller", "replay", "monitor")]
+    options = ["--run-dir", str(run_dir), *settings("iterations=8", *on_ports)]
     outcome = fullrank("train", *options, within=lossy(losses))
     assert (outcome.code, outcome.error) == (0, "")
     [drops] = [line.split() for line in losses.read_text().splitlines() if "DROP" in line]
