@@ -94,7 +94,7 @@ def test_no_code_and_no_straggler_changes_a_bit(
 def test_progress_in_a_pipe_is_plain_lines(clean: tuple[Path, str]) -> None:
     path, output = clean
     assert "\x1b" not in output
-    assert output.startswith(f"run {path}\n")
+    assert output.splitlines()[1] == f"run {path}"
     assert f"\nfinished: {ITERATIONS} iterations in {path}\nreturn: -" in output
     assert output.endswith(f"\nwatch an episode: fullrank render {path}\n")
     assert f"iteration {ITERATIONS}/{ITERATIONS}  return " in output
