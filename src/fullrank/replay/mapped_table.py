@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
-from fullrank.common.foreign import regular
+from fullrank.common.foreign import brief, regular
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.authorship import Authorship, authorships
 from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
@@ -158,7 +158,7 @@ class MappedTable:
         try:
             self._file = TableFile(path)
         except (OSError, ValueError, Corrupted, VersionMismatch) as error:  # no path
-            raise NotFound(f"the table cannot be mapped: {error}") from None
+            raise NotFound(f"the table cannot be mapped: {brief(str(error), limit=200)}") from None
         if self._file.instance != instance:
             raise NotFound(f"{path} is not the file that the replay service has opened")
 

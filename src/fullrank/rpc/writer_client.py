@@ -196,8 +196,7 @@ class EpisodeWriter:
                         sent = episode.sequence
                         for request in episode_requests(*episode):
                             await call.write(request)
-                if sent == self._last:
-                    await self._added.wait()
+                await self._added.wait()  # also where an answer has settled what was never sent
 
     async def _take(self, response: pb.WriteResponse) -> None:
         """Take an answer: settled episodes leave the window."""
