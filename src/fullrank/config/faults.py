@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from fullrank.common.errors import ConfigError
-from fullrank.common.schema import Index
+from fullrank.common.schema import Index, Ordinal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class _Fault:
 
     learners: tuple[Index, ...] = ()
     """Learner indices; empty: all."""
-    iterations: tuple[Index, ...] = ()
+    iterations: tuple[Ordinal, ...] = ()
     """Iterations; empty: all."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")

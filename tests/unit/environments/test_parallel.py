@@ -14,7 +14,12 @@ from fullrank.environments.capabilities import Masked, state_of
 from fullrank.environments.parallel import ParallelFace, cooperative_navigation_v0, parallel_env
 from fullrank.training.evaluation import random_actions
 
-OWN = [name for name in environments if name not in ("pettingzoo", "gymnasium")]
+OWN = [
+    name
+    for name in environments
+    if environments.get(name).__module__.startswith("fullrank.")
+    and name not in ("pettingzoo", "gymnasium")
+]
 
 
 class Permitted(BaseParallelWrapper):  # type: ignore[misc]
