@@ -121,8 +121,11 @@ class AdamState:
 
 
 def _moved(rows: Tensor, device: torch.device) -> Tensor:
-    """Copy rows to a device; to CUDA each from page-locked memory, while the next is locked."""
-    if device.type != "cuda":
+    """Copy rows to a device; to CUDA each from page-locked memory, while the next is locked.
+
+    Rows that ranks of this device added up lie there already.
+    """
+    if device.type != "cuda" or rows.is_cuda:
         return rows.to(device)
     moved = torch.empty(rows.shape, dtype=rows.dtype, device=device)
     for row, place in zip(rows, moved, strict=True):
