@@ -17,7 +17,7 @@ from fullrank.runs.record import read_records
 
 RECORDED = Path(__file__).parents[2] / "golden" / "runs"
 BEFORE, EARLIER = RECORDED / "before_formats.zip", RECORDED / "format_1.zip"
-NOW = RECORDED / "release_0_2.zip"
+NOW = RECORDED / "release_0_3.zip"
 
 
 @pytest.fixture(params=[BEFORE, EARLIER, NOW], ids=lambda recorded: recorded.stem)
@@ -48,7 +48,7 @@ def test_records_journal_and_checkpoints_of_every_format_are_read(recorded: Path
     )
 
 
-@pytest.mark.parametrize("recorded", [EARLIER, NOW], ids=["0.1", "0.2"], indirect=True)
+@pytest.mark.parametrize("recorded", [EARLIER, NOW], ids=["0.1", "0.3"], indirect=True)
 def test_a_directory_of_0_1_or_of_today_needs_no_change(fullrank: Command, recorded: Path) -> None:
     run = recorded
     assert len(read_history(run).controller) > 10
