@@ -48,11 +48,12 @@ gpu: setup ## Run the tests that need a CUDA device, then benchmarks/one_device.
 containers: setup ## Build the images, and test them and their deployments (needs Docker)
 	$(BIN)/python -m pytest -m docker --timeout 1800 tests/e2e $(ARGS)
 
-check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, fresh stubs: the gate
+check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, budgets, fresh stubs: the gate
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/budget.py
 	$(PROTOS_VENV)/bin/python tools/protos.py --check
 	$(BIN)/python tools/proto_compatibility.py
 

@@ -1,0 +1,113 @@
+"""Count the code of each package and compare it with its budget in ``pyproject.toml``.
+
+A line counts if it holds code: docstrings, comments, blank lines, imports and generated stubs do
+not. ``[tool.fullrank.budget]`` gives the lines that a package may have; whoever adds a way to do
+something removes another one.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+STUBS = "fullrank/v1"
+PRODUCT = ("src", "services", "reproduction", "tools")
+"""Folders whose sum is the product."""
+SILENT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
+
+
+def _uncounted(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of docstrings, of fields too, and of imports."""
+    for node in ast.walk(tree):
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or (
+            text and isinstance(node.value.value, str)  # type: ignore[attr-defined]
+        ):
+            yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)  # type: ignore[attr-defined]
+
+
+def code_lines(source: str) -> int:
+    """The number of lines that hold code."""
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in SILENT
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(lines.difference(_uncounted(ast.parse(source))))
+
+
+def modules(folder: Path) -> list[Path]:
+    """The modules under a folder that were written by hand; a module stands for itself."""
+    found = [folder] if folder.is_file() else folder.rglob("*.py")
+    return sorted(path for path in found if STUBS not in path.as_posix())
+
+
+def counted(packages: list[str]) -> dict[str, int]:
+    """Lines of code of each package."""
+    return {
+        package: sum(code_lines(path.read_text()) for path in modules(ROOT / package))
+        for package in packages
+    }
+
+
+def importers() -> Counter[str]:
+    """Number of modules of the product that import each of its modules by name."""
+    found: Counter[str] = Counter()
+    names = {name(path): path for part in PRODUCT[:3] for path in modules(ROOT / part)}
+    for own, path in names.items():
+        wanted: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                wanted |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                wanted |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        found.update((wanted & names.keys()) - {own})
+    return Counter({known: found[known] for known in names})
+
+
+def name(path: Path) -> str:
+    """Import name of a module of the product."""
+    parts = list(path.with_suffix("").parts)
+    first = next(index for index, part in enumerate(parts) if part.startswith("fullrank"))
+    return ".".join(part for part in parts[first:] if part != "__init__")
+
+
+def main() -> int:
+    """Print each package's lines and budget; 1 if one is exceeded or has none."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        budgets: dict[str, int] = tomllib.load(file)["tool"]["fullrank"]["budget"]
+    lines = counted(list(budgets))
+    for package, count in lines.items():
+        mark = "" if count <= budgets[package] else "  over its budget"
+        print(f"{count:7} of {budgets[package]:6}  {package}{mark}")
+    covered = {path for package in budgets for path in modules(ROOT / package)}
+    missed = [
+        path.relative_to(ROOT).as_posix()
+        for part in PRODUCT
+        for path in modules(ROOT / part)
+        if path not in covered
+    ]
+    for path in missed:
+        print(f"{path} has no budget; give its package one in [tool.fullrank.budget]")
+    found = importers()
+    rare = sum(1 for count in found.values() if count == 1)
+    print(f"{sum(lines.values()):7} lines, {len(found)} modules, {rare} with one importer")
+    return int(bool(missed) or any(lines[package] > budgets[package] for package in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
