@@ -21,8 +21,8 @@ from statistics import median
 
 from cost_of_trust import SETTINGS
 from fullrank.config import load
+from fullrank.runs.identity import IDENTITY
 from fullrank.runs.record import METRICS, read_records
-from fullrank.runs.recovery import IDENTITY
 from local_services import WITHIN_S, start
 
 BEYOND_S = 5.0

@@ -26,7 +26,7 @@ from fullrank.cli.policies import play
 from fullrank.common.types import Interval
 from fullrank.config.toml import read_config
 from fullrank.runs.checkpoint import load, saved
-from fullrank.runs.recovery import CHECKPOINTS
+from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.statistics import bootstrap
 from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fullrank.rpc.addresses import resolve
 from fullrank.runs.event_log import DIRECTORY
-from fullrank.runs.recovery import CONFIGURATION
+from fullrank.runs.identity import CONFIGURATION
 from fullrank.runs.snapshot import REPLAY
 from fullrank_faultlab.service_runs import ANYWHERE
 

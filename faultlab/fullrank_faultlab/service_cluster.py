@@ -8,8 +8,8 @@ from fullrank.cli.processes import Service, start, stop
 from fullrank.common.errors import FullrankError
 from fullrank.config.tree import RunConfig
 from fullrank.rpc import lock
+from fullrank.runs.identity import IDENTITY
 from fullrank.runs.record import METRICS, follow
-from fullrank.runs.recovery import IDENTITY
 from fullrank.runs.snapshot import REPLAY
 from fullrank_faultlab.controller_machine import ControllerMachine
 from fullrank_faultlab.fault_proxy import NetworkFault

@@ -15,8 +15,8 @@ from fullrank.config.layers import load
 from fullrank.config.tree import RunConfig
 from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import newest
+from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.record import METRICS, follow
-from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of
 
 LEARNERS, COLLECTORS, LAG, MAX_LAG = 4, 3, 2, 6

@@ -20,7 +20,7 @@ from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.store import table_file
 from fullrank.rpc.status_messages import decode_status
-from fullrank.runs.recovery import run_of
+from fullrank.runs.identity import run_of
 from fullrank.runs.snapshot import REPLAY
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey

@@ -14,7 +14,7 @@ from fullrank.replay.store import table_key
 from fullrank.replay.table import TABLE
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.process import Launch
-from fullrank.runs.recovery import run_of
+from fullrank.runs.identity import run_of
 from fullrank_learner.server import main as serve_learners
 
 pytestmark = pytest.mark.integration

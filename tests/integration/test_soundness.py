@@ -14,9 +14,9 @@ from fullrank.common.errors import ConfigError, Unsound
 from fullrank.config.layers import Resolved
 from fullrank.environments.base import environments
 from fullrank.rpc.process import Launch
+from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal import read
 from fullrank.runs.record import read_records
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
 from fullrank_controller.local.server import serve
 
 environments.register("extreme")(Extreme)

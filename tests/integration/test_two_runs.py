@@ -15,7 +15,7 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import ConfigError
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.store import table_file
-from fullrank.runs.recovery import run_of
+from fullrank.runs.identity import run_of
 from fullrank.runs.snapshot import REPLAY
 from fullrank.v1 import controller_pb2 as pb
 

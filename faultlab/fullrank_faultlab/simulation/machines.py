@@ -12,8 +12,8 @@ from fullrank.common.errors import NotFound
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import DIRECTORY
+from fullrank.runs.identity import IDENTITY
 from fullrank.runs.mirror import take_over
-from fullrank.runs.recovery import IDENTITY
 from fullrank_controller.persistence.run_directory import SECRET
 
 

@@ -23,8 +23,8 @@ from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.rpc.tasks import first, is_set
 from fullrank.runs.ending import Ending, failed, write_ending
+from fullrank.runs.identity import CHECKPOINTS, IDENTITY
 from fullrank.runs.record import METRICS, published
-from fullrank.runs.recovery import CHECKPOINTS, IDENTITY
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import monitor_pb2
 from fullrank_controller.monitor.log import IterationLog

@@ -12,8 +12,8 @@ from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
 from fullrank.rpc.silence import Silence
+from fullrank.runs.identity import IDENTITY
 from fullrank.runs.mirror import take_over
-from fullrank.runs.recovery import IDENTITY
 from fullrank.v1 import controller_pb2 as pb
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,8 @@ from fullrank.common.formats import check_format
 from fullrank.replay.store import rename_tables
 from fullrank.rpc.addresses import place_of
 from fullrank.runs.archive import pack, unpack
-from fullrank.runs.recovery import IDENTITY, Recovery, read_identity
+from fullrank.runs.identity import IDENTITY, read_identity
+from fullrank.runs.recovery import Recovery
 from fullrank.runs.snapshot import REPLAY, inspect, take
 
 

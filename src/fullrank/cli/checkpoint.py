@@ -16,9 +16,10 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import JSON
 from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.checkpoint import MANIFEST, STATE, Checkpoint, load, newest, read_manifest, saved
+from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal import survey
 from fullrank.runs.record import published
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, differences, examine
+from fullrank.runs.recovery import differences, examine
 
 SideArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="Directory of a checkpoint, or a run: its newest checkpoint.")

@@ -31,8 +31,7 @@ from fullrank.rpc.lock import lock_run
 from fullrank.runs.checkpoint import newest, saved
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import DIRECTORY as HISTORY
-from fullrank.runs.journal import survey
-from fullrank.runs.recovery import (
+from fullrank.runs.identity import (
     CHECKPOINTS,
     CONFIGURATION,
     IDENTITY,
@@ -40,6 +39,7 @@ from fullrank.runs.recovery import (
     read_identity,
     run_of,
 )
+from fullrank.runs.journal import survey
 from fullrank.runs.snapshot import REPLAY
 from fullrank.wiring import Training, capacity_of, spare_rows, training_of
 

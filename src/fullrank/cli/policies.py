@@ -12,7 +12,7 @@ from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, variant_of
 from fullrank.runs.checkpoint import Checkpoint, newest
-from fullrank.runs.recovery import CHECKPOINTS
+from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.statistics import bootstrap, wilson
 from fullrank.training.episodes import episode_statistics
 from fullrank.training.evaluation import (

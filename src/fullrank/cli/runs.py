@@ -17,7 +17,7 @@ from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.replay.store import SUFFIX
 from fullrank.rpc.addresses import is_address
-from fullrank.runs.recovery import CONFIGURATION
+from fullrank.runs.identity import CONFIGURATION
 
 RUNS = Path("runs")
 BEFORE = f"{CONFIGURATION}.before"

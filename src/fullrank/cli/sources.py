@@ -26,7 +26,7 @@ from fullrank.config.trust import check_trusted
 from fullrank.rpc.addresses import is_address
 from fullrank.rpc.monitor import Monitor, Policies
 from fullrank.runs.checkpoint import read_manifest, saved
-from fullrank.runs.recovery import CHECKPOINTS
+from fullrank.runs.identity import CHECKPOINTS
 from fullrank.wiring import training_of
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0

@@ -30,7 +30,7 @@ from fullrank.rpc.lock import lock_launch, lock_run
 from fullrank.rpc.process import interrupting
 from fullrank.runs.checkpoint import load
 from fullrank.runs.halving import FILE, Rung, averaged, halve
-from fullrank.runs.recovery import CHECKPOINTS
+from fullrank.runs.identity import CHECKPOINTS
 from fullrank.training.evaluation import Greedy
 
 

@@ -22,10 +22,11 @@ from fullrank.replay.samplers import Sample
 from fullrank.replay.store import table_file
 from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.checkpoint import Arrays, load
+from fullrank.runs.identity import JOURNAL, run_of
 from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import published
-from fullrank.runs.recovery import JOURNAL, run_of, standing
+from fullrank.runs.recovery import standing
 from fullrank.runs.snapshot import REPLAY
 from fullrank.runs.verdicts import read_verdicts
 from fullrank.training.trainer import Trainer

@@ -31,7 +31,7 @@ from fullrank.config.leaves import (
     read_layer,
 )
 from fullrank.config.tree import RunConfig, as_tables
-from fullrank.runs.recovery import CONFIGURATION, IDENTITY, read_identity
+from fullrank.runs.identity import CONFIGURATION, IDENTITY, read_identity
 from fullrank.stragglers import delay_models
 
 RUNS = "runs"

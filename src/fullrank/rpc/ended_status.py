@@ -8,7 +8,7 @@ from fullrank.config.toml import read_config
 from fullrank.rpc.run_status import RunState, RunStatus
 from fullrank.runs.caveats import disputes_of, lasting_caveats
 from fullrank.runs.ending import read_ending
-from fullrank.runs.recovery import IDENTITY
+from fullrank.runs.identity import IDENTITY
 from fullrank.runs.verdicts import read_verdicts
 
 

@@ -15,9 +15,9 @@ from fullrank.common.errors import (
     StaleTerm,
 )
 from fullrank.common.foreign import parse_json
+from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal import order_of
 from fullrank.runs.objects import Objects
-from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
 
 _TERMS, _TAKEN = "terms/", "taken/"
 

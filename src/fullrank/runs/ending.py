@@ -11,7 +11,7 @@ from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError, Malformed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.formats import FORMAT
-from fullrank.runs.recovery import IDENTITY
+from fullrank.runs.identity import IDENTITY
 
 ENDING = "ending"
 """Key of ``run.json``; each start of a controller drops it, since the run goes on."""

@@ -16,6 +16,7 @@ from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.common.formats import FORMAT
 from fullrank.runs.checkpoint import MANIFEST, STATE, load, saved
 from fullrank.runs.claims import Claims
+from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, IDENTITY, JOURNAL
 from fullrank.runs.journal import (
     SUFFIX,
     Record,
@@ -38,13 +39,7 @@ from fullrank.runs.mirrored import (
 )
 from fullrank.runs.objects import open_objects
 from fullrank.runs.record import METRICS
-from fullrank.runs.recovery import (
-    CHECKPOINTS,
-    CONFIGURATION,
-    IDENTITY,
-    JOURNAL,
-    reaches_back_to,
-)
+from fullrank.runs.recovery import reaches_back_to
 
 
 class Mirror:

@@ -20,9 +20,9 @@ from pathlib import Path
 from fullrank.common.durable import replace_bytes, replace_file
 from fullrank.runs.caveats import CAVEATS, DISPUTED
 from fullrank.runs.checkpoint import MANIFEST, STATE, read_manifest
+from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, JOURNAL
 from fullrank.runs.journal import Record
 from fullrank.runs.objects import Objects
-from fullrank.runs.recovery import CHECKPOINTS, CONFIGURATION, JOURNAL
 
 SMALL = (CONFIGURATION, "numerics.json", DISPUTED, "verdicts.json", CAVEATS)
 """Small files of a run, which are replaced as a whole."""

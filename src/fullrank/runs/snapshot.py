@@ -22,17 +22,9 @@ from fullrank.runs.caveats import CAVEATS, DISPUTED
 from fullrank.runs.evaluations import EVALUATIONS
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.event_log import whole_bytes
+from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, IDENTITY, JOURNAL, run_of
 from fullrank.runs.record import METRICS, published
-from fullrank.runs.recovery import (
-    CHECKPOINTS,
-    CONFIGURATION,
-    IDENTITY,
-    JOURNAL,
-    Recovery,
-    examine,
-    run_of,
-    standing,
-)
+from fullrank.runs.recovery import Recovery, examine, standing
 
 REPLAY = "replay"
 """Subdirectory of a run's directory with its tables."""

@@ -22,10 +22,10 @@ from fullrank.replay.store import table_file
 from fullrank.rpc.process import Launch
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.caveats import keep_caveat, lasting_caveats
+from fullrank.runs.identity import run_of
 from fullrank.runs.journal import Journal, supersede
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import METRICS, read_records
-from fullrank.runs.recovery import run_of
 from fullrank.runs.snapshot import REPLAY, take
 from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 from fullrank.training.trainer import Trainer

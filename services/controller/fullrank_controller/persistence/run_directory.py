@@ -22,9 +22,9 @@ from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.runs.caveats import DISPUTED, disputes_of, keep_caveat, lasting_caveats
 from fullrank.runs.ending import Ending, write_ending
+from fullrank.runs.identity import CHECKPOINTS, IDENTITY, JOURNAL, read_identity
 from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
-from fullrank.runs.recovery import CHECKPOINTS, IDENTITY, JOURNAL, read_identity
 from fullrank.runs.snapshot import REPLAY
 
 log = logging.getLogger(__name__)
