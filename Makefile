@@ -46,7 +46,7 @@ gpu: setup ## Run the tests that need a CUDA device, then benchmarks/one_device.
 
 # Its first test builds the images, which takes long where other work shares the cores.
 containers: setup ## Build the images, and test them and their deployments (needs Docker)
-	$(BIN)/python -m pytest -m docker --timeout 1800 tests/e2e $(ARGS)
+	$(BIN)/python -m pytest -m docker --timeout 1800 --maxfail 2 tests/e2e $(ARGS)
 
 check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, budgets, fresh stubs: the gate
 	$(BIN)/ruff format --check .
