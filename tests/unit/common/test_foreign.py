@@ -34,6 +34,11 @@ def test_a_file_beyond_the_limit_is_refused_unread(tmp_path: Path) -> None:
         read_regular(tmp_path / "sparse", 100)
 
 
+def test_a_file_that_states_no_size_is_refused_beyond_the_limit() -> None:
+    with pytest.raises(Malformed, match=r"has 101 bytes, and 100 are the limit"):
+        read_regular(Path("/proc/self/status"), 100)
+
+
 HOSTILE_JSON = {
     "nested": "[" * 100_000,
     "nested a little": "[" * 100 + "]" * 100,

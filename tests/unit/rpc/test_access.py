@@ -56,6 +56,22 @@ def test_every_call_declares_who_may_make_it(method: MethodDescriptor) -> None:
     assert roles_of(path(method)), f"give {path(method)} the option access in its proto"
 
 
+def test_each_role_may_make_these_calls_and_no_others() -> None:
+    made = {role: {each.name for each in METHODS if role in roles_of(path(each))} for role in Role}
+    reading = {"GetStatus", "Watch", "GetCode", "GetConfiguration", "GetPolicies", "GetInjection"}
+    assert made == {
+        Role.CONTROLLER: {
+            *("GetStatus", "OpenTable", "CloseRun", "Append", "Write", "AwaitDraw"),
+            *("LocateTable", "GetSamples"),
+        },
+        Role.LEARNER: {"Work", "Heartbeat", "GetStatus", "LocateTable", "GetSamples"},
+        Role.COLLECTOR: {"Collect", "Heartbeat", "GetStatus", "Write"},
+        Role.REPLAY: set(),
+        Role.MONITOR: reading,
+        Role.ADMIN: {*reading, "SetInjection"},
+    }
+
+
 def test_a_standby_may_ask_whether_the_controller_lives() -> None:
     assert Role.CONTROLLER in roles_of("/fullrank.v1.ControllerService/GetStatus")
 

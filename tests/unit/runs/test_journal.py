@@ -1,5 +1,6 @@
 """A journal returns every whole record and nothing else."""
 
+import os
 from pathlib import Path
 
 import google_crc32c
@@ -102,6 +103,12 @@ def test_a_later_term_supersedes_from_where_it_began(tmp_path: Path) -> None:
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 2)]
 
 
+def test_an_iteration_that_was_withdrawn_does_not_come_back(tmp_path: Path) -> None:
+    written(tmp_path, term=1, first=0, count=5)
+    supersede(tmp_path, term=2, first=3)
+    assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1)]
+
+
 def test_a_gap_ends_what_can_be_repeated(tmp_path: Path) -> None:
     written(tmp_path, term=1, first=0, count=2)
     written(tmp_path, term=2, first=3, count=2)
@@ -172,6 +179,17 @@ def test_segments_before_the_oldest_checkpoint_are_dropped(tmp_path: Path) -> No
     assert terms(tmp_path, first=4) == [(4, 1), (5, 1)]
 
 
+def test_the_iteration_after_the_oldest_checkpoint_is_kept_where_each_is_checkpointed(
+    tmp_path: Path,
+) -> None:
+    own = Journal(tmp_path, term=1, first=0, confirm=is_current)
+    for iteration in range(4):
+        own.append(iteration, facts={"term": 1}, updates=updates(iteration))
+        own.begin_segment(iteration + 1, keep_from=iteration)
+    own.close()
+    assert terms(tmp_path, first=3) == [(3, 1)]
+
+
 def test_a_large_update_is_known_by_its_facts_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,12 +252,37 @@ def test_a_record_that_claims_more_than_its_file_holds_is_cut_short(tmp_path: Pa
 
 
 def test_a_superseded_controller_writes_nothing(tmp_path: Path) -> None:
-    def confirm() -> None:
-        raise StaleTerm("a later term is current")
+    later: list[StaleTerm] = []
 
-    written(tmp_path, term=1, first=0, count=2)
-    superseded = Journal(tmp_path, term=1, first=2, confirm=confirm)
+    def confirm() -> None:
+        for error in later:
+            raise error
+
+    superseded = Journal(tmp_path, term=1, first=0, confirm=confirm)
+    superseded.append(0, facts={"term": 1}, updates=updates(0))
+    later.append(StaleTerm("a later term is current"))
     with pytest.raises(StaleTerm):
-        superseded.append(2, facts={"term": 1}, updates=updates(2))
+        superseded.append(1, facts={"term": 1}, updates=updates(1))
     superseded.close()
-    assert terms(tmp_path) == [(0, 1), (1, 1)]
+    assert terms(tmp_path) == [(0, 1)]
+
+
+def test_a_record_is_on_disk_before_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[tuple[str, int]]()
+
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, path.stat().st_size if path.is_file() else 0))
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fdatasync", note)
+    own = Journal(tmp_path, term=1, first=0, confirm=is_current)
+    sizes = [
+        len(own.append(iteration, facts={}, updates=updates(iteration)).content)
+        for iteration in range(2)
+    ]
+    own.close()
+    segment = "000000-000001.journal"
+    assert synced == [(tmp_path.name, 0), (segment, sizes[0]), (segment, sum(sizes))]

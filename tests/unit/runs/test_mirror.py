@@ -8,12 +8,13 @@ import pytest
 from tests.unit.runs.mirrored import ITERATIONS, Controller, assert_alike, committed
 from tests.unit.runs.test_recovery import flip
 
-from fullrank.common.errors import NotFound, RunDirectoryInUse
+from fullrank.common.errors import NotFound, RunDirectoryInUse, StorageFailed
 from fullrank.runs import claims
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.journal import read, supersede
 from fullrank.runs.mirror import Mirror, take_over
 from fullrank.runs.objects import DirectoryObjects
+from fullrank.runs.recovery import CHECKPOINTS
 
 
 class Unmirrored:
@@ -60,6 +61,26 @@ def test_a_directory_takes_from_its_mirror_what_it_has_lost(
     assert (again.term, again.begins) == (2, 8)
     take_over(place, tmp_path / "other")
     assert_alike(tmp_path / "other", run_dir)
+
+
+def test_a_checkpoint_whose_mirroring_was_cut_off_is_mirrored_by_the_next_term(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, put = str(tmp_path / "mirror"), DirectoryObjects.put
+
+    def cut_off(objects: DirectoryObjects, name: str, content: bytes) -> None:
+        if name.startswith(f"{CHECKPOINTS}/") and objects.names(f"{CHECKPOINTS}/"):
+            raise StorageFailed("the volume is gone")
+        put(objects, name, content)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(DirectoryObjects, "put", cut_off)
+        first = Controller(tmp_path / "run", place)
+        with pytest.raises(StorageFailed):
+            first.run(3)
+    assert Controller(tmp_path / "run", place).begins == 3
+    take_over(place, tmp_path / "other")
+    assert committed(tmp_path / "other") == 3
 
 
 def test_a_segment_that_was_cut_is_replaced_by_its_mirrored_copy(tmp_path: Path) -> None:

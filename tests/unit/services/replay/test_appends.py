@@ -1,7 +1,8 @@
 """Appends over a real server: every refusal has its status and stores nothing."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import grpc
@@ -9,14 +10,18 @@ import numpy as np
 import pytest
 from tests.waiting import WAIT_S
 
-from fullrank.common.types import FloatArray
+from fullrank.common.errors import Overloaded
+from fullrank.common.types import FloatArray, RunTerm
+from fullrank.replay.limits import APPEND_BYTES
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.codec import CHUNK_BYTES
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_replay import appends, pacing
+from fullrank_replay.appends import APPENDS, AppendRoom
 
-from .replay_service import Replay, append, drawn, eventually, rows, sample, serving
+from .replay_service import KEY, RUN_TERM, Replay, append, drawn, eventually, rows, sample, serving
 
 
 def damaged(sent: FloatArray, **changes: object) -> list[pb.AppendRequest]:
@@ -188,6 +193,58 @@ async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() 
         await eventually(lambda: service.servicer.waiting == 0)
         assert service.head == 0
         assert (await service.append(messages)).head == 1
+
+
+async def test_an_append_that_a_successor_overtakes_stores_nothing() -> None:
+    async with serving(row_size=LARGE, capacity=3) as service:
+        first, *others = append(rows(1, row_size=LARGE))
+        call = service.stub.Append(timeout=WAIT_S)
+        await call.write(first)
+        await eventually(lambda: service.servicer.waiting == 1)
+        successor = ReplayClient(service.address, deadline_s=WAIT_S)
+        await successor.open_table(
+            row_size=LARGE, capacity=3, head=0, run_term=RunTerm(RUN_TERM.run, 2)
+        )
+        for message in others:
+            await call.write(message)
+        await call.done_writing()
+        assert await call.code() is grpc.StatusCode.ABORTED
+        assert service.head == 0
+        await successor.close()
+
+
+async def test_an_append_whose_caller_is_gone_keeps_its_turn_until_it_is_stored(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, entered, release = replay.store.get(KEY), threading.Event(), threading.Event()
+    store = table.append
+
+    def slow(first: int, data: FloatArray) -> int:
+        entered.set()
+        assert release.wait(WAIT_S)
+        return store(first, data)
+
+    async def messages() -> AsyncIterator[pb.AppendRequest]:
+        for message in append(rows(1)):
+            yield message
+
+    monkeypatch.setattr(table, "append", slow)
+    serving = asyncio.create_task(replay.servicer._appends.serve(messages()))
+    assert await asyncio.to_thread(entered.wait, WAIT_S)
+    serving.cancel()
+    await asyncio.wait({serving})
+    assert replay.servicer.waiting == 1
+    release.set()
+    await eventually(lambda: replay.servicer.waiting == 0)
+    assert replay.head == 1
+
+
+def test_large_appends_fill_the_room_however_few_they_are() -> None:
+    room = AppendRoom()
+    with room.lent(APPENDS * APPEND_BYTES), pytest.raises(Overloaded), room.lent(1):
+        pass
+    with room.lent(2 * APPENDS * APPEND_BYTES):  # one row that is larger is admitted alone
+        assert room.count == 1
 
 
 async def test_a_caller_that_sends_no_more_gives_its_room_to_others(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import google_crc32c
 import grpc
@@ -173,6 +173,23 @@ async def test_what_was_refused_is_told_to_a_writer_that_lost_the_answer() -> No
         greeting, *_ = await answers(replay, [hello(7)])
         assert greeting.settled == 7
         assert [each.sequence for each in greeting.refused] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_an_episode_that_waits_is_not_settled_when_the_next_one_is_refused() -> None:
+    async with writable() as replay:
+        call = replay.stub.Write(timeout=WAIT_S)
+        await call.write(hello(7))
+        await call.read()
+        async with replay.servicer._pacing.turn():  # nothing is stored meanwhile
+            for request in sent([1, 2]):
+                request.chunk.total += request.episode.sequence - 1
+                await call.write(request)
+            answer = cast(pb.WriteResponse, await call.read())
+            assert [refusal.sequence for refusal in answer.refused] == [2]
+            assert answer.settled == 0
+        await call.done_writing()
+        assert cast(pb.WriteResponse, await call.read()).settled == 2
+        assert [sequence for _, sequence, _ in held(replay)] == [1]
 
 
 async def test_an_episode_that_is_never_finished_is_refused_or_dropped() -> None:
