@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.replay import RingFile, Table, limits
-from fullrank.replay.file_format import CRC, HEADER, sealed
+from fullrank.replay.file_format import CRC, CURSORS_AT, HEADER, sealed
 
 CAPACITY, ROW_SIZE, LONGEST, SECTOR = 7, 3, 4, 512
 SYNC = pytest.mark.parametrize("sync", [True, False])
@@ -105,11 +105,11 @@ class Machine:
         if self._left < 0:
             raise Died
 
-    def lose_power(self, path: Path, data: st.DataObject) -> None:
-        """Leave any past version of each sector that was not synced."""
+    def lose_power(self, path: Path, choose: Callable[[int, list[bytes]], bytes]) -> None:
+        """Leave one of the past versions of each sector that was not synced."""
         with path.open("r+b", buffering=0) as file:
             for sector, versions in self._versions.items():
-                os.pwrite(file.fileno(), data.draw(st.sampled_from(versions)), sector * SECTOR)
+                os.pwrite(file.fileno(), choose(sector, versions), sector * SECTOR)
 
 
 def run_until_death(table: Table, machine: Machine, appends: Sequence[int]) -> int:
@@ -149,7 +149,7 @@ def test_a_machine_that_dies_anywhere_shows_no_torn_row_and_loses_nothing_synced
         path = Path(home) / "t.table"
         machine = Machine(calls)
         acknowledged = run_until_death(made(path, sync=sync), machine, appends)
-        machine.lose_power(path, data)
+        machine.lose_power(path, lambda _, versions: data.draw(st.sampled_from(versions)))
         table = reopened(path, sync=sync)
         assert_true(table)
         if sync:
@@ -157,6 +157,17 @@ def test_a_machine_that_dies_anywhere_shows_no_torn_row_and_loses_nothing_synced
             assert table.head - table.tail == min(table.head, CAPACITY)
         grow(table, [LONGEST] * 3)
         assert_true(reopened(path, sync=sync))
+
+
+def test_a_disk_that_takes_cursors_before_rows_loses_nothing_synced(tmp_path: Path) -> None:
+    cursors = {place // SECTOR for place in CURSORS_AT}
+    for calls in range(40):
+        path, machine = tmp_path / f"{calls}.table", Machine(calls)
+        acknowledged = run_until_death(made(path, sync=True), machine, [LONGEST] * 5)
+        machine.lose_power(path, lambda sector, versions: versions[-1 if sector in cursors else 0])
+        table = reopened(path)
+        assert table.head >= acknowledged
+        assert_true(table)
 
 
 @given(appends=APPENDS, data=st.data())

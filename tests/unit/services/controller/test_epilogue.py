@@ -10,11 +10,13 @@ from fullrank.common.errors import (
     Corrupted,
     EnvironmentFailed,
     FullrankError,
+    NotDecodable,
     RunDirectoryInUse,
     ServiceLost,
     StaleTerm,
     StorageFailed,
     Stuck,
+    Unsound,
 )
 from fullrank.config import RunConfig
 from fullrank.rpc.lock import lock_run
@@ -25,7 +27,16 @@ from fullrank_controller.persistence.run_directory import hold
 CONFIG = RunConfig()
 
 
-@pytest.mark.parametrize("error", [ConfigError("why"), EnvironmentFailed("why"), Corrupted("why")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("why"),
+        EnvironmentFailed("why"),
+        NotDecodable("why"),
+        Corrupted("why"),
+        Unsound("why"),
+    ],
+)
 def test_a_final_error_is_the_end_of_the_run_until_it_begins_again(
     tmp_path: Path, error: FullrankError
 ) -> None:
