@@ -21,7 +21,17 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
-        for path in ("fifo", "loop", "socket", ".", "missing", "/dev/zero", "with\0nul", "x" * 300):
+        for path in (
+            "fifo",
+            "loop",
+            "socket",
+            ".",
+            "missing",
+            "/dev/null",
+            "/dev/zero",
+            "with\0nul",
+            "x" * 300,
+        ):
             with pytest.raises(Malformed) as caught:
                 read_regular(tmp_path / path, 100)
             assert "\n" not in str(caught.value)

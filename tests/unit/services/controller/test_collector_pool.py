@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.unit.services.controller.builders import NUMERICS, make_config
+from tests.waiting import WAIT_S
 
-from fullrank.common.errors import EnvironmentFailed
+from fullrank.common.errors import EnvironmentFailed, InvalidContribution
 from fullrank.common.types import Array
 from fullrank.runs.event_log import EventLog
 from fullrank.training.block_player import PlayedBlock, PlayTerms, Publication
 from fullrank.training.blocks import FAILURES, BlockKey, BlockPlan
+from fullrank_controller.collectors import stream
 from fullrank_controller.collectors.blocks_in import Finished
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
@@ -70,6 +72,20 @@ async def test_a_collector_that_is_lost_counts_until_its_block_is_played(
         pool.answered(first, finished())
     assert not pool.lost
     assert pool.totals.lost == 1
+    assert len(await playing) == 1
+
+
+async def test_a_block_is_taken_of_the_collector_alone_that_was_assigned_it() -> None:
+    roster = Roster()
+    pool = make_pool(roster, deadline_s=WAIT_S)
+    first, second = joined(roster), joined(roster)
+    playing = asyncio.create_task(pool.play(0, PLAY))
+    await asyncio.sleep(0)
+    stream._check_assigned(pool, first, KEY)
+    for member, key in ((second, KEY), (first, BlockKey(1, 0))):
+        with pytest.raises(InvalidContribution, match="was not assigned to this collector"):
+            stream._check_assigned(pool, member, key)
+    pool.answered(first, finished())
     assert len(await playing) == 1
 
 
