@@ -99,6 +99,19 @@ def test_the_first_answer_counts_and_one_that_differs_is_named(
     assert not scheduler.waiting
 
 
+def test_an_answer_that_differs_does_not_replace_the_first_one_before_it_is_taken() -> None:
+    scheduler = BlockScheduler[Answered](BlockPlan(copies=2, size=1))
+    scheduler.open(0)
+    for collector in range(2):
+        scheduler.attach(collector)
+    assigned(scheduler, 0.0)
+    scheduler.answer(0, BlockKey(0, 0), rows_of(BlockKey(0, 0)))
+    assert assigned(scheduler, 20.0) == {0: BlockKey(0, 1)}
+    scheduler.answer(1, BlockKey(0, 1), rows_of(BlockKey(0, 1)))
+    scheduler.answer(0, BlockKey(0, 1), Answered("other rows"))
+    assert scheduler.take(0) == [rows_of(BlockKey(0, block)) for block in range(2)]
+
+
 def test_an_answer_that_nobody_asked_for_is_ignored(scheduler: BlockScheduler[Answered]) -> None:
     scheduler.open(0)
     scheduler.attach(0)
