@@ -233,8 +233,9 @@ async def test_an_append_whose_caller_is_gone_keeps_its_turn_until_it_is_stored(
     assert await asyncio.to_thread(entered.wait, WAIT_S)
     serving.cancel()
     await asyncio.wait({serving})
-    assert replay.servicer.waiting == 1
+    still_waiting = replay.servicer.waiting
     release.set()
+    assert still_waiting == 1
     await eventually(lambda: replay.servicer.waiting == 0)
     assert replay.head == 1
 
