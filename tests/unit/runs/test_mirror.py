@@ -11,10 +11,10 @@ from tests.unit.runs.test_recovery import flip
 from fullrank.common.errors import NotFound, RunDirectoryInUse, StorageFailed
 from fullrank.runs import claims
 from fullrank.runs.checkpoint import saved
+from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.journal import read, supersede
 from fullrank.runs.mirror import Mirror, take_over
 from fullrank.runs.objects import DirectoryObjects
-from fullrank.runs.recovery import CHECKPOINTS
 
 
 class Unmirrored:
