@@ -16,7 +16,8 @@ from fullrank.rounds.round import Round
 
 SIZES = (5, 3, 4)
 CODE = make_code("mds", rows=6, units=3)
-NOISES = np.random.default_rng(0).standard_normal((6, 3, 5))
+NOISES = np.random.default_rng(0).standard_normal((6, 3, 5)) * [[1e9], [1.0], [1e-9]]
+"""The largest unit takes digits from the smallest one, and each order of summation others."""
 
 
 def open_round(max_variance: float) -> Round:
