@@ -158,6 +158,7 @@ def test_what_a_party_committed_before_is_looked_at_again() -> None:
     entries, ledger, _ = played({**lies, (2, 1, 1): True})
     ledger.settle(2)  # no other learner reported in iteration 2
     assert proved(entries, ledger) == Finding(wrong=2, culprits={1: 2})
+    assert proved(entries, ledger, since=2) == Finding(wrong=2, culprits={1: 2})
     assert proved(entries, ledger, since=3) == Finding(wrong=4, culprits={1: 4})
 
 

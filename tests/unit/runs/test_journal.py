@@ -102,6 +102,12 @@ def test_a_later_term_supersedes_from_where_it_began(tmp_path: Path) -> None:
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 2)]
 
 
+def test_what_was_taken_back_is_not_read_before_it_is_committed_again(tmp_path: Path) -> None:
+    written(tmp_path, term=1, first=0, count=5)
+    supersede(tmp_path, term=2, first=3)
+    assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1)]
+
+
 def test_a_gap_ends_what_can_be_repeated(tmp_path: Path) -> None:
     written(tmp_path, term=1, first=0, count=2)
     written(tmp_path, term=2, first=3, count=2)
