@@ -180,6 +180,22 @@ def test_a_party_that_the_rows_cannot_spare_is_as_suspect_as_the_other() -> None
         assert "disagree on the updates of units [0]" in reason_of(decision)
 
 
+def test_an_error_that_rounding_removes_names_nobody() -> None:
+    """Without any one of three rows the other two give the right sum."""
+    updates, round_ = draw_updates(0, SIZES), open_round(GRADIENT_CODE)
+    offer_row(round_, GRADIENT_CODE, 0, updates)
+    offer_row(round_, GRADIENT_CODE, 1, updates)
+    for unit in support(GRADIENT_CODE.matrix[2]):
+        round_.report(unit, report_of(updates[unit], HASHING), learner=102)
+    coded = encode(GRADIENT_CODE, 2, updates)
+    coded[0] += 2.0**-42  # rounding to the grid, 2^-36, removes it
+    round_.offer(learner=102, row=2, coded=coded)
+    decision = round_.decide()
+    assert (decision.verdict, culprit_of(decision)) == (Verdict.COMMIT, None)
+    assert "contradict" in reason_of(decision)
+    assert decoded(decision).updates.tobytes() == centralised(GRADIENT_CODE, updates)
+
+
 @pytest.mark.parametrize("byte", [16, 24])
 def test_both_words_of_a_hash_prove_a_sum(byte: int) -> None:
     code, updates = GRADIENT_CODE, draw_updates(0, SIZES)
