@@ -20,9 +20,10 @@ from fullrank.common.updates import snap, unit_digest
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded, Verdict
 from fullrank.rounds.round import Round
+from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.membership.placement import Placement
 from fullrank_controller.membership.row_assignment import RowAssignment
-from fullrank_controller.rounds.events import Arrived, Reported
+from fullrank_controller.rounds.events import Arrived
 from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.round_runner import RoundRunner
 from fullrank_controller.run import Run
@@ -46,7 +47,7 @@ class Encoder:
     encode_units = encode
 
 
-def opened(run: Run, code: Code) -> OpenRound:
+def open_code(run: Run, code: Code) -> OpenRound:
     """Open a round in which learner j holds row j."""
     members = join(run, code.rows)
     assignment = RowAssignment(
@@ -61,12 +62,15 @@ def opened(run: Run, code: Code) -> OpenRound:
     return run.reception.open(assignment, Round(5, code, target_sizes=[SIZE] * UNITS), now=0.0)
 
 
-def arrives(run: Run, open_: OpenRound, row: int, *, updates: list[FloatArray] = UPDATES) -> None:
+def arrives(run: Run, opened: OpenRound, row: int, *, updates: list[FloatArray] = UPDATES) -> None:
     """Queue the reports and the vector of a row."""
-    coefficients = open_.assignment.code.matrix[row]
-    digests = {unit: unit_digest(updates[unit]) for unit in support(coefficients)}
-    ids = open_.ids
-    run.reception._events.put_nowait(Reported(ids=ids, learner=row, digests=digests))
+    coefficients = opened.assignment.code.matrix[row]
+    ids = opened.ids
+    done = [
+        pb.UnitDone(ids=ids, unit=unit, digest=unit_digest(updates[unit]))
+        for unit in support(coefficients)
+    ]
+    run.reception.report(row, done)
     run.reception.arrive(
         Arrived(
             ids=ids,
@@ -83,7 +87,7 @@ def arrives(run: Run, open_: OpenRound, row: int, *, updates: list[FloatArray] =
 
 
 async def decided(
-    run: Run, open_: OpenRound, *settings: str, deadline_s: float = WAIT_S
+    run: Run, opened: OpenRound, *settings: str, deadline_s: float = WAIT_S
 ) -> Decoded:
     async def examine(row: int, units: object) -> None:
         raise AssertionError("every vector is finite")
@@ -91,7 +95,7 @@ async def decided(
     runner = RoundRunner(
         make_config(*settings).controller,
         run,
-        open_,
+        opened,
         cast(Any, Encoder()),
         SAMPLE,
         examine=examine,
@@ -103,30 +107,30 @@ async def decided(
 
 async def test_an_inexact_result_is_not_committed_while_a_row_may_mend_it() -> None:
     run = make_run()
-    open_ = opened(run, NEARLY_EQUAL)
+    opened = open_code(run, NEARLY_EQUAL)
     for row in range(4):
-        arrives(run, open_, row)
-    decision = await decided(run, open_, "controller.inexact=commit")
+        arrives(run, opened, row)
+    decision = await decided(run, opened, "controller.inexact=commit")
     assert decision.verdict is Verdict.COMMIT
     assert [row for row, _ in decision.rows] == [0, 1, 2, 3]
 
 
 async def test_a_corrupt_round_names_its_parties_at_the_deadline_though_a_row_is_awaited() -> None:
     run = make_run()
-    open_ = opened(run, Code(name="pairs", matrix=np.eye(3)[[0, 0, 1, 2, 2]]))
+    opened = open_code(run, Code(name="pairs", matrix=np.eye(3)[[0, 0, 1, 2, 2]]))
     wrong = [snap(UPDATES[0] + np.float32(2.0**-20)), *UPDATES[1:]]
     for row in range(4):
-        arrives(run, open_, row, updates=wrong if row == 1 else UPDATES)
+        arrives(run, opened, row, updates=wrong if row == 1 else UPDATES)
     with pytest.raises(Corrupted, match=r"units \[0\], .*learner 0 .*learner 1 "):
-        await decided(run, open_, "controller.undecodable=fail", deadline_s=0.0)
+        await decided(run, opened, "controller.undecodable=fail", deadline_s=0.0)
 
 
 async def test_a_learner_that_was_left_out_of_a_commit_is_quarantined() -> None:
     run = make_run()
-    open_ = opened(run, Code(name="thrice", matrix=np.eye(3)[[0, 0, 0, 1, 2]]))
+    opened = open_code(run, Code(name="thrice", matrix=np.eye(3)[[0, 0, 0, 1, 2]]))
     wrong = [snap(UPDATES[0] + np.float32(2.0**-20)), *UPDATES[1:]]
     for row in (0, 1, 3, 4, 2):
-        arrives(run, open_, row, updates=wrong if row == 1 else UPDATES)
-    decision = await decided(run, open_)
+        arrives(run, opened, row, updates=wrong if row == 1 else UPDATES)
+    decision = await decided(run, opened)
     assert (decision.verdict, decision.culprit) == (Verdict.COMMIT, 1)
     assert [member.learner for member in run.roster.members if member.quarantined] == [1]

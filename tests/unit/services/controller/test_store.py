@@ -50,16 +50,12 @@ async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> No
 
 
 def test_the_iterations_that_a_term_repeats_stay_those_of_the_term_before(tmp_path: Path) -> None:
-    for term, iterations in ((1, range(4)), (2, range(4, 6))):
-        held = directory(tmp_path, term=term)
-        repeated = cast(StoredIteration, None)
-        restored = Restored(
-            committed=iterations[0] and 2,  # the rest is in the journal
-            head=0,
-            known=iterations[0],
-            journalled=[repeated] * (iterations[0] and 2),
-        )
-        journal = open_journal(held, restored)
+    """The second term has a checkpoint of two iterations, and two more in the journal."""
+    repeated = [cast(StoredIteration, None)] * 2
+    begun = Restored(committed=0, head=0, known=0, journalled=[])
+    resumed = Restored(committed=2, head=0, known=4, journalled=repeated)
+    for term, restored, iterations in ((1, begun, range(4)), (2, resumed, range(4, 6))):
+        journal = open_journal(directory(tmp_path, term=term), restored)
         for iteration in iterations:
             journal.append(iteration, facts={"term": term}, updates=UPDATES)
         journal.close()
