@@ -57,6 +57,13 @@ def test_a_settled_dispute_does_not_come_again() -> None:
     assert made.audited_before(5) is None
 
 
+def test_an_iteration_under_dispute_is_not_audited() -> None:
+    made = ledger(4)
+    made.report(4, 3, {0: b"other", 1: TRUE[1], 2: TRUE[2]})  # every unit was computed twice
+    assert made.dispute() is not None
+    assert made.audited_before(5) is None
+
+
 def test_a_lie_about_another_unit_of_a_settled_iteration_is_a_dispute_again() -> None:
     made = ledger(4)
     made.report(4, 3, {1: b"other"})

@@ -21,6 +21,11 @@ def test_another_key_makes_other_draws_and_none_is_printed() -> None:
     assert units == [AuditDraws(bytes(range(KEY_BYTES))).below(8, "unit", i) for i in range(100)]
     assert units != [OTHERS.below(8, "unit", iteration) for iteration in range(100)]
     assert set(units) == set(range(8))
+    for due in (
+        [[draws.audits(i, every=10) for i in range(100)] for draws in (DRAWS, OTHERS)],
+        [[draws.spots(i, 0, probability=0.5) for i in range(100)] for draws in (DRAWS, OTHERS)],
+    ):
+        assert due[0] != due[1]
     assert "x0" not in repr(DRAWS)
 
 

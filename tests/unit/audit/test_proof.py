@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import CONTROLLER, Dispute, Ledger
-from fullrank.audit.proof import Evidence, Finding, advance, prove
+from fullrank.audit.proof import Evidence, Finding, advance, doubtful_from, prove
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
 from fullrank.replay import TABLE, EpisodeDraw, Priority, Sample
@@ -158,6 +158,7 @@ def test_what_a_party_committed_before_is_looked_at_again() -> None:
     entries, ledger, _ = played({**lies, (2, 1, 1): True})
     ledger.settle(2)  # no other learner reported in iteration 2
     assert proved(entries, ledger) == Finding(wrong=2, culprits={1: 2})
+    assert proved(entries, ledger, since=2) == Finding(wrong=2, culprits={1: 2})
     assert proved(entries, ledger, since=3) == Finding(wrong=4, culprits={1: 4})
 
 
@@ -165,6 +166,14 @@ def test_a_late_lie_hides_no_other_unit_that_its_author_committed_alone() -> Non
     entries, _, _ = played({(2, 1, 1): True})
     lie = Dispute(iteration=2, units=(2,), reports={1: {2: b"it comes late"}})
     assert settled(entries, lie) == Finding(wrong=2, culprits={1: 2})
+
+
+def test_doubt_begins_where_a_unit_first_rests_on_the_parties_alone() -> None:
+    entries, _, _ = played({})
+    dispute = Dispute(iteration=4, units=(1,), reports={1: {1: b"one"}, 3: {1: b"another"}})
+    assert [doubtful_from(entries, dispute, since=since) for since in (0, 2, 5)] == [0, 2, 4]
+    stranger = Dispute(iteration=4, units=(1,), reports={3: {1: b"one"}})
+    assert doubtful_from(entries, stranger, since=0) == 4
 
 
 def test_after_a_wrong_update_that_was_not_stored_nobody_is_judged() -> None:

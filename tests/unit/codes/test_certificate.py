@@ -119,6 +119,17 @@ def test_updates_too_large_to_encode_exactly_fall_back_on_the_rounding_bounds(
     assert np.abs(decoded - updates).max() <= decoder.error_bound < 1e-8
 
 
+def test_what_encoding_has_rounded_away_is_not_called_exact() -> None:
+    """Another second update has the same vectors in float64, and they may decode to that one."""
+    matrix, updates = np.array([[3.0, 1.0], [4.0, -1.0]]), np.array([[3 * 2.0**16], [GRID]])
+    decoder = Decoder(matrix)
+    for row in range(2):
+        decoder.offer(row=row, vector=matrix[row] @ updates)
+    decoded = decoder.decode()
+    assert not decoder.exact
+    assert np.abs(decoded - updates).max() <= decoder.error_bound
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     name=st.sampled_from(["mds", "cyclic"]),

@@ -100,6 +100,19 @@ def test_columns_beyond_one_block_decode_too(code: Code) -> None:
     assert starts == [0, BLOCK_COLUMNS, 2 * BLOCK_COLUMNS]
 
 
+@pytest.mark.parametrize("block", [0, 1])
+def test_one_block_that_is_not_exact_takes_the_proof_from_all(block: int) -> None:
+    code = CODES[2]
+    updates = updates_like_gradients(code.units, 2 * BLOCK_COLUMNS, seed=5)
+    updates[:, block * BLOCK_COLUMNS] *= 2.0**40
+    decoder = Decoder(code)
+    for row in range(code.rows):
+        decoder.offer(row=row, vector=code.matrix[row] @ updates)
+    decoder.decode()
+    assert not decoder.exact
+    assert decoder.error_bound > 0.0
+
+
 @pytest.mark.parametrize("code", [CODES[5], CODES[6]])
 def test_rows_of_one_unit_in_single_precision_decode_to_the_same_bits(code: Code) -> None:
     updates = updates_like_gradients(code.units, 2 * BLOCK_COLUMNS + 7, seed=1)

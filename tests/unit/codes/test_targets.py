@@ -116,6 +116,18 @@ def test_the_bound_itself_is_exact() -> None:
     assert not decoder.exact
 
 
+@pytest.mark.parametrize("apart", [1e-5, 3e-6])
+def test_a_sum_that_follows_from_nearly_equal_rows_is_bounded_and_not_called_exact(
+    apart: float,
+) -> None:
+    first = np.array([1.0, 2.0, 3.0])
+    rows, updates = np.stack([first, first + apart]), draw(3, 50, seed=0)
+    decoder = decoder_of(rows, [0, 1], updates, sum_of_units(3))
+    error = np.abs(decoder.decode() - updates.sum(axis=0)).max()
+    assert not decoder.exact
+    assert 0.0 < error <= decoder.error_bound
+
+
 @pytest.mark.parametrize(
     ("target", "reason"),
     [

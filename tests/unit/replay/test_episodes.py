@@ -1,5 +1,6 @@
 """Episodes as facts of rows: layout, index and draws."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,10 @@ def test_samples_are_whole_episodes_that_lie_in_the_table(appends: list[list[int
             episodes = drawn(held.minibatch(sample_of(sample_message(wanted))))
             assert len(episodes) == 200
             assert {tuple(episode) for episode in episodes} == set(map(tuple, whole[-newest:]))
+        for tail in range(held.tail, whole[-1][0] + 1):
+            wanted = replace(sample(held, size=200, iteration=iteration), tail=tail)
+            within = {tuple(episode) for episode in whole if episode[0] >= tail}
+            assert set(map(tuple, drawn(held.minibatch(wanted)))) == within
 
 
 @given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=12))

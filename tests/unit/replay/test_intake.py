@@ -158,6 +158,10 @@ def test_the_range_of_a_draw_is_kept_until_its_minibatch_was_gathered() -> None:
     assert rows.tail == 30
     intake.draws.gathered(0)
     assert intake.admitted(late[count:]) == 10
+    intake.draws.asked(1)
+    intake.draws.draw(newest=CAPACITY)
+    intake.draws.gathered(0)  # of the iteration before, once more
+    assert not intake.admitted(late[count:])
 
 
 def test_without_a_ratio_no_row_is_evicted_that_no_iteration_could_have_drawn() -> None:

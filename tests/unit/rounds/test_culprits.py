@@ -220,7 +220,7 @@ def test_learners_that_disagree_never_pass_as_inexact() -> None:
     offer_row(round_, ILL_CONDITIONED, 0, updates)
     offer_row(round_, ILL_CONDITIONED, 1, updates)
     round_.report(0, b"another digest16", learner=102)
-    assert round_.decide().verdict is not Verdict.COMMIT
+    assert round_.decide().verdict is Verdict.CORRUPT
 
 
 def test_a_wrong_vector_of_a_row_that_was_added_is_found_and_left_out() -> None:

@@ -86,6 +86,21 @@ def test_every_vector_counts_and_the_order_of_arrival_does_not(
     )
 
 
+@given(order=st.permutations(range(6)))
+def test_no_digit_depends_on_who_came_first(order: list[int]) -> None:
+    """The largest unit takes digits from the smallest one, and each order of summation others."""
+    updates = NOISES[0] * [[1e9], [1.0], [1e-9]]
+    coded = CODE.matrix @ updates
+    round_ = open_round(0.0)
+    for row in order:
+        for unit in support(CODE.matrix[row]):
+            round_.report(unit, b"its own", learner=row)
+        round_.offer(learner=row, row=row, coded=coded[row])
+    decision = round_.decide()
+    assert isinstance(decision, Decoded)
+    assert decision.updates.tobytes() == least_squares(CODE.matrix, list(coded)).tobytes()
+
+
 def test_what_is_too_large_for_an_update_is_not_committed() -> None:
     round_ = open_round(np.inf)
     for row in range(2):

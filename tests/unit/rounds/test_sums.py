@@ -167,6 +167,49 @@ def test_a_false_report_beside_a_right_vector_convicts_its_author(byte: int) -> 
     assert (decision.verdict, culprit_of(decision)) == (Verdict.COMMIT, 102)
 
 
+def test_a_party_that_the_rows_cannot_spare_is_as_suspect_as_the_other() -> None:
+    """Of two that disagree the sum needs one: leaving the other one out proves nothing."""
+    code = Code(name="dense", matrix=np.array([[1.0, 0.0], [1.0, 1.0]]), target=sum_of_units(2))
+    updates = draw_updates(0, SIZES[:2])
+    for wrong_row in (0, 1):
+        round_ = open_round(code)
+        wrong = [snap(updates[0] + np.float32(2.0**-20)), updates[1]]
+        for row in range(2):
+            decision = offer_row(round_, code, row, wrong if row == wrong_row else updates)
+        assert decision.verdict is Verdict.CORRUPT
+        assert "disagree on the updates of units [0]" in reason_of(decision)
+
+
+def test_an_error_that_rounding_removes_names_nobody() -> None:
+    """Without any one of three rows the other two give the right sum."""
+    updates, round_ = draw_updates(0, SIZES), open_round(GRADIENT_CODE)
+    offer_row(round_, GRADIENT_CODE, 0, updates)
+    offer_row(round_, GRADIENT_CODE, 1, updates)
+    for unit in support(GRADIENT_CODE.matrix[2]):
+        round_.report(unit, report_of(updates[unit], HASHING), learner=102)
+    coded = encode(GRADIENT_CODE, 2, updates)
+    coded[0] += 2.0**-42  # rounding to the grid, 2^-36, removes it
+    round_.offer(learner=102, row=2, coded=coded)
+    decision = round_.decide()
+    assert (decision.verdict, culprit_of(decision)) == (Verdict.COMMIT, None)
+    assert "contradict" in reason_of(decision)
+    assert decoded(decision).updates.tobytes() == centralised(GRADIENT_CODE, updates)
+
+
+@pytest.mark.parametrize("byte", [16, 24])
+def test_both_words_of_a_hash_prove_a_sum(byte: int) -> None:
+    code, updates = GRADIENT_CODE, draw_updates(0, SIZES)
+    round_ = open_round(code)
+    offer_row(round_, code, 0, updates)
+    lie = bytearray(report_of(updates[5], HASHING))
+    lie[byte] ^= 1
+    for unit in support(code.matrix[1]):
+        round_.report(unit, report_of(updates[unit], HASHING), learner=101)
+    round_.report(5, bytes(lie), learner=101)  # which no other learner computes
+    round_.offer(learner=101, row=1, coded=encode(code, 1, updates))
+    assert round_.decide().verdict is Verdict.CORRUPT
+
+
 def test_a_vector_without_linear_hashes_is_refused() -> None:
     code, updates = CODES[0], draw_updates(0, SIZES)
     round_ = open_round(code)

@@ -9,9 +9,15 @@ import pytest
 
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import Arrays, load, save
-from fullrank.runs.journal import Journal
+from fullrank.runs.journal import Journal, supersede
 from fullrank.runs.record import METRICS
-from fullrank.runs.recovery import checkpoints_lost, differences, examine
+from fullrank.runs.recovery import (
+    checkpoints_lost,
+    differences,
+    examine,
+    reaches_back_to,
+    standing,
+)
 
 STATE: Arrays = {"algorithm.policy": np.zeros(4, np.float32), "rollout.episodes": np.arange(3)}
 
@@ -104,6 +110,21 @@ def test_a_run_that_has_published_and_keeps_neither_journal_nor_checkpoints_has_
     assert not checkpoints_lost(tmp_path)
     (tmp_path / METRICS).write_text("{}\n")
     assert checkpoints_lost(tmp_path)
+
+
+def test_no_checkpoint_of_an_iteration_that_was_taken_back_stands(tmp_path: Path) -> None:
+    committed(tmp_path, 10)
+    checkpoints = checkpoint.saved(tmp_path / "checkpoints")
+    supersede(tmp_path / "journal", term=2, first=8)
+    assert standing(tmp_path) == checkpoints
+    supersede(tmp_path / "journal", term=3, first=7)  # the last iteration of the newest one
+    assert standing(tmp_path) == checkpoints[1:]
+
+
+def test_the_journal_reaches_back_to_the_oldest_checkpoint_that_is_kept() -> None:
+    checkpoints = [Path("000011"), Path("000007"), Path("000003")]
+    assert reaches_back_to(checkpoints, keep=3) == 4
+    assert reaches_back_to(checkpoints, keep=4) == 0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.services.controller.builders import SIZE, UNITS, join, make_run, open_round
 
 from fullrank.common.errors import InvalidContribution
+from fullrank.rounds.round import Round
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock
 from fullrank.v1 import controller_pb2 as pb
@@ -157,6 +158,16 @@ async def test_between_rounds_everything_is_stale(run: Run, parser: Contribution
     refused = parser.parse(message)
     assert refused is not None
     assert refused.reason == pb.REFUSAL_STALE
+
+
+async def test_what_was_queued_when_a_round_was_decided_counts_in_no_later_one(
+    run: Run, parser: ContributionParser
+) -> None:
+    parser.parse(contribution(run))
+    assignment = opened(run).assignment
+    run.reception.close()
+    run.reception.open(assignment, Round(6, assignment.code, target_sizes=[SIZE] * UNITS), now=0.0)
+    assert await run.reception.next_event(deadline=0.0) is None
 
 
 async def test_a_row_that_was_received_is_refused_as_duplicate(

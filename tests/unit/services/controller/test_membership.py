@@ -71,6 +71,28 @@ async def test_a_spare_takes_a_vacant_row_without_a_new_code() -> None:
     assert before.holders[0] is members[3]
 
 
+async def test_the_successor_of_an_index_holds_the_row_that_it_was_assigned() -> None:
+    run = make_run("code.name=uncoded", "learners=3")
+    members = join(run, 3)
+    assignment = await settled(run.membership)
+    run.roster.leave(members[1])
+    [successor] = join(run)
+    assert successor.learner == members[1].learner
+    assert await settled(run.membership) is assignment
+    assert assignment.rows_of(successor) == [1]
+    assert not assignment.rows_of(members[1])
+
+
+async def test_a_run_that_has_lost_all_its_learners_does_not_go_on() -> None:
+    run = make_run("controller.undecodable=fail")
+    members = join(run, 4)
+    await settled(run.membership)
+    for member in members:
+        run.roster.leave(member)
+    with pytest.raises(NotDecodable, match="0 learners cannot hold"):
+        await run.membership.settle(deadline_s=0.01)
+
+
 async def test_without_learners_the_run_stalls_until_one_joins() -> None:
     run = make_run()
     membership = run.membership

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import DeadlinePassed, Overloaded, ServiceLost
+from fullrank.common.errors import DeadlinePassed, Overloaded, ServiceLost, StaleTerm
 from fullrank.config import ControllerSettings
+from fullrank.runs.verdicts import read_verdicts
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
 from fullrank_controller.membership.roster import Roster
@@ -219,6 +220,49 @@ async def test_a_verdict_outlives_the_controller(
     assert again.quarantined == ("its update was wrong" if barred else "")
     assert resumed.verdicts.take_quarantined() == (0,)  # iteration 4 is committed again
     assert "learner 0 on node (ipv4:10.0.0.7, fullrank://mine/learner" in resumed.verdicts.lines[0]
+
+
+async def test_of_two_that_had_an_index_in_an_iteration_the_first_is_blamed() -> None:
+    """Its successor joined after the update before was applied, and was assigned no row yet."""
+    roster = Roster()
+    first = roster.join("node", now=0.0, process=b"one")
+    first.until = 5
+    roster.leave(first)
+    second = roster.join("node", now=0.0, process=b"two", since=5)
+    roster.quarantine(0, "it was wrong", iteration=5)
+    assert not second.quarantined
+    assert roster.join("node", now=0.0, process=b"one").quarantined
+
+
+async def test_a_verdict_bars_its_learner_alone_and_a_suspicion_none() -> None:
+    roster = Roster()
+    liar, honest, suspect = (
+        roster.join("node", now=0.0, process=each) for each in (b"", b"", b"s")
+    )
+    for member in roster.members:
+        ready(roster, member)
+    roster.suspect([suspect.learner], "one of two was wrong", iteration=0)
+    roster.quarantine(liar.learner, "it was wrong", iteration=0)
+    assert roster.eligible == [honest, suspect]
+    roster.leave(suspect)
+    assert not roster.join("node", now=0.0, process=b"s").quarantined
+    assert not roster.join("node", now=0.0).quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class TakenDirectory(Directory):
+    """A run directory that a later controller has taken."""
+
+    def confirm(self) -> None:
+        raise StaleTerm("a later controller has the directory")
+
+
+async def test_a_superseded_controller_writes_no_verdict(tmp_path: Path) -> None:
+    roster = Roster(Verdicts(TakenDirectory(tmp_path)))
+    roster.join("node", now=0.0)
+    with pytest.raises(StaleTerm):
+        roster.quarantine(0, "it was wrong", iteration=0)
+    assert not read_verdicts(tmp_path)
 
 
 async def test_a_party_that_may_be_honest_is_admitted_again_as_another_process(

@@ -119,6 +119,14 @@ async def test_no_learner_gets_a_second_row() -> None:
     assert assignment.vacant() == [0]
 
 
+async def test_fewer_spares_than_vacant_shares_ask_for_another_code() -> None:
+    assignment, members = assigned(5, name="uncoded")
+    assert assignment.spares == 2
+    assignment.drop_absent(members[2:])
+    assert not assignment.fill(members[2:4])
+    assert assignment.vacant() == [0, 1]
+
+
 async def test_rows_that_are_left_may_still_determine_everything() -> None:
     assignment, members = assigned(4, tolerance=1)
     assignment.drop_absent(members[1:])

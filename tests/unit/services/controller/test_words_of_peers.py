@@ -98,3 +98,15 @@ async def test_a_new_epoch_hides_no_report() -> None:
     run.roster.quarantine(2, "it was wrong", iteration=5)
     run.late_reports.file(ids, 2, {2: b"other"})
     assert run.late_reports.ledger.dispute() is None
+
+
+@pytest.mark.parametrize("name", ["term", "epoch"])
+async def test_a_late_report_of_another_term_or_epoch_is_not_filed(name: str) -> None:
+    run = make_run()
+    join(run, 3)
+    opened = open_round(run, name="uncoded")
+    run.late_reports.commit(opened.assignment, 5, (b"zero", b"one", b"two"), {})
+    ids = opened.ids
+    setattr(ids, name, getattr(ids, name) - 1)
+    run.late_reports.file(ids, 0, {0: b"other"})
+    assert run.late_reports.ledger.dispute() is None

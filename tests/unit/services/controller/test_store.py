@@ -1,0 +1,63 @@
+"""The durable side of a term: a later one loses nothing to it, nor an earlier one."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from fullrank.common.errors import StaleTerm
+from fullrank.runs.checkpoint import saved
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.journal import Journal, read
+from fullrank_controller.persistence.restore import Restored, StoredIteration
+from fullrank_controller.persistence.store import RunStore
+from fullrank_controller.term import open_journal
+
+UPDATES = np.zeros((2, 3), np.float32)
+
+
+def directory(path: Path, *, term: int, taken: bool = False) -> Any:
+    def confirm() -> None:
+        if taken:
+            raise StaleTerm("a later controller has the directory")
+
+    return SimpleNamespace(
+        run="run",
+        term=term,
+        journal=path / "journal",
+        checkpoints=path / "checkpoints",
+        mirror=None,
+        confirm=confirm,
+    )
+
+
+async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> None:
+    taken = directory(tmp_path, term=1, taken=True)
+    training = SimpleNamespace(state=lambda **_: {"algorithm.policy": UPDATES})
+    store = RunStore(
+        taken,
+        cast(Any, training),
+        journal=Journal(taken.journal, term=1, first=0, confirm=taken.confirm),
+        event_log=EventLog(),
+        publish=lambda record: None,
+        keep=1,
+    )
+    with pytest.raises(StaleTerm):
+        await store.checkpoint(committed=1, head=0)
+    assert not saved(taken.checkpoints)
+
+
+def test_the_iterations_that_a_term_repeats_stay_those_of_the_term_before(tmp_path: Path) -> None:
+    """The second term has a checkpoint of two iterations, and two more in the journal."""
+    repeated = [cast(StoredIteration, None)] * 2
+    begun = Restored(committed=0, head=0, known=0, journalled=[])
+    resumed = Restored(committed=2, head=0, known=4, journalled=repeated)
+    for term, restored, iterations in ((1, begun, range(4)), (2, resumed, range(4, 6))):
+        journal = open_journal(directory(tmp_path, term=term), restored)
+        for iteration in iterations:
+            journal.append(iteration, facts={"term": term}, updates=UPDATES)
+        journal.close()
+    entries = read(tmp_path / "journal", first=0)
+    assert [entry.facts["term"] for entry in entries] == [1, 1, 1, 1, 2, 2]
