@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -95,16 +95,13 @@ CONTENTS: dict[str, Spoil] = {
 }
 
 
-def cases(of: Iterable[str], *, quick: Collection[str], thorough: Collection[str]) -> list[Any]:
-    """Pairs of a file and what becomes of it; those of no chosen file or kind are slow."""
-
-    def marks(name: str, kind: str) -> list[Any]:
-        if name in quick or kind in quick:
-            return []
-        chosen = name in thorough or kind in thorough
-        return [pytest.mark.thorough if chosen else pytest.mark.slow]
-
-    return [pytest.param(name, kind, marks=marks(name, kind)) for name in FILES for kind in of]
+def cases(of: Iterable[str], *, quick: str) -> list[Any]:
+    """Pairs of a file and what becomes of it; all but one kind are slow."""
+    return [
+        pytest.param(name, kind, marks=[] if kind == quick else pytest.mark.slow)
+        for name in FILES
+        for kind in of
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +132,7 @@ def test_the_run_as_it_is_is_read(verb: str, original: Path, tmp_path: Path, ful
     check(fullrank, verb, run)
 
 
-@pytest.mark.parametrize(("name", "kind"), cases(KINDS, quick=["metrics.jsonl"], thorough=["fifo"]))
+@pytest.mark.parametrize(("name", "kind"), cases(KINDS, quick="fifo"))
 def test_a_file_of_another_kind_ends_every_verb_with_one_line(
     name: str, kind: str, original: Path, tmp_path: Path, fullrank: Any
 ) -> None:
@@ -145,9 +142,7 @@ def test_a_file_of_another_kind_ends_every_verb_with_one_line(
         check(fullrank, verb, run)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), cases(CONTENTS, quick=["digits"], thorough=["run.json"])
-)
+@pytest.mark.parametrize(("name", "content"), cases(CONTENTS, quick="digits"))
 def test_a_file_of_hostile_content_ends_every_verb_with_one_line(
     name: str, content: str, original: Path, tmp_path: Path, fullrank: Any
 ) -> None:
