@@ -53,9 +53,9 @@ def test_an_image_runs_as_nobody_in_particular_and_says_what_is_missing(
         docker_engine.containers.run(image, remove=True, read_only=True)
     assert raised.value.exit_status == 2
     assert isinstance(raised.value.stderr, bytes)
-    lines = raised.value.stderr.decode().splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("fullrank: cannot read the configuration /etc/fullrank/")
+    starting, line = raised.value.stderr.decode().splitlines()
+    assert f"fullrank {service} " in starting
+    assert line.startswith("fullrank: cannot read /etc/fullrank/")
 
 
 def test_a_change_of_sources_renews_the_last_layer_alone(
