@@ -24,6 +24,7 @@ from tests.waiting import WAIT_S, wait_until
 
 from fullrank import __version__
 from fullrank.runs.event_history import read_history
+from fullrank.runs.identity import series
 from fullrank_faultlab.invariants import violations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
@@ -82,8 +83,7 @@ def test_a_patch_is_rolled_out_service_by_service_and_no_iteration_is_lost(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     """Learners, then replay, then the controller, as docs/operate.md has it."""
-    series = __version__.rpartition(".")[0]
-    old, new = (install(tmp_path / patch, f"{series}.{patch}") for patch in ("7", "8"))
+    old, new = (install(tmp_path / patch, f"{series(__version__)}.{patch}") for patch in ("7", "8"))
     replay, controller = (deployment.serve(name, old) for name in ("replay", "controller"))
     learners = [deployment.serve("learner", old) for _ in range(3)]
     wait_until(lambda: committed(deployment.run_dir) > 1, what="it trains")

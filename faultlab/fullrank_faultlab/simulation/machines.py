@@ -12,7 +12,7 @@ from fullrank.common.errors import NotFound
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import DIRECTORY
-from fullrank.runs.identity import IDENTITY
+from fullrank.runs.identity import IDENTITY, STAMP
 from fullrank.runs.mirror import take_over
 from fullrank_controller.persistence.run_directory import SECRET
 
@@ -88,7 +88,7 @@ class Machines:
 
     def _new(self) -> Path:
         directory = self._make()
-        replace_text(directory / IDENTITY, json.dumps({"run": "simulation"}))
+        replace_text(directory / IDENTITY, json.dumps({**STAMP, "run": "simulation"}))
         return directory
 
     def _make(self) -> Path:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 
 from fullrank import __version__
-from fullrank.common.errors import FullrankError, NotFound, ServiceLost
+from fullrank.common.errors import FullrankError, NotFound, ServiceLost, VersionMismatch
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import settings_digest, to_toml
@@ -23,7 +23,7 @@ from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.rpc.tasks import first, is_set
 from fullrank.runs.ending import Ending, failed, write_ending
-from fullrank.runs.identity import CHECKPOINTS, IDENTITY
+from fullrank.runs.identity import CHECKPOINTS, IDENTITY, check_continues
 from fullrank.runs.record import METRICS, published
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import monitor_pb2
@@ -40,14 +40,18 @@ _STATES = {"finished": pb.RUN_STATE_FINISHED, "failed": pb.RUN_STATE_FAILED}
 def record_failure(error: FullrankError, config: RunConfig, run_dir: Path) -> Ending | None:
     """Record that the run has failed for good, unless a restart may cure the error.
 
-    Nothing is recorded where another controller holds the directory, or the disk does not take it.
+    Nothing is recorded where another controller holds the directory, another release began its run,
+    or the disk does not take it.
     """
     if not error.final or not run_dir.is_dir():
         return None
     try:
+        check_continues(run_dir)
         with closing(lock_run(run_dir)):
             ending = failed(error, committed=published(run_dir), settings=settings_digest(config))
             write_ending(run_dir, ending)
+    except VersionMismatch:  # the error that is not recorded says so
+        return None
     except (FullrankError, OSError) as reason:
         log.warning("ending_not_recorded run_dir=%s reason=%s", run_dir, reason)
         return None

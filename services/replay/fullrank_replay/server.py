@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fullrank.common.errors import RunDirectoryInUse, ServiceLost
 from fullrank.replay.fence import Fence
-from fullrank.replay.store import Store, adopt_tables
+from fullrank.replay.store import Store
 from fullrank.replay.table import Table
 from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.health import Health
@@ -69,8 +69,6 @@ async def _locked(directory: Path, stop: asyncio.Event, *, within_s: float) -> E
 
 async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) -> None:
     settings = launch.config.replay
-    for line in adopt_tables(directory) if directory is not None else ():
-        log.warning("%s", line)
     sync = settings.acknowledge == "fsync"
     store = Store(directory, sync=sync, most_bytes=settings.total_bytes)
     for table, rows in store.lost.items():

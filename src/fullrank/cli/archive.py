@@ -18,7 +18,7 @@ from fullrank.common.formats import check_format
 from fullrank.replay.store import rename_tables
 from fullrank.rpc.addresses import place_of
 from fullrank.runs.archive import pack, unpack
-from fullrank.runs.identity import IDENTITY, read_identity
+from fullrank.runs.identity import IDENTITY, check_release, is_continued, read_identity
 from fullrank.runs.recovery import Recovery
 from fullrank.runs.snapshot import REPLAY, inspect, take
 
@@ -72,7 +72,8 @@ def import_run(
         shutil.rmtree(scratch, ignore_errors=True)
     which = "the same run" if same_run else "another run"
     say(f"{directory}: {found.committed} committed iterations, {which}, {run}")
-    say(f"continue with: fullrank resume {directory}")
+    if is_continued(read_identity(directory)):
+        say(f"continue with: fullrank resume {directory}")
 
 
 def _checked(scratch: Path, file: Path) -> Recovery:
@@ -96,6 +97,8 @@ def _identify(scratch: Path, directory: Path, file: Path, *, same_run: bool) -> 
         packed = str(facts["run"])
     except (Malformed, KeyError) as error:
         raise FullrankError(f"{file}: {IDENTITY} is missing or damaged: {error}") from None
+    if same_run:
+        check_release(facts, where=str(file))
     run = packed if same_run else uuid.uuid4().hex
     if run != packed:
         rename_tables(scratch / REPLAY, packed, run)

@@ -54,7 +54,6 @@ VERBS = {
     "config": Verb(OPERATE, "fullrank.cli.config:app", "Show the configuration and its origins."),
     "doctor": Verb(OPERATE, "fullrank.cli.doctor:doctor", "Check this machine's installation."),
     "health": Verb(OPERATE, "fullrank.cli.health:health", "Ask whether a service is healthy."),
-    "migrate": Verb(OPERATE, "fullrank.cli.migrate:migrate", "Convert an earlier version's run."),
     "certs": Verb(OPERATE, "fullrank.cli.certs:app", "Manage the services' certificates."),
     "compose": Verb(OPERATE, "fullrank.cli.compose:app", "Write a Compose file with sidecars."),
     "straggler": Verb(OPERATE, "fullrank.cli.straggler:app", "Show or change injected delays."),

@@ -8,6 +8,7 @@ from fullrank.cli.train import LocalOption
 from fullrank.common.errors import ConfigError
 from fullrank.rpc.lock import lock_launch
 from fullrank.runs.halving import FILE
+from fullrank.runs.identity import check_continues
 
 
 def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:
@@ -24,6 +25,7 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
         return
     if not (path / "config.toml").exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
+    check_continues(path)
     config = runnable_config(path, trust)
     say(starting("resume"))
     from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for

@@ -22,7 +22,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.replay.store import table_file
 from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.checkpoint import Arrays, load
-from fullrank.runs.identity import JOURNAL, run_of
+from fullrank.runs.identity import JOURNAL, check_continues, run_of
 from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import published
@@ -41,6 +41,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
     the learners that had reported it. Verdicts of the run are repeated.
     """
     path = find_run(run)
+    check_continues(path)
     config = runnable_config(path, trust)
     torch.set_num_threads(config.compute.threads)
     trainer = _trainer_of(config)

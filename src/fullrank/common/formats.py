@@ -9,7 +9,7 @@ that an older reader would misunderstand.
 from fullrank.common.errors import VersionMismatch
 
 FORMAT = 1
-"""Written today. A file that states no version was written before there was one, and reads as 1."""
+"""Written today. A file that states none, such as a user's configuration, reads as 1."""
 
 
 def check_format(version: object, *, where: str) -> None:

@@ -42,15 +42,6 @@ SECTIONS = {
 PLUGINS = {section for section, table in TABLES.items() if hasattr(table, "params")}
 """Tables that name a plug-in."""
 
-RENAMED = {
-    "algorithm.noise_limit": "algorithm.max_variance",
-    "replay.sampler": "sampling.method",
-    "replay.priority_gain": "sampling.priority_gain",
-    "straggler": "sidecar",
-}
-"""Old key or table to its new name."""
-
-
 SETTINGS = Bounds(finite=False)
 """Bounds of the text of a configuration, in which some settings may be infinite."""
 
@@ -133,10 +124,9 @@ def check_key(key: Key, origin: str) -> None:
     """Refuse a key that the tree does not have.
 
     Raises:
-        ConfigError: The key is unknown or was renamed; the message has the nearest or new name.
+        ConfigError: The key is unknown; the message has the nearest name.
     """
     dotted, section = ".".join(key), key[0]
-    _check_name(dotted, origin)
     if section not in TABLES:
         raise ConfigError(f"unknown key {dotted!r} in {origin}{nearest(section, list(TABLES))}")
     if section not in SECTIONS:
@@ -174,15 +164,3 @@ def name_of(leaves: ConfigLayer, key: Key) -> Any:
 def _overlap(key: Key, other: Key) -> bool:
     """True if the keys are equal or one is a table that contains the other."""
     return all(a == b for a, b in zip(key, other, strict=False))
-
-
-def _check_name(key: str, origin: str) -> None:
-    """Refuse an old name.
-
-    Raises:
-        ConfigError: The key was renamed; the message has the new name.
-    """
-    for old, new in RENAMED.items():
-        if key == old or key.startswith(f"{old}."):
-            renamed = new + key.removeprefix(old)
-            raise ConfigError(f"{key!r} in {origin} is called {renamed!r} now; rename it there")

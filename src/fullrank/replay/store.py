@@ -1,14 +1,11 @@
 """Storage of the tables of many runs: memory, or files that outlive the process."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fullrank.common.durable import rename
 from fullrank.common.errors import ConfigError, FullrankError, InvalidContribution, NotFound
-from fullrank.replay.fence import FILE as FENCE
-from fullrank.replay.fence import FenceState, read_fence, write_fence
 from fullrank.replay.file_format import FileLayout
 from fullrank.replay.limits import MOST_TABLES, rows_per_append
 from fullrank.replay.ring_file import RingFile
@@ -41,13 +38,12 @@ def table_key(run: str, table: str) -> str:
 
 
 def table_file(directory: Path, run: str) -> Path:
-    """Return the file of a run's transitions, where version 0.2 kept it if it is still there.
+    """Return the file of a run's transitions.
 
     Raises:
         InvalidContribution: The run's name is not valid for a folder.
     """
-    file, before = directory / f"{table_key(run, TABLE)}{SUFFIX}", directory / f"{TABLE}{SUFFIX}"
-    return before if before.exists() and not file.exists() else file
+    return directory / f"{table_key(run, TABLE)}{SUFFIX}"
 
 
 class Store:
@@ -99,8 +95,7 @@ class Store:
         if (table.row_size, table.capacity) != (row_size, capacity):
             raise ConfigError(
                 f"table {key!r} has row size {table.row_size} and capacity {table.capacity}, "
-                f"not {row_size} and {capacity}; convert a run of an earlier release by "
-                "`fullrank migrate RUN`, or use another run directory"
+                f"not {row_size} and {capacity}; use another run directory"
             )
         self.tables[key] = table
         return table
@@ -189,32 +184,3 @@ def rename_tables(directory: Path, copied: str, run: str) -> None:
     """Give the copied tables of a run to the run that goes on with them."""
     if NAME.fullmatch(copied) and (directory / copied).is_dir():
         rename(directory / copied, directory / run)
-
-
-def adopt_tables(directory: Path) -> Iterator[str]:
-    """Move the tables of version 0.2, which named no run, to the runs that opened them last.
-
-    Yields:
-        What happened to each table, for the log.
-
-    Raises:
-        ConfigError: The fence is damaged.
-        VersionMismatch: The fence has another format.
-    """
-    fence = directory / FENCE
-    held = read_fence(fence) if fence.exists() else FenceState()
-    for path in sorted(directory.glob(f"*{SUFFIX}")):
-        owner = held.terms.get(path.stem)
-        if owner is None or not NAME.fullmatch(owner.run):
-            yield f"table_left path={path} reason=no run has opened it; remove it"
-            continue
-        target = directory / owner.run / path.name
-        if target.exists():
-            yield f"table_left path={path} reason=the run has {target}; remove one of them"
-            continue
-        rules = held.arrivals.get(path.stem)
-        arrivals = {} if rules is None else {path.stem: rules}
-        write_fence(target.with_name(FENCE), FenceState({path.stem: owner}, arrivals))
-        rename(path, target)
-        yield f"table_adopted path={target} run={owner.run}"
-    fence.unlink(missing_ok=True)

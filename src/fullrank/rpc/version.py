@@ -1,10 +1,9 @@
 """Versions of neighbours: two processes of a run are of one minor release of Fullrank."""
 
-import re
-
 from fullrank import __version__
 from fullrank.common.errors import VersionMismatch
 from fullrank.common.text import plain
+from fullrank.runs.identity import series
 
 
 def check_version(version: str, *, peer: str, own: str) -> None:
@@ -18,14 +17,8 @@ def check_version(version: str, *, peer: str, own: str) -> None:
     Raises:
         VersionMismatch: The releases differ; the message names both versions.
     """
-    if _series(version) != _series(__version__):
+    if series(version) != series(__version__):
         raise VersionMismatch(
             f"version {plain(version[:32]) or 'unknown'} of the {peer} differs from the {own}'s "
             f"{__version__}; install versions of one minor release on both"
         )
-
-
-def _series(version: str) -> str:
-    """Major and minor number of a version; a value unequal to all of them for another text."""
-    numbers = re.fullmatch(r"(\d+\.\d+)\.\d+([-+.].*)?", version, re.ASCII)
-    return numbers[1] if numbers else f"no version: {version}"

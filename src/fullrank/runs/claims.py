@@ -15,7 +15,8 @@ from fullrank.common.errors import (
     StaleTerm,
 )
 from fullrank.common.foreign import parse_json
-from fullrank.runs.identity import CHECKPOINTS, JOURNAL
+from fullrank.common.types import JSON
+from fullrank.runs.identity import CHECKPOINTS, JOURNAL, STAMP
 from fullrank.runs.journal import order_of
 from fullrank.runs.objects import Objects
 
@@ -37,18 +38,18 @@ class Claims:
         self._objects, self._place = objects, place
         self.term = 0
 
-    def newest(self) -> tuple[int, str]:
-        """The highest claimed term, and its run; 0 if there is none.
+    def newest(self) -> tuple[int, JSON]:
+        """The highest claimed term and its facts, ``run`` among them; 0 if there is none.
 
         Raises:
             CheckpointUnusable: It is damaged.
         """
         names = self._objects.names(_TERMS)
         if not names:
-            return 0, ""
+            return 0, {"run": ""}
         try:
-            claim = parse_json(self._objects.get(names[-1]), origin=names[-1])
-            return int(names[-1].removeprefix(_TERMS)), str(claim["run"])
+            facts = parse_json(self._objects.get(names[-1]), origin=names[-1])
+            return int(names[-1].removeprefix(_TERMS)), {**facts, "run": str(facts["run"])}
         except (Malformed, ValueError, KeyError, TypeError, NotFound) as error:
             raise CheckpointUnusable(f"{self._place}: {names[-1]} is damaged: {error}") from None
 
@@ -66,7 +67,8 @@ class Claims:
             StaleTerm: The run went on elsewhere since, or another controller claims it now.
             RunDirectoryInUse: The mirror is another run's.
         """
-        claimed, owner = self.newest()
+        claimed, facts = self.newest()
+        owner = facts["run"]
         if owner != run and self.filled():
             raise RunDirectoryInUse(
                 f"{self._place} mirrors another run, {owner}; choose another checkpoint.mirror, or "
@@ -74,7 +76,7 @@ class Claims:
             )
         self._check(last)
         self.term = max(claimed, last) + 1
-        content = json.dumps({"run": run}).encode()
+        content = json.dumps({**STAMP, "run": run}).encode()
         if not self._objects.create(f"{_TERMS}{self.term:06d}", content):
             raise self._superseded(self.term)
         self._check(last)  # again: what was stored before the claim was published, perhaps

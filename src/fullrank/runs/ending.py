@@ -10,8 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError, Malformed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
-from fullrank.common.formats import FORMAT
-from fullrank.runs.identity import IDENTITY
+from fullrank.runs.identity import IDENTITY, STAMP
 
 ENDING = "ending"
 """Key of ``run.json``; each start of a controller drops it, since the run goes on."""
@@ -72,6 +71,6 @@ def read_ending(run_dir: Path) -> Ending | None:
 def write_ending(run_dir: Path, ending: Ending) -> None:
     """Record the end of a run whose directory the caller holds; durable when this returns."""
     path = run_dir / IDENTITY
-    facts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"format": FORMAT}
+    facts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {**STAMP}
     facts[ENDING] = _ENDING.dump_python(ending)
     replace_text(path, json.dumps(facts, indent=2) + "\n")

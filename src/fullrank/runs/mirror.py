@@ -13,10 +13,16 @@ from pathlib import Path
 
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import CheckpointUnusable, NotFound
-from fullrank.common.formats import FORMAT
 from fullrank.runs.checkpoint import MANIFEST, STATE, load, saved
 from fullrank.runs.claims import Claims
-from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, IDENTITY, JOURNAL
+from fullrank.runs.identity import (
+    CHECKPOINTS,
+    CONFIGURATION,
+    IDENTITY,
+    JOURNAL,
+    STAMP,
+    check_release,
+)
 from fullrank.runs.journal import (
     SUFFIX,
     Record,
@@ -248,12 +254,15 @@ def take_over(place: str, run_dir: Path) -> int:
         NotFound: The mirror holds no committed iteration.
         StaleTerm: Another controller claims the run now.
         StorageFailed: The store cannot be reached.
+        VersionMismatch: Another minor release began the run.
     """
     objects = open_objects(place)
     claims = Claims(objects, place)
-    claimed, run = claims.newest()
+    claimed, facts = claims.newest()
     if not claimed or not claims.filled():
         raise NotFound(f"{place} holds no committed iteration yet")
+    check_release(facts, where=place)
+    run = str(facts["run"])
     term = claims.claim(run, last=max(claimed, claims.stored()))
     run_dir.mkdir(parents=True, exist_ok=True)
     mirrored = Mirrored(objects)
@@ -264,6 +273,6 @@ def take_over(place: str, run_dir: Path) -> int:
     mirrored.write_metrics(run_dir / METRICS)
     mirrored.write_files(run_dir)
     claims.take()
-    identity = {"format": FORMAT, "run": run, "term": term}
+    identity = {**STAMP, "run": run, "term": term}
     replace_text(run_dir / IDENTITY, json.dumps(identity, indent=2) + "\n")
     return term

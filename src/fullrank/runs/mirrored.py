@@ -9,8 +9,7 @@
 
 All names contain a term, so that a controller that was frozen while another one followed it
 overwrites nothing of its successor, however late it writes. Of objects that differ in their term
-alone readers take the latest; version 0.2 named no term of checkpoints, metrics and small files,
-which come before all others.
+alone readers take the latest.
 """
 
 from collections import defaultdict
@@ -97,8 +96,7 @@ class Mirrored:
 
     def write_files(self, run_dir: Path) -> None:
         """Write those small files that the directory lacks."""
-        without_term = {name: name for name in self._names if name in SMALL}
-        latest = without_term | {parts[-1]: "/".join(parts) for parts in self._below(_FILES)}
+        latest = {parts[-1]: "/".join(parts) for parts in self._below(_FILES)}
         for name in SMALL:
             if name in latest and not (run_dir / name).exists():
                 replace_bytes(run_dir / name, self._objects.get(latest[name]))
@@ -106,7 +104,7 @@ class Mirrored:
 
 def is_state(name: str) -> bool:
     """Return whether an object belongs to the run's state; others are claims, or no part of it."""
-    return name in SMALL or name.partition("/")[0] in _FOLDERS
+    return name.partition("/")[0] in _FOLDERS
 
 
 def folders_of(name: str) -> tuple[str, str]:

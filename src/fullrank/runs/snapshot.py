@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fullrank.common.errors import CheckpointUnusable, Corrupted, OutOfRange
-from fullrank.replay.conversion import copy_table
 from fullrank.replay.fence import FILE as FENCE
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.store import table_file
+from fullrank.replay.table_copy import copy_table
 from fullrank.runs import checkpoint
 from fullrank.runs.caveats import CAVEATS, DISPUTED
 from fullrank.runs.evaluations import EVALUATIONS

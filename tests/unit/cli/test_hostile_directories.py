@@ -22,7 +22,6 @@ VERBS = (
     "checkpoint diff RUN RUN",
     "checkpoint export RUN OUT.zip",
     "codes plan RUN",
-    "migrate RUN",
     "eval RUN --episodes 1",
     "compare RUN RUN --episodes 1",
     "export RUN --output OUT",

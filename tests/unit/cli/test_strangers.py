@@ -18,6 +18,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml
 from fullrank.config.elsewhere import is_own_run
 from fullrank.runs.halving import FILE
+from fullrank.runs.identity import STAMP
 
 from .conftest import finished
 
@@ -187,7 +188,7 @@ def test_a_resumed_run_from_elsewhere_loses_its_settings_of_a_machine_in_one_lin
     assert "comes from elsewhere" not in fullrank("resume", "--local", str(run)).output
 
 
-@pytest.mark.parametrize("verb", ["resume", "migrate", "eval", "status", "plot"])
+@pytest.mark.parametrize("verb", ["resume", "eval", "status", "plot"])
 @pytest.mark.parametrize("path", ["/dev/zero", "fifo"])
 def test_no_verb_opens_what_a_stranger_s_settings_name(
     verb: str, path: str, tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
@@ -203,9 +204,9 @@ def test_no_verb_opens_what_a_stranger_s_settings_name(
     (run / "config.toml").write_text(
         config.replace(old, trace).replace('certificates = ""', f'certificates = "{place}"')
     )
-    (run / "run.json").write_text(json.dumps({"run": "theirs", "term": 1}))
+    (run / "run.json").write_text(json.dumps({**STAMP, "run": "theirs", "term": 1}))
     outcome = fullrank(verb, str(run), *(["--episodes", "1"] if verb == "eval" else []))
-    if verb in ("resume", "migrate"):
+    if verb == "resume":
         assert outcome.code == 2
         assert f"its stragglers.path = {place} names a resource of another" in outcome.error
     elif verb == "status":

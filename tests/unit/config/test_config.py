@@ -11,11 +11,9 @@ from fullrank.common.errors import ConfigError
 from fullrank.config import (
     PluginSettings,
     RunConfig,
-    as_tables,
     load,
 )
 from fullrank.config import plugins as module
-from fullrank.config.leaves import RENAMED
 from fullrank.environments.base import Environment, make_environment
 
 
@@ -212,37 +210,6 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*gone.toml: No such"):
         load(tmp_path / "gone.toml")
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("algorithm.noise_limit", "algorithm.max_variance"),
-        ("replay.sampler", "sampling.method"),
-        ("replay.priority_gain", "sampling.priority_gain"),
-        ("straggler.address", "sidecar.address"),
-    ],
-)
-def test_a_renamed_setting_is_refused_with_its_new_name(old: str, new: str, tmp_path: Path) -> None:
-    section, _, key = old.partition(".")
-    path = written(tmp_path, f"[{section}]\n{key} = 1\n")
-    variable = "FULLRANK__" + old.upper().replace(".", "__")
-    for origin, layers in (
-        (str(path), {"config_path": path}),
-        ("--set", {"overrides": [f"{old}=1"]}),
-        (f"environment {variable}", {"environ": {variable: "1"}}),
-    ):
-        with pytest.raises(ConfigError) as refused:
-            load(**layers)
-        expected = f"{old!r} in {origin} is called {new!r} now; rename it there"
-        assert str(refused.value) == expected
-
-
-def test_every_renamed_setting_exists() -> None:
-    tables = as_tables(load(overrides=["algorithm.name=darl1n", "learners=9"]).check().config)
-    for new in RENAMED.values():
-        section, _, key = new.partition(".")
-        assert not key or key in tables[section]
 
 
 @pytest.mark.parametrize("sizes", [(), ("learners=6",)])

@@ -10,12 +10,9 @@ from fullrank.common.errors import (
     Corrupted,
     InvalidContribution,
     NotFound,
-    StaleTerm,
 )
-from fullrank.common.types import RunTerm
 from fullrank.replay import store as store_module
-from fullrank.replay.fence import Fence
-from fullrank.replay.store import Store, adopt_tables, table_file, table_key
+from fullrank.replay.store import Store, table_key
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -122,35 +119,6 @@ def test_a_folder_that_is_put_there_later_is_found(tmp_path: Path) -> None:
     store.open("r/t", row_size=3, capacity=4).append(0, ROWS)
     (tmp_path / "r").rename(tmp_path / "other")
     assert store.open("other/t", row_size=3, capacity=4).head == 2
-
-
-def unkeyed(directory: Path, fence: str) -> Path:
-    """A table where version 0.2 kept it, with its fence."""
-    Store(directory, sync=False).open("r/transitions", row_size=3, capacity=4).append(0, ROWS)
-    (directory / "r" / "transitions.table").rename(directory / "transitions.table")
-    (directory / "r").rmdir()
-    (directory / "fence.json").write_text(fence)
-    return directory / "transitions.table"
-
-
-def test_a_table_of_version_0_2_is_given_to_the_run_that_opened_it_last(tmp_path: Path) -> None:
-    before = unkeyed(tmp_path, '{"format": 1, "tables": {"transitions": ["run", 3]}}')
-    assert table_file(tmp_path, "run") == before
-    [line] = adopt_tables(tmp_path)
-    assert line.startswith("table_adopted")
-    assert table_file(tmp_path, "run") == tmp_path / "run" / "transitions.table"
-    assert Store(tmp_path, sync=False).get("run/transitions").head == 2
-    with pytest.raises(StaleTerm, match="opened in term 3"):
-        Fence(tmp_path).raise_to("run/transitions", RunTerm("run", 3))
-    assert list(adopt_tables(tmp_path)) == []
-
-
-def test_a_table_that_no_run_has_opened_is_left_and_named(tmp_path: Path) -> None:
-    before = unkeyed(tmp_path, '{"format": 1, "tables": {}}')
-    [line] = adopt_tables(tmp_path)
-    assert line == f"table_left path={before} reason=no run has opened it; remove it"
-    assert before.exists()
-    assert Store(tmp_path, sync=False).tables == {}
 
 
 @pytest.mark.parametrize("directory", [True, False])

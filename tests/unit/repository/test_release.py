@@ -30,10 +30,17 @@ def test_the_version_stands_in_one_place_and_pages_name_it() -> None:
     assert "version" not in project["project"]
     assert project["tool"]["hatch"]["version"]["path"] == "src/fullrank/__init__.py"
     changes = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert changes[:2] == ["Unreleased", __version__]
+    released = changes[1]
+    assert changes[0] == "Unreleased"
+    assert __version__ in (released, f"{_next_minor(released)}.dev0")
     tagged = (ROOT / "deploy/k8s/overlays/eks/kustomization.yaml").read_text()
-    assert set(re.findall(r"newTag: (\S+?)}", tagged)) == {__version__}
-    assert f"TAG={__version__}" in (ROOT / "docs/deploy/kubernetes.md").read_text()
+    assert set(re.findall(r"newTag: (\S+?)}", tagged)) == {released}
+    assert f"TAG={released}" in (ROOT / "docs/deploy/kubernetes.md").read_text()
+
+
+def _next_minor(version: str) -> str:
+    major, minor, _ = version.split(".")
+    return f"{major}.{int(minor) + 1}.0"
 
 
 def test_every_installed_dependency_has_a_licence_that_is_signed_off(

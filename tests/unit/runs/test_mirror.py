@@ -8,7 +8,7 @@ import pytest
 from tests.unit.runs.mirrored import ITERATIONS, Controller, assert_alike, committed
 from tests.unit.runs.test_recovery import flip
 
-from fullrank.common.errors import NotFound, RunDirectoryInUse, StorageFailed
+from fullrank.common.errors import NotFound, RunDirectoryInUse, StorageFailed, VersionMismatch
 from fullrank.runs import claims
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.identity import CHECKPOINTS
@@ -138,28 +138,13 @@ def test_a_directory_is_mirrored_from_where_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "metrics.jsonl").read_bytes() == metrics
 
 
-def test_a_mirror_whose_objects_name_no_term_is_read_and_renewed(tmp_path: Path) -> None:
-    """As version 0.2 wrote it."""
-    place, objects = str(tmp_path / "mirror"), DirectoryObjects(tmp_path / "mirror")
+def test_the_mirror_of_a_run_of_another_release_is_not_taken_over(tmp_path: Path) -> None:
+    place = str(tmp_path / "mirror")
     Controller(tmp_path / "run", place).run(8)
-    for name in objects.names():
-        folder, *_, last = name.split("/")
-        match folder:
-            case "files":
-                objects.put(last, objects.get(name))
-            case "metrics":
-                objects.put(f"metrics/{last}", objects.get(name))
-            case "checkpoints":
-                objects.put(name.replace("-000001", ""), objects.get(name))
-            case _:
-                continue
-        objects.remove([name])
-    take_over(place, tmp_path / "other")
-    assert_alike(tmp_path / "other", tmp_path / "run")
-    Controller(tmp_path / "other", place)
-    assert "numerics.json" not in objects.names()
-    take_over(place, tmp_path / "third")
-    assert_alike(tmp_path / "third", tmp_path / "other")
+    DirectoryObjects(tmp_path / "mirror").put("terms/000001", b'{"run": "a"}')  # as 0.3 claimed
+    with pytest.raises(VersionMismatch, match=r"mirror is a run of fullrank 0\.3 .*; install"):
+        take_over(place, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_mirror_holds_no_more_than_the_directory(tmp_path: Path) -> None:

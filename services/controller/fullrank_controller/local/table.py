@@ -11,7 +11,7 @@ from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.fence import Fence
 from fullrank.replay.limits import rows_per_append
 from fullrank.replay.samplers import Sample
-from fullrank.replay.store import Store, adopt_tables, table_key
+from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import TABLE, Table
 from fullrank.rpc.lock import lock_replay
 from fullrank.runs.event_log import EventLog
@@ -39,8 +39,6 @@ class LocalTable:
     def __init__(self, run_dir: Path, *, sync: bool) -> None:
         directory = run_dir / "replay"
         self._lock = lock_replay(directory)
-        for line in adopt_tables(directory):
-            log.warning("%s", line)
         self._sync, self._fence, self._key = sync, Fence(directory), ""
         self._store = Store(directory, sync=sync)
         self._event_log = EventLog(run_dir, "replay")

@@ -22,7 +22,14 @@ from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.runs.caveats import DISPUTED, disputes_of, keep_caveat, lasting_caveats
 from fullrank.runs.ending import Ending, write_ending
-from fullrank.runs.identity import CHECKPOINTS, IDENTITY, JOURNAL, read_identity
+from fullrank.runs.identity import (
+    CHECKPOINTS,
+    IDENTITY,
+    JOURNAL,
+    STAMP,
+    check_continues,
+    read_identity,
+)
 from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
 from fullrank.runs.snapshot import REPLAY
@@ -137,14 +144,15 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
 
     Raises:
         RunDirectoryInUse: Another controller holds it, or it belongs to another run.
-        VersionMismatch: A later version of Fullrank wrote it.
+        VersionMismatch: Another minor release began its run, or a later version wrote it.
         StaleTerm: By its mirror, the run went on elsewhere.
         StorageFailed: The mirror cannot be reached.
     """
     path.mkdir(parents=True, exist_ok=True)
     with lock_run(path) as lock:
         facts = _facts(path)
-        check_format(facts.get("format", 1), where=str(path / IDENTITY))
+        check_format(facts.get("format", FORMAT), where=str(path / IDENTITY))
+        check_continues(path)
         digest = config_digest(config)
         if facts.get("config_digest", digest) != digest:
             stored = path / "config.toml"
@@ -158,7 +166,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         mirror = Mirror(place, path) if (place := config.checkpoint.mirror) else None
         term = last + 1 if mirror is None else mirror.claim(run, last=last)
         replace_text(path / "config.toml", to_toml(config))
-        identity = {"format": FORMAT, "run": run, "term": term, "config_digest": digest}
+        identity = {**STAMP, "run": run, "term": term, "config_digest": digest}
         identity |= place_of(path)
         replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
         reach("term.raised")
