@@ -55,7 +55,6 @@ check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, bu
 	$(BIN)/lint-imports
 	$(BIN)/python tools/budget.py
 	$(PROTOS_VENV)/bin/python tools/protos.py --check
-	$(BIN)/python tools/proto_compatibility.py
 
 protos: $(PROTOS_VENV)/.installed ## Generate the stubs in src/fullrank/v1 from protos/
 	$(PROTOS_VENV)/bin/python tools/protos.py
