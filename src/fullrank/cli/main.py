@@ -36,7 +36,6 @@ PANELS = (TRAIN, CODES, OPERATE, "Reproduce", "Develop")
 VERBS = {
     "train": Verb(TRAIN, "fullrank.cli.train:train", "Train a team on local services."),
     "env": Verb(TRAIN, "fullrank.cli.env:app", "Check what is understood of an environment."),
-    "tune": Verb(TRAIN, "fullrank.cli.tune:tune", "Train several values of a setting, and halve."),
     "resume": Verb(TRAIN, "fullrank.cli.resume:resume", "Resume a run from its newest checkpoint."),
     "status": Verb(TRAIN, "fullrank.cli.status:status", "Show a run's progress and time budget."),
     "top": Verb(TRAIN, "fullrank.cli.top:top", "Watch a run live in the terminal."),

@@ -11,7 +11,7 @@ from fullrank.cli.say import kept_stdout
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, variant_of
-from fullrank.runs.checkpoint import Checkpoint, newest
+from fullrank.runs.checkpoint import newest
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.statistics import bootstrap, wilson
 from fullrank.training.episodes import episode_statistics
@@ -56,18 +56,14 @@ class Trained(NamedTuple):
         return self.version.iteration
 
 
+@kept_stdout()
 def trained(directory: Path, config: RunConfig) -> Trained:
     """The policies of the newest checkpoint.
 
     Raises:
         CheckpointUnusable: There is no usable checkpoint.
     """
-    return policies_in(newest(directory / CHECKPOINTS), config)
-
-
-@kept_stdout()
-def policies_in(checkpoint: Checkpoint, config: RunConfig) -> Trained:
-    """The policies of a checkpoint of a run with this configuration."""
+    checkpoint = newest(directory / CHECKPOINTS)
     training = training_of(config)
     try:
         training.trainer.load(checkpoint.arrays)

@@ -1,4 +1,4 @@
-"""``fullrank resume``: an interrupted run, or an interrupted ``fullrank tune``, goes on."""
+"""``fullrank resume``: an interrupted run goes on."""
 
 from fullrank.cli.log import starting
 from fullrank.cli.options import RunArgument, TrustOption
@@ -7,22 +7,12 @@ from fullrank.cli.say import say
 from fullrank.cli.train import LocalOption
 from fullrank.common.errors import ConfigError
 from fullrank.rpc.lock import lock_launch
-from fullrank.runs.halving import FILE
 from fullrank.runs.identity import check_continues
 
 
 def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:
-    """Continue a run from its newest checkpoint, on local services or in this process.
-
-    The directory of `fullrank tune` continues with the candidates that are left.
-    """
+    """Continue a run from its newest checkpoint, on local services or in this process."""
     path = find_run(run)
-    if (path / FILE).exists():
-        say(starting("resume"))
-        from fullrank.cli.tune_directory import Tune  # imports torch
-
-        Tune.open(path, local=local, trusted=trust).run()
-        return
     if not (path / "config.toml").exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
     check_continues(path)

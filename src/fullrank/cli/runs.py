@@ -56,11 +56,6 @@ def default_run_dir(config: RunConfig, *, root: Path = RUNS) -> Path:
             return path
 
 
-def run_name(setting: str, value: str) -> str:
-    """Name of a tuned run, inside its tune's directory."""
-    return re.sub(r"[^\w.=+-]+", "_", f"{setting}={value}")
-
-
 def find_run(run: Path, *, root: Path = RUNS) -> Path:
     """The directory of a run that is given by path or by name below ``root``.
 

@@ -20,7 +20,7 @@ from fullrank.cli.options import (
     TopologyOption,
     size_options,
 )
-from fullrank.cli.runs import RUNS, default_run_dir, make_directory
+from fullrank.cli.runs import default_run_dir, make_directory
 from fullrank.cli.say import say
 from fullrank.codes import codes
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
@@ -223,10 +223,10 @@ def _ensure_code(sized: Resolved) -> None:
     code_of(sized.config, units=units, target=target)
 
 
-def claim(config: RunConfig, run_dir: Path | None, *, root: Path = RUNS) -> Path:
+def claim(config: RunConfig, run_dir: Path | None) -> Path:
     """Make, or check, the empty directory of the run."""
     if run_dir is None:
-        return default_run_dir(config, root=root)
+        return default_run_dir(config)
     left_over = {"logs"}  # from a run that failed before its first iteration
     if run_dir.exists() and (
         not run_dir.is_dir() or {entry.name for entry in run_dir.iterdir()} - left_over

@@ -36,7 +36,6 @@ def started(*words: str) -> "subprocess.CompletedProcess[str]":
         (("train", "--learners", "3", "--set", "code.tolerance=3"), "needs more than 3 learners"),
         (("train", "--local", "--stragglers", "1"), "--local has none"),
         (("train", "--env", "simple_spred"), "unknown environment 'simple_spred'"),
-        (("tune", "sed=1,2"), "unknown key 'sed'"),
         (("serve", "controller", "--set", "sed=1"), "unknown key 'sed' in --set"),
         (("serve", "controller", "--set", "code.name=cyclical"), "unknown code 'cyclical'"),
         (("serve", "local", "--set", "stragglers.name=x"), "unknown delay model 'x'"),

@@ -17,7 +17,6 @@ from fullrank.cli.sources import PublishedPolicies
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml
 from fullrank.config.elsewhere import is_own_run
-from fullrank.runs.halving import FILE
 from fullrank.runs.identity import STAMP
 
 from .conftest import finished
@@ -69,20 +68,6 @@ def test_a_verb_that_would_make_the_environment_names_it_and_runs_nothing(
     assert f"--trust {THEIRS}" in outcome.error
     assert traces(theirs) == []
     assert sorted(theirs.rglob("*")) == before
-
-
-def test_a_tune_names_what_its_runs_would_make_and_runs_nothing(
-    theirs: Path, fullrank: Any
-) -> None:
-    tune = theirs.parent / "tune"
-    tune.mkdir()
-    theirs.rename(tune / "seed=1")
-    facts = {"setting": "seed", "values": ["1", "2"], "rungs": [1], "iterations": 2}
-    (tune / FILE).write_text(json.dumps(facts))
-    outcome = fullrank("resume", str(tune))
-    assert outcome.code == 2
-    assert f"{tune / 'seed=1'} asks to import and call {THEIRS}(" in outcome.error
-    assert traces(theirs) == []
 
 
 def test_it_is_made_at_the_user_s_word(theirs: Path, fullrank: Any) -> None:

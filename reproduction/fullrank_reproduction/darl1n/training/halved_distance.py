@@ -1,7 +1,7 @@
 """A distance chosen by successive halving, ours after [DARL1N, Sec. VII], beside fixed ones.
 
-A halved run equals, bit for bit, the run with the distance that it ends with, as ``fullrank tune``
-makes it: choices and ends follow from the curves of the fixed distances.
+A halved run equals, bit for bit, the run with the distance that it ends with: choices and ends
+follow from the curves of the fixed distances.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.common.types import Interval
-from fullrank.runs.halving import averaged, halve, rungs_of
 from fullrank_reproduction.claim_results import (
     ClaimResult,
     Whose,
@@ -28,6 +27,7 @@ from fullrank_reproduction.darl1n.training.contact_distance import (
     compared,
     in_percent,
 )
+from fullrank_reproduction.darl1n.training.halving import averaged, halve, rungs_of
 
 JUDGED = "whole run"
 SPANS = {JUDGED: (0.0, 1.0), "first half": (0.0, 0.5), "second half": (0.5, 1.0)}

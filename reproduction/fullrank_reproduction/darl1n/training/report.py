@@ -6,7 +6,6 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from fullrank.common.types import JSON
-from fullrank.runs.halving import AVERAGED
 from fullrank_reproduction import pictures
 from fullrank_reproduction.darl1n.published import LEARNERS
 from fullrank_reproduction.darl1n.results import Results
@@ -23,6 +22,7 @@ from fullrank_reproduction.darl1n.training import (
 )
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.convergence import SMOOTHED, WAY, LearningCurve
+from fullrank_reproduction.darl1n.training.halving import AVERAGED
 from fullrank_reproduction.darl1n.training.neighbour_distance import DISTANCES
 from fullrank_reproduction.darl1n.training.published import (
     DARL1N,

@@ -1,18 +1,13 @@
 """Successive halving [Jamieson16]: of several candidates' runs the better half goes on, and so on.
 
 The source spends as much before every rung, so that the first comes early, and drops the last but
-one at the end. Here rungs are evenly spaced by default: learning curves cross late (ADR 94).
+one at the end. Here rungs are evenly spaced: learning curves cross late (ADR 94).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Generic, TypeVar
 
-from fullrank.common.errors import ConfigError
-
-FILE = "tune.json"
-"""File of the directory of `fullrank tune`: its plan, evaluations and decisions."""
 AVERAGED = 4
 """Number of evaluations, the last ones before a rung, whose mean return decides there."""
 
@@ -37,33 +32,15 @@ class Rung(Generic[T]):
         return (self.cost * iterations + iterations - self.iteration) / iterations
 
 
-def rungs_of(candidates: int, *, iterations: int, given: Sequence[int] = ()) -> tuple[int, ...]:
-    """The iterations at which half of the candidates are dropped, so that one is left.
+def rungs_of(candidates: int, *, iterations: int) -> tuple[int, ...]:
+    """The iterations, evenly spaced, at which half of the candidates are dropped till one is left.
 
     Args:
         candidates: Number of candidates.
         iterations: Iterations of a whole run.
-        given: The rungs; none: as many as are needed, evenly spaced.
-
-    Raises:
-        ConfigError: There are too few candidates or iterations, or the rungs do not fit.
     """
     count = (candidates - 1).bit_length()
-    if candidates < 2:
-        raise ConfigError(f"{candidates} value leaves no choice: give several, such as 0.1,0.2")
-    rungs = tuple(given) or tuple(iterations * k // (count + 1) for k in range(1, count + 1))
-    bounds = (0, *rungs, iterations)
-    if any(low >= high for low, high in pairwise(bounds)):
-        raise ConfigError(
-            f"rungs {rungs} must ascend between 0 and the end, iteration {iterations}: change "
-            "--rungs or --iterations"
-        )
-    if len(rungs) != count:
-        raise ConfigError(
-            f"{len(rungs)} rungs do not leave one of {candidates} values: give {count}, or no "
-            "--rungs"
-        )
-    return rungs
+    return tuple(iterations * k // (count + 1) for k in range(1, count + 1))
 
 
 def averaged(rung: int, *, every: int) -> list[int]:
@@ -84,7 +61,7 @@ def halve(
         candidates: The candidates.
         rungs: Iterations of the rungs, ascending.
         iterations: Iterations of a whole run.
-        score: Mean return of a candidate at a rung; it may train the candidate up to there.
+        score: Mean return of a candidate at a rung.
     """
     left, trained, spent = tuple(candidates), 0, 0
     for iteration in rungs:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fullrank.common.errors import ConfigError
-from fullrank.runs.halving import averaged, halve, rungs_of
+from fullrank_reproduction.darl1n.training.halving import averaged, halve, rungs_of
 
 
 def score(candidate: str, rung: int) -> float:
@@ -39,23 +38,6 @@ def test_rungs_are_evenly_spaced_and_leave_one(candidates: int, rungs: tuple[int
     assert rungs_of(candidates, iterations=1000) == rungs
     halved = list(halve(range(candidates), rungs, iterations=1000, score=lambda each, rung: each))
     assert halved[-1].kept == (candidates - 1,)
-
-
-@pytest.mark.parametrize(
-    ("candidates", "given", "complaint"),
-    [
-        (1, (), "1 value leaves no choice"),
-        (3, (60, 30), "must ascend between 0 and the end, iteration 90"),
-        (3, (30, 90), "must ascend"),
-        (3, (0, 30), "must ascend"),
-        (3, (30,), "1 rungs do not leave one of 3 values: give 2"),
-    ],
-)
-def test_rungs_that_do_not_fit_are_refused(
-    candidates: int, given: tuple[int, ...], complaint: str
-) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        rungs_of(candidates, iterations=90, given=given)
 
 
 def test_the_last_evaluations_before_a_rung_decide_or_its_own() -> None:
