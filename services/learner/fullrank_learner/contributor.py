@@ -108,8 +108,7 @@ class Contributor:
                     await self._send(work, rows, reports)
                 else:  # report computed units even if no coded vector is ever sent
                     await self._write(pb.LearnerMessage(units=reports))
-        if not self._context.has_ranks:  # they may keep this process waiting
-            self._computed_s = work.rows[-1].compute_s
+        self._computed_s = work.rows[-1].compute_s
         if delay_s:
             await work.pause(delay_s)
             await self._send(work, work.rows)

@@ -11,12 +11,11 @@ from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import device_kind, from_elsewhere, require
 from fullrank.config.layers import Resolved
 from fullrank.config.toml import to_toml
-from fullrank.config.tree import RankSettings, RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.rpc.codec import decode_agents, encode_agent
 from fullrank.rpc.messages import equal_setup
-from fullrank.rpc.rank_processes import RankProcesses
 from fullrank.stragglers import DelayModel, delay_of
 from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb
@@ -31,15 +30,14 @@ class HostPlace:
     """Number of the learner among the replicas of its process."""
     device: str = "auto"
     """Its own ``compute.device``; ``auto``: that of the run."""
-    ranks: RankSettings = field(default_factory=RankSettings)
-    """Its own [ranks]."""
     own: RunConfig = field(default_factory=RunConfig)
     """Its own configuration, whose local settings count."""
 
-    def device_of(self, rank: int, run: str) -> str:
-        """Return the device of one of its ranks, given ``compute.device`` of the run."""
-        name = run if self.device == "auto" else self.device
-        return placed(name, self.replica * self.ranks.count + rank, devices=visible())
+    def device_of(self, run: str) -> str:
+        """Return its device, given ``compute.device`` of the run."""
+        return placed(
+            run if self.device == "auto" else self.device, self.replica, devices=visible()
+        )
 
 
 class LearnerContext:
@@ -48,22 +46,15 @@ class LearnerContext:
     Args:
         welcome: The controller's answer to the learner's Hello.
         place: Place of the learner on its host.
-        rank: Number of this process among the learner's ranks.
-
-    Attributes:
-        processes: Other ranks of the learner, with which ``worker`` computes; None without any.
     """
 
-    def __init__(
-        self, welcome: pb.Welcome, *, place: HostPlace | None = None, rank: int = 0
-    ) -> None:
+    def __init__(self, welcome: pb.Welcome, *, place: HostPlace | None = None) -> None:
         place = place or HostPlace()
         elsewhere = from_elsewhere(welcome.configuration, own=place.own)
         require(elsewhere.dropped, "stragglers.path", origin="the controller's configuration")
         config, kind = elsewhere.config, device_kind(elsewhere)
-        device = place.device_of(rank, kind)
+        device = place.device_of(kind)
         self.config = replace(config, compute=replace(config.compute, device=device))
-        self.processes: RankProcesses | None = None
         self.welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
@@ -83,16 +74,6 @@ class LearnerContext:
     def fits(self, welcome: pb.Welcome) -> bool:
         """Return whether the context of the run that ``welcome`` names would be equal."""
         return equal_setup(self.welcome, welcome)
-
-    @property
-    def has_ranks(self) -> bool:
-        """Return whether other ranks compute for this learner."""
-        return self.processes is not None and self.processes.alive
-
-    def close(self) -> None:
-        """End the other ranks."""
-        if self.processes is not None:
-            self.processes.close()
 
     def delay_s(self, iteration: int, learner: int) -> float:
         """Return the injected delay of this learner's coded vectors, in seconds."""

@@ -84,7 +84,7 @@ async def attach(
     session: LearnerSession | None = None
     process = uuid.uuid4().bytes
     config = launch.config
-    place = HostPlace(replica=replica, device=config.compute.device, ranks=config.ranks, own=config)
+    place = HostPlace(replica=replica, device=config.compute.device, own=config)
     event_log = EventLog(launch.run_dir, f"learner-{os.getpid()}")
     with (
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,
@@ -114,8 +114,4 @@ async def attach(
             if session is not None:
                 await session.leave(within_s=launch.config.learner.drain_s)
 
-        try:
-            await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop, leave=leave)
-        finally:
-            if context is not None:
-                await asyncio.to_thread(context.close)
+        await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop, leave=leave)

@@ -28,7 +28,6 @@ from fullrank.runs.events import Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.assignment_inbox import AssignmentInbox
 from fullrank_learner.contributor import Contributor
-from fullrank_learner.ranks import join_ranks
 from fullrank_learner.run_context import HostPlace, LearnerContext
 from fullrank_learner.shared_memory import SharedMemory
 
@@ -44,7 +43,7 @@ class LearnerSession:
     Args:
         address: The controller's ``host:port``.
         domain: Failure domain of this process, ``zone/host``; empty: this machine.
-        place: Its place on this host, with the ranks that compute for it.
+        place: Its place on this host.
         pool: Executor with the one computing thread.
         context: Context from an earlier session of this process, or None.
         prepared: Used for a new context if it fits the run.
@@ -215,15 +214,11 @@ class LearnerSession:
         return port_of(self._address) == welcome.port
 
     async def _context_of(self, welcome: pb.Welcome) -> LearnerContext:
-        in_pool = partial(asyncio.get_running_loop().run_in_executor, self._pool)
         if self.context is None or not self.context.serves(welcome):
-            if self.context is not None:
-                await in_pool(self.context.close)
             self.context = self._prepared
         if self.context is None or not self.context.fits(welcome):
-            self.context = await in_pool(partial(LearnerContext, welcome, place=self._place))
-        if self._place.ranks.count > 1 and not self.context.has_ranks:
-            await in_pool(join_ranks, self.context, self._place)
+            make = partial(LearnerContext, welcome, place=self._place)
+            self.context = await asyncio.get_running_loop().run_in_executor(self._pool, make)
         self.context.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         return self.context
 

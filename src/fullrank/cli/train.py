@@ -93,7 +93,7 @@ RanksOption: TypeAlias = Annotated[
     typer.Option(
         "--ranks",
         help="Number of processes, each with a device of its own, that divide every update with "
-        "--local, or else the units of each learner; default: 1.",
+        "--local; default: 1.",
     ),
 ]
 
@@ -161,9 +161,23 @@ def of_new_run(layers: Resolved, *, local: bool) -> Resolved:
     sized = without_redundancy(layers.size())
     _ensure_code(sized)
     if not local:
+        _refuse_ranks(sized.config)
         return sized
     _refuse_stragglers(sized.config)
     return on_one_device(sized)
+
+
+def _refuse_ranks(config: RunConfig) -> None:
+    """Refuse a run on services that is to have ranks.
+
+    Raises:
+        ConfigError: The configuration divides updates among ranks.
+    """
+    if config.ranks.count > 1:
+        raise ConfigError(
+            f"ranks.count = {config.ranks.count} divides the updates of one process, and services "
+            "have no ranks: add --local, or drop the ranks"
+        )
 
 
 def _refuse_stragglers(config: RunConfig) -> None:

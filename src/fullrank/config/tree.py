@@ -218,9 +218,9 @@ class ComputeSettings:
 
     device: Device = "auto"
     """Device that computes updates: ``cpu``, ``cuda``, ``cuda:K``, or ``auto`` for CUDA where there
-    is any. With ``cuda``, replica j of a learner, with its ranks, computes on device j mod their
-    number, with a list such as ``cuda:0,cuda:2`` on its entry j mod the list's length. A learner
-    with ``auto`` computes on the kind of device that the run names, ``cpu`` or ``cuda``."""
+    is any. With ``cuda``, replica j of a learner computes on device j mod their number, with a
+    list such as ``cuda:0,cuda:2`` on its entry j mod the list's length. A learner with ``auto``
+    computes on the kind of device that the run names, ``cpu`` or ``cuda``."""
     threads: Local[Count] = 1
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
@@ -232,24 +232,21 @@ class ComputeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSettings:
-    """Groups of ranks: processes that divide an update of one process, or a learner's units."""
+    """Groups of ranks: processes that divide an update of a run in one process."""
 
     count: Local[Count] = 1
-    """G, number of ranks; bits do not depend on it. It is each process's own setting: learners may
-    differ in it."""
+    """G, number of ranks; bits do not depend on it. Services have no ranks."""
     split: Literal["agents", "transitions"] = "agents"
-    """Division of an update in one process; learners' ranks divide units. ``agents``: each rank
-    computes and steps its agents, and the ranks exchange policies. ``transitions``: each rank
-    computes micro-batches of all agents, and the ranks add their gradients up, as in multi-GPU
-    MADDPG."""
+    """Division of an update. ``agents``: each rank computes and steps its agents, and the ranks
+    exchange policies. ``transitions``: each rank computes micro-batches of all agents, and the
+    ranks add their gradients up, as in multi-GPU MADDPG."""
     exact: bool = True
     """With ``transitions``: add gradients exactly, in float64. False adds in float32, in half the
     bytes, with bits that depend on the ranks; records then say ``exact = false``."""
     backend: Local[Literal["auto", "gloo", "nccl"]] = "auto"
     """Collectives of torch.distributed: gloo on the CPU, nccl on CUDA devices, one a rank."""
     timeout_s: Local[Duration] = 60.0
-    """Longest wait for another rank, seconds; then the run in one process ends, and can be resumed,
-    or the learner leaves the run and begins again with new ranks."""
+    """Longest wait for another rank, seconds; then the run ends, and can be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ does not answer in time, raises here, and the caller ends the group.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import ceil
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -18,8 +17,6 @@ from fullrank.common.errors import DeadlinePassed, FullrankError, ServiceLost
 
 START_S = 300.0
 """Time in which the ranks import torch and build their algorithms, seconds."""
-LOOK_S = 0.2
-"""Period at which a wait for replies looks whether it is cancelled, seconds."""
 
 
 class RankProcesses:
@@ -37,7 +34,6 @@ class RankProcesses:
     ) -> None:
         self._timeout_s = timeout_s
         self._silent: set[int] = set()  # ranks that were ended within a message
-        self._replied: dict[int, Any] = {}
         self._pipes: list[Connection] = []
         self._processes: list[SpawnProcess] = []
         spawn = get_context("spawn")  # never forked: threads and devices do not survive it
@@ -56,16 +52,6 @@ class RankProcesses:
             raise
 
     @property
-    def alive(self) -> bool:
-        """Return whether the group has not been ended."""
-        return bool(self._pipes)
-
-    @property
-    def count(self) -> int:
-        """Return the number of ranks beside this process."""
-        return len(self._pipes)
-
-    @property
     def pids(self) -> tuple[int, ...]:
         """Return the numbers of their processes, in order."""
         return tuple(process.pid for process in self._processes if process.pid is not None)
@@ -79,29 +65,22 @@ class RankProcesses:
             ):
                 pipe.send(message)
 
-    def replies(
-        self,
-        *,
-        within_s: float | None = None,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> list[Any]:
+    def replies(self, *, within_s: float | None = None) -> list[Any]:
         """Return the ranks' replies to one message, in order.
 
         Args:
             within_s: Longest time between two of them, seconds; by default that of the group.
-            check_cancelled: Called while waiting; once it has raised, the next call returns these
-                replies.
 
         Raises:
             FullrankError: A rank raised it, died, or has not answered in time.
         """
         within_s = self._timeout_s if within_s is None else within_s
-        replies = self._replied
+        replies: dict[int, Any] = {}
         numbers = {pipe: rank for rank, pipe in enumerate(self._pipes, start=1)}
         failure: FullrankError | None = None
         while len(replies) < len(numbers):
             open_ = [pipe for pipe in numbers if numbers[pipe] not in replies]
-            ready = _await(open_, within_s, check_cancelled)
+            ready = wait(open_, timeout=within_s)
             if not ready:
                 raise failure or self._overdue([numbers[pipe] for pipe in open_], within_s)
             for pipe in (pipe for pipe in open_ if pipe in ready):
@@ -112,7 +91,6 @@ class RankProcesses:
                 if isinstance(reply, ServiceLost):  # it noticed that another died, or hangs
                     failure = failure or reply
                 replies[rank] = reply
-        self._replied = {}
         if failure is not None:
             raise failure
         return [replies[rank] for rank in sorted(replies)]
@@ -170,14 +148,3 @@ class RankProcesses:
         for pipe in self._pipes:
             pipe.close()
         self._pipes, self._processes = [], []
-
-
-def _await(
-    pipes: list[Connection], within_s: float, check_cancelled: Callable[[], None]
-) -> list[object]:
-    """Return the pipes with a message; none if there is none in time."""
-    for _ in range(max(1, ceil(within_s / LOOK_S))):
-        check_cancelled()
-        if ready := wait(pipes, timeout=min(LOOK_S, within_s)):
-            return list(ready)
-    return []

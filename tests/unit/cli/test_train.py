@@ -128,17 +128,19 @@ def test_redundancy_is_for_those_who_ask_for_it_or_inject_stragglers(
     assert running.redundancy(begun[0]).startswith(said)
 
 
-@pytest.mark.parametrize("local", [True, False])
-def test_ranks_are_of_one_process_or_of_every_learner(
-    local: bool, tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+def test_ranks_are_of_a_run_in_one_process(
+    tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[tuple[int, bool]] = []
     monkeypatch.setattr(
         running, "run_to_end", lambda path, config, local: begun.append((config.ranks.count, local))
     )
     words = ("train", "--run-dir", str(tmp_path / "run"), "--ranks", "2")
-    assert fullrank(*words, *(["--local"] if local else [])).code == 0
-    assert begun == [(2, local)]
+    refused = fullrank(*words)
+    assert refused.code == 2
+    assert "ranks.count = 2 divides the updates of one process, and services have" in refused.error
+    assert fullrank(*words, "--local").code == 0
+    assert begun == [(2, True)]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Noted:
         return "noted"
 
 
-async def threads_of_two(*, has_ranks: bool = False) -> list[str]:
+async def threads_of_two() -> list[str]:
     """Threads on which a learner computes two assignments of a row."""
     gradients, call = Noted(), Call()
     problem = Problem(
@@ -94,7 +94,6 @@ async def threads_of_two(*, has_ranks: bool = False) -> list[str]:
         config=SimpleNamespace(compute=SimpleNamespace(emulate_unit_s=0.0)),
         delay_s=lambda *_: 0.0,
         worker=Worker(problem, gradients, seed=0),
-        has_ranks=has_ranks,
     )
 
     async def fetch() -> Gathered:
@@ -186,9 +185,8 @@ async def test_a_learner_computes_on_the_event_loop_after_an_assignment_that_was
     assert await threads_of_two() == ["pool_0", "MainThread"]
 
 
-@pytest.mark.parametrize(("quick_s", "has_ranks"), [(0.0, False), (np.inf, True)])
-async def test_a_learner_that_is_slow_or_waits_for_ranks_keeps_the_event_loop_free(
-    quick_s: float, has_ranks: bool, monkeypatch: pytest.MonkeyPatch
+async def test_a_learner_that_is_slow_keeps_the_event_loop_free(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(contributing, "QUICK_S", quick_s)
-    assert await threads_of_two(has_ranks=has_ranks) == ["pool_0", "pool_0"]
+    monkeypatch.setattr(contributing, "QUICK_S", 0.0)
+    assert await threads_of_two() == ["pool_0", "pool_0"]

@@ -9,7 +9,7 @@ import pytest
 
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml, load, to_toml
-from fullrank.config.tree import PluginSettings, RankSettings
+from fullrank.config.tree import PluginSettings
 from fullrank.rpc.codec import encode_agent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
@@ -114,17 +114,11 @@ def test_a_learner_computes_on_its_own_device_of_the_run_s_kind() -> None:
     assert context.config.compute.threads == 1
 
 
-def test_rank_r_of_replica_j_has_its_entry_of_a_list_of_devices(
+def test_replica_j_has_its_entry_of_a_list_of_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fullrank_learner.run_context.visible", lambda: 4)
-    own = [
-        HostPlace(replica=replica, ranks=RankSettings(count=2)).device_of(
-            rank, "cuda:3,cuda:0,cuda:1"
-        )
-        for replica in range(2)
-        for rank in range(2)
-    ]
+    own = [HostPlace(replica=replica).device_of("cuda:3,cuda:0,cuda:1") for replica in range(4)]
     assert own == ["cuda:3", "cuda:0", "cuda:1", "cuda:3"]
     alone = HostPlace(replica=1, device="cuda:2")
-    assert alone.device_of(0, "cuda:3,cuda:0,cuda:1") == "cuda:2"
+    assert alone.device_of("cuda:3,cuda:0,cuda:1") == "cuda:2"
