@@ -222,11 +222,8 @@ def sidecar() -> Target:
     request.faults.faults.append(fault)
 
     def read(data: bytes) -> None:
-        for look in (wire.read_learner, wire.read_controller):
-            try:
-                look(data)
-            except wire.MALFORMED:
-                continue
+        wire.read_learner(data)
+        wire.read_controller(data)
         said = straggler_pb2.SetInjectionRequest.FromString(data)
         decode_model(said.model)
         for encoded in said.faults.faults:

@@ -15,13 +15,7 @@ from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.faults import CorruptFault, DropFault, ThrottleFault
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.injection import Injection, StreamIdentity
-from fullrank_straggler.wire import (
-    MALFORMED,
-    LearnerParts,
-    corrupted,
-    read_controller,
-    read_learner,
-)
+from fullrank_straggler.wire import corrupt, is_last, read_controller, read_learner, split_units
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +67,8 @@ class Gate:
         Raises:
             ConfigError: The delay model is impossible for this run.
         """
-        try:
-            said = read_controller(message)
-        except MALFORMED:
+        said = read_controller(message)
+        if said is None:
             return
         match said.WhichOneof("message"):
             case "welcome":
@@ -95,16 +88,13 @@ class Gate:
         Raises:
             ServiceLost: A fault drops the connection.
         """
-        try:
-            parts = read_learner(message)
-        except MALFORMED:
-            parts = None
-        if parts is not None and parts.coded is not None:
-            self._announce(parts.coded, now)
-        if parts is None or self._arriving is None:  # not part of a vector
+        said = read_learner(message)
+        if said is not None and said.HasField("coded"):
+            self._announce(said.coded, now)
+        if said is None or self._arriving is None:  # not part of a vector
             self._others.append(message)
         else:
-            self._add(self._arriving, message, parts)
+            self._add(self._arriving, message, said)
 
     def _announce(self, coded: pb.Coded, now: float) -> None:
         if self._arriving is not None:
@@ -125,19 +115,20 @@ class Gate:
         if not self._arriving.dropped:
             self._waiting.append(self._arriving)
 
-    def _add(self, vector: CodedVector, message: bytes, parts: LearnerParts) -> None:
+    def _add(self, vector: CodedVector, message: bytes, said: pb.LearnerMessage) -> None:
+        changed = False
         if self.identity is not None:
             fault = self._injection().fault(CorruptFault, self.identity, vector.iteration)
             if fault is not None:
-                for chunk in parts.chunks:
-                    message = corrupted(message, chunk, fault)
-        if vector.delayed and parts.units:
-            units, message = parts.split(message)
-            self._others.append(units)
+                for chunk in said.chunks:
+                    changed |= corrupt(chunk, fault)
+        if vector.delayed and said.units:
+            self._others.append(split_units(said).SerializeToString())
+            changed = True
         if vector.dropped:
             return
-        vector.pieces.append(message)
-        vector.whole = any(chunk.last for chunk in parts.chunks)
+        vector.pieces.append(said.SerializeToString() if changed else message)
+        vector.whole = any(map(is_last, said.chunks))
 
     def next(self, *, now: float) -> bytes | None:
         """The next message due for the controller; None if there is none yet."""
