@@ -1,32 +1,20 @@
 """A run in one process, against its reference and beside services, without a command line."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import pytest
 from tests.integration.cluster import SUM, Cluster, centralised, reference_digests, resolved, tiny
-from tests.waiting import WAIT_S
 
 from fullrank.common.errors import RunDirectoryInUse
-from fullrank.common.types import FloatArray
 from fullrank.config.layers import Resolved
 from fullrank.local import LocalRun
-from fullrank.replay.samplers import Sample
-from fullrank.rounds import verification
-from fullrank.rounds.verification import digests_of
 from fullrank.rpc.lock import lock_replay
 from fullrank.rpc.process import Launch
 from fullrank.runs.event_history import read_history
 from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records
-from fullrank.training.collector import Collector
-from fullrank.training.rollouts import Collected
 from fullrank_controller.local import server
-from fullrank_controller.local.computation import Computation, ComputedRound
 from fullrank_controller.local.server import serve
 from fullrank_faultlab.invariants import violations
 
@@ -77,54 +65,6 @@ async def test_playing_beside_computing_commits_the_reference(
     ]
     beside = sum(isinstance(event, Assigned) for event in order[1::2])  # after the warm-up
     assert 0 < beside < settings.config.iterations  # some minibatches hold rows of their iteration
-
-
-async def test_with_lag_the_next_iteration_is_played_beside_this_ones_update(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Playing waits for computing here: were it finished first, neither would begin."""
-    monkeypatch.setattr(server, "usable_cores", lambda: 2)
-    computing, compute, collect = Event(), Computation.compute, Collector.collect
-
-    def computed(self: Computation, *arguments: Any) -> ComputedRound:
-        computing.set()
-        return compute(self, *arguments)
-
-    def collected(self: Collector, iteration: int) -> Collected:
-        if iteration:
-            assert computing.wait(WAIT_S)
-        return collect(self, iteration)
-
-    monkeypatch.setattr(Computation, "compute", computed)
-    monkeypatch.setattr(Collector, "collect", collected)
-    settings = resolved("collect.lag=1")
-    records = await run(tmp_path, settings)
-    assert [record.update_digest for record in records] == reference_digests(settings.config)
-
-
-async def test_an_update_is_digested_beside_the_next_iteration_and_published_after_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Digesting waits for the next iteration here: were it part of its own, none would begin."""
-    settings = resolved("iterations=4", "checkpoint.every=100")
-    reference, metrics = reference_digests(settings.config), tmp_path / "metrics.jsonl"
-    computing, compute, numbers = [Event() for _ in range(5)], Computation.compute, count()
-    computing[4].set()  # there is none after the last iteration
-
-    def computed(self: Computation, sample: Sample, check: Callable[[], None]) -> ComputedRound:
-        computing[sample.iteration].set()
-        return compute(self, sample, check)
-
-    def digested(updates: FloatArray, sizes: Sequence[int]) -> tuple[bytes, ...]:
-        iteration = next(numbers)
-        assert computing[iteration + 1].wait(WAIT_S)
-        assert len(read_records(metrics) if iteration else []) == iteration
-        return digests_of(updates, sizes)
-
-    monkeypatch.setattr(Computation, "compute", computed)
-    monkeypatch.setattr(verification, "digests_of", digested)
-    records = await run(tmp_path, settings)
-    assert [record.update_digest for record in records] == reference
 
 
 async def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:

@@ -244,14 +244,14 @@ class Driver:
         """Store an iteration, then publish it: a published iteration survives any crash.
 
         Args:
-            record: Its record, but for the digest of the update.
+            record: Its record.
             decided: The iteration.
             head: Replay position to resume from after it.
         """
         decision = decided.round.decision
         with self._watchdog.phase("writing"):
-            told = replace(record, caveats=self._run.progress.lasting)
-            record = await self._store.append(told, decided)
+            record = replace(record, caveats=self._run.progress.lasting)
+            await self._store.append(record, decided)
         if not record.exact and record.variance is None:
             self._record_inexact(record, decision)
         self._resume_head = head

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import overload
 
 import numpy as np
 
@@ -19,32 +17,6 @@ from fullrank.rounds.reports import Reports, linear_hashes
 def digests_of(updates: FloatArray, sizes: Sequence[int]) -> tuple[bytes, ...]:
     """Digest of each target over its own entries."""
     return tuple(unit_digest(updates[target, :size]) for target, size in enumerate(sizes))
-
-
-class Digests(Sequence[bytes]):
-    """Digest of each target over its own entries, made when one is first read.
-
-    Args:
-        updates: Targets, shape (K, P), which nothing changes until then.
-        sizes: Number of entries of each.
-    """
-
-    def __init__(self, updates: FloatArray, sizes: Sequence[int]) -> None:
-        self._updates, self._sizes = updates, sizes
-
-    @cached_property
-    def _made(self) -> tuple[bytes, ...]:
-        return digests_of(self._updates, self._sizes)
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
-    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
-        return self._made[index]
 
 
 def reported_digests(reports: Reports) -> dict[UnitIndex, set[bytes]]:

@@ -10,7 +10,7 @@ from fullrank.codes.targets import target_sizes
 from fullrank.common.types import FloatArray, Matrix, UnitIndex
 from fullrank.common.updates import add_scaled
 from fullrank.rounds.reports import reporter_of
-from fullrank.rounds.verification import Digests
+from fullrank.rounds.verification import digests_of
 from fullrank.training.soundness import sound_updates
 
 
@@ -21,7 +21,7 @@ class Targets:
     updates: FloatArray
     """T U, shape (K, P) float32."""
     digests: Sequence[bytes]
-    """Digest of each target; may be made when it is read."""
+    """Digest of each target."""
     reports: Sequence[bytes]
     """Report of each unit, as a learner makes it; where targets are units, their digests."""
     error_bound: float = 0.0
@@ -71,7 +71,7 @@ class Centralised:
         updates, sizes = sums.astype(np.float32, copy=False), problem.unit_sizes
         if target is not None:
             sizes = target_sizes(target, sizes)
-        digests = Digests(updates, sizes)
+        digests = digests_of(updates, sizes)
         reports = digests if target is None else [by_unit[unit] for unit in units]
         return Targets(updates=updates, digests=digests, reports=reports)
 

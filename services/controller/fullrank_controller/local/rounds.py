@@ -41,7 +41,6 @@ class LocalRounds:
         computation: Computes decisions.
         pipeline: Plays before each computation, or beside it where they share nothing.
         watchdog: Observes computing.
-        beside: True to play ahead beside computing, not before it.
     """
 
     def __init__(
@@ -53,10 +52,8 @@ class LocalRounds:
         *,
         pipeline: Pipeline,
         watchdog: Watchdog,
-        beside: bool,
     ) -> None:
         self._config, self._run, self._training = config, run, training
-        self._beside = beside
         self._computation, self._pipeline, self._watchdog = computation, pipeline, watchdog
         self._member: Member | None = None
         self._cancellation = Cancellation("the run is told to stop")
@@ -119,7 +116,7 @@ class LocalRounds:
         """Return: no other process reports these units."""
 
     async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
-        """Compute the updates of a sample, after playing ahead unless both can go on at once.
+        """Compute the updates of a sample, after playing ahead.
 
         Raises:
             NotDecodable: All rows of the code do not determine the updates.
@@ -127,7 +124,7 @@ class LocalRounds:
         opened, clock = self._open(sample), asyncio.get_running_loop().time
         collect_ahead()
         try:
-            if self._config.collect.lag and not self._beside:
+            if self._config.collect.lag:
                 await self._pipeline.finish_playing()
             began_at = clock()
             with self._watchdog.phase("computing"):

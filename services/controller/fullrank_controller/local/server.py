@@ -111,10 +111,11 @@ async def _serve(
                 observers=launch.observers,
             )
         )
-        beside = _has_spare_core(config, training)
-        if beside and group is None:
+        spare = _has_spare_core(config, training)
+        if spare and group is None:
             stack.enter_context(_second_thread(training))
-        driver = _make_driver(term, table, group, beside=beside, report=launch.report)
+        foresees = spare and _foresees(config, training)
+        driver = _make_driver(term, table, group, foresees=foresees, report=launch.report)
         ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
         await health.at_work(True)
@@ -141,7 +142,7 @@ def _make_driver(
     table: LocalTable,
     group: Group | None,
     *,
-    beside: bool,
+    foresees: bool,
     report: Callable[[str], None] | None,
 ) -> Driver:
     """Make the driver of a run over a table and units in this process, or a group of ranks.
@@ -150,11 +151,10 @@ def _make_driver(
         term: The open parts of the term.
         table: The run's table.
         group: Computes the targets in several processes; None: this one computes them.
-        beside: True to play beside computing, where the run allows.
+        foresees: True to play beside computing where the minibatch holds none of these rows.
         report: Takes the progress of the warm-up.
     """
     config, training = term.config, term.training
-    foresees = beside and _foresees(config, training)
     pipeline = make_pipeline(term, table, holds=table.holds if foresees else None, report=report)
     rounds = LocalRounds(
         config,
@@ -163,7 +163,6 @@ def _make_driver(
         Computation(config, training, table, group),
         pipeline=pipeline,
         watchdog=term.watchdog,
-        beside=beside,
     )
     return make_driver(term, pipeline, rounds)
 

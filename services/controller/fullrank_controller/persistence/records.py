@@ -1,7 +1,7 @@
 """The record of an iteration, projected from its round, its collection and its streams."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fullrank.common.updates import update_digest
 from fullrank.runs.record import IterationRecord
@@ -26,7 +26,7 @@ class DecidedIteration:
     def record(
         self, *, round_s: float, iteration_s: float, statistics: Mapping[str, float]
     ) -> IterationRecord:
-        """The record of the iteration, without the digest of its update; see ``digested``.
+        """The record of the iteration.
 
         Args:
             round_s: From the first assignment until the parameters were updated, seconds.
@@ -70,13 +70,9 @@ class DecidedIteration:
             condition=decided.condition,
             error_bound=decision.error_bound,
             variance=decision.variance,
-            update_digest="",
+            update_digest=update_digest(decision.digests),
             statistics={**statistics, **self.collected.statistics},
             quarantined=decided.quarantined,
             bytes_sent=dict(decided.bytes_sent),
             bytes_received=dict(decided.bytes_received),
         )
-
-    def digested(self, record: IterationRecord) -> IterationRecord:
-        """Return its record with the digest of its update, which reads the whole update."""
-        return replace(record, update_digest=update_digest(self.round.decision.digests))

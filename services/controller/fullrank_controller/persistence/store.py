@@ -42,13 +42,9 @@ class RunStore:
         self._journal, self._event_log = journal, event_log
         self._publish, self._keep = publish, keep
 
-    async def append(self, record: IterationRecord, decided: DecidedIteration) -> IterationRecord:
-        """Write an iteration to the journal and its mirror, then to the history.
-
-        Returns:
-            The record with the digest of the update.
-        """
-        record = await asyncio.to_thread(self._append, record, decided)
+    async def append(self, record: IterationRecord, decided: DecidedIteration) -> None:
+        """Write an iteration to the journal and its mirror, then to the history."""
+        await asyncio.to_thread(self._append, record, decided)
         decision = decided.round.decision
         self._event_log.append(
             Committed(
@@ -61,10 +57,8 @@ class RunStore:
                 culprit=decision.culprit,
             )
         )
-        return record
 
-    def _append(self, record: IterationRecord, decided: DecidedIteration) -> IterationRecord:
-        record = decided.digested(record)
+    def _append(self, record: IterationRecord, decided: DecidedIteration) -> None:
         newest = decided.collected.newest
         drawn = {} if newest is None else {NEWEST: newest}
         stored = self._journal.append(
@@ -76,7 +70,6 @@ class RunStore:
         if self._directory.mirror is not None:
             self._directory.mirror.store(stored)
             reach("mirror.stored")
-        return record
 
     def publish(self, record: IterationRecord) -> None:
         """Publish a stored iteration."""
