@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.cli.compose import rendered
 from fullrank.runs.record import IterationRecord, read_records
 from passing_over import DELAY_S, LEARNERS, SEED
 
@@ -135,10 +134,20 @@ def overrides(case: Case, rounds: int, scratch: Path) -> list[Path]:
         lines += [f'      FULLRANK__STRAGGLERS__{key}: "{sidecar[key]}"' for key in sidecar]
         lines += [QUIET, f"  learner-{number}:", QUIET]
     pairs, settings_file = scratch / "pairs.yml", scratch / "run.yml"
-    pairs.write_text(rendered(learners=LEARNERS, base=str(DEPLOY / "docker-compose.yml")))
+    pairs.write_text(paired((DEPLOY / "docker-compose.pairs.yml").read_text()))
     settings_file.write_text("\n".join(lines) + "\n")
     scratch.chmod(0o755)
     return [pairs, settings_file]
+
+
+def paired(text: str) -> str:
+    """The override file of pairs, with as many of them as there are learners."""
+    base = str(DEPLOY / "docker-compose.yml")
+    opening, pair, *_ = (
+        text.replace(" &learner", "").replace("docker-compose.yml", base).split("\n\n")
+    )
+    numbered = (pair.replace("r-0", f"r-{number}") for number in range(LEARNERS))
+    return "\n\n".join([opening.replace('"4"', f'"{LEARNERS}"'), *numbered, ""])
 
 
 def finished(project: list[str], rounds: int, scratch: Path) -> list[IterationRecord]:

@@ -8,7 +8,6 @@ import pytest
 from tests.e2e.images import checkout
 from tests.e2e.stack import TINY, Stack, up
 
-from fullrank.cli.compose import rendered
 from fullrank.config import load
 from fullrank.wiring import delays_of
 
@@ -28,8 +27,7 @@ def pairs(
     """Four learners, each with its own straggler sidecar, in an endless run."""
     place = checkout(tmp_path_factory.mktemp("pairs"))
     place.configure(TINY)
-    (place.deploy / "pairs.yml").write_text(rendered(learners=4, base="docker-compose.yml"))
-    files = ("docker-compose.yml", "pairs.yml")
+    files = ("docker-compose.yml", "docker-compose.pairs.yml")
     with up(Stack(checkout=place, engine=docker_engine, files=files)) as stack:
         yield stack
 

@@ -54,7 +54,6 @@ VERBS = {
     "doctor": Verb(OPERATE, "fullrank.cli.doctor:doctor", "Check this machine's installation."),
     "health": Verb(OPERATE, "fullrank.cli.health:health", "Ask whether a service is healthy."),
     "certs": Verb(OPERATE, "fullrank.cli.certs:app", "Manage the services' certificates."),
-    "compose": Verb(OPERATE, "fullrank.cli.compose:app", "Write a Compose file with sidecars."),
     "straggler": Verb(OPERATE, "fullrank.cli.straggler:app", "Show or change injected delays."),
 }
 """Verbs of the library; installed packages add theirs by an entry point in ``GROUP``."""
