@@ -3,13 +3,13 @@
 Replay, controller and learners are processes of this machine. While they train, faults drawn from a
 seed follow one another: a process is killed, stopped or frozen, a connection to controller or
 replay is cut, silenced, slowed or throttled to a byte a second, a learner's vectors are changed in
-transit (`fullrank chaos --services`). A supervisor restarts processes that ended, and counts those
-that ended by themselves. The invariants are checked during the run; at its end every digest and the
-parameters must equal those of the fault-free run; with `--mode free`, where collectors play as fast
-as they can, every iteration must be recomputed from the table instead. A round commits at the first
-attempt if the term that opened it commits it without reassigning a row.
+transit (`python -m tests.faultlab --services`). A supervisor restarts processes that ended, and
+counts those that ended by themselves. The invariants are checked during the run; at its end every
+digest and the parameters must equal those of the fault-free run; with `--mode free`, where
+collectors play as fast as they can, every iteration must be recomputed from the table instead. A
+round commits at the first attempt if the term that opened it commits it without reassigning a row.
 
-    python benchmarks/chaos_soak.py --faults 720 --iterations 7200
+    PYTHONPATH=. python benchmarks/chaos_soak.py --faults 720 --iterations 7200
 """
 
 import argparse
@@ -22,12 +22,13 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+from tests.faultlab.checker import Checker
+from tests.faultlab.service_faults import CRASHED, FaultEvent, train_under_faults
+from tests.faultlab.service_runs import UNIT_S, Mode, fault_free_run, free_run_violations
+
 from fullrank.common.errors import FullrankError
 from fullrank.runs.event_history import follow
 from fullrank.runs.events import Assigned, Committed, Event
-from fullrank_faultlab.checker import Checker
-from fullrank_faultlab.service_faults import CRASHED, FaultEvent, train_under_faults
-from fullrank_faultlab.service_runs import UNIT_S, Mode, fault_free_run, free_run_violations
 
 CLAIM = 0.95
 FAULT_S, UNITS = 2.0, 2

@@ -8,6 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from tests.faultlab.invariants import violations
 from tests.integration.cluster import SUM, Cluster, centralised, reference_digests, resolved, tiny
 from tests.waiting import WAIT_S
 
@@ -28,7 +29,6 @@ from fullrank.training.rollouts import Collected
 from fullrank_controller.local import server
 from fullrank_controller.local.computation import Computation, ComputedRound
 from fullrank_controller.local.server import serve
-from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.integration
 

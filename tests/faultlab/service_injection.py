@@ -10,18 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-
-from fullrank.cli.processes import stop
-from fullrank.common.errors import FullrankError, RunDirectoryInUse
-from fullrank.config.faults import CorruptFault
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.straggler import set_injection
-from fullrank.runs.event_history import read_history
-from fullrank.runs.events import Event, Sent, Welcomed
-from fullrank_faultlab.fault_proxy import FaultProxy
-from fullrank_faultlab.service_cluster import ServiceCluster, await_that
-from fullrank_faultlab.service_runs import ANYWHERE, LEARNERS
-from fullrank_faultlab.service_schedule import (
+from tests.faultlab import liars
+from tests.faultlab.fault_proxy import FaultProxy
+from tests.faultlab.service_cluster import ServiceCluster, await_that
+from tests.faultlab.service_runs import ANYWHERE, LEARNERS
+from tests.faultlab.service_schedule import (
     CORRUPTED,
     DUPLICATED,
     LOST,
@@ -32,6 +25,14 @@ from fullrank_faultlab.service_schedule import (
     SIGNALS,
     DrawnFault,
 )
+
+from fullrank.cli.processes import stop
+from fullrank.common.errors import FullrankError, RunDirectoryInUse
+from fullrank.config.faults import CorruptFault
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.straggler import set_injection
+from fullrank.runs.event_history import read_history
+from fullrank.runs.events import Event, Sent, Welcomed
 
 REFUSAL_S = 120.0
 """Longest start of a second process on a slow machine, after which it counts as not refused."""
@@ -116,7 +117,7 @@ def _outnumber(cluster: ServiceCluster, duration_s: float, draws: np.random.Gene
     """
     directory = Path(tempfile.mkdtemp(prefix="sybils", dir=cluster.run_dir))
     words = ("--replicas", str(LEARNERS + 1), "--run-dir", str(directory))
-    sybils = cluster.start("learner", *words, program=("fullrank_faultlab.liars", "sybil"))
+    sybils = cluster.start("learner", *words, program=(liars.__file__, "sybil"))
     attached = partial(_count, directory, Welcomed)
     await_that(lambda: attached() > LEARNERS or cluster.finished, "sybils")
     _some_learner(cluster, draws).kill()
@@ -135,7 +136,7 @@ def _count(directory: Path, kind: type[Event]) -> int:
 
 def _lie(cluster: ServiceCluster, duration_s: float, draws: np.random.Generator) -> None:
     """Kill a learner; another one that takes its place lies until it is stopped."""
-    liar = cluster.start_learner("fullrank_faultlab.liars", "liar")
+    liar = cluster.start_learner(liars.__file__, "liar")
     _some_learner(cluster, draws).kill()
     await_that(lambda: "learner_ready" in liar.log.read_text() or cluster.finished, "a liar")
     time.sleep(duration_s)

@@ -7,9 +7,10 @@ stand for all earlier commits. For replay, only the heads of its tables matter.
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from tests.faultlab.invariants import violations
+
 from fullrank.runs.event_history import EventHistory
 from fullrank.runs.events import Began, Committed, Event, Reopened, Stored, Truncated
-from fullrank_faultlab.invariants import violations
 
 TERMS = 2
 """Terms whose events are retained, the running one included."""

@@ -8,6 +8,9 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 import numpy as np
+from tests.faultlab.liars import Forged
+from tests.faultlab.simulation.link import SimulatedStream
+from tests.faultlab.simulation.replay import SimulatedReplay
 
 from fullrank import __version__
 from fullrank.algorithms import Algorithm
@@ -20,9 +23,6 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
 from fullrank.training.worker import AssignedRow, Worker
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_faultlab.forged import Forged
-from fullrank_faultlab.simulation.link import SimulatedStream
-from fullrank_faultlab.simulation.replay import SimulatedReplay
 
 LearnerStream: TypeAlias = SimulatedStream[pb.LearnerMessage, pb.ControllerMessage]
 

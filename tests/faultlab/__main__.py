@@ -1,6 +1,7 @@
-"""``fullrank chaos``: inject faults into runs and check the invariants of their event logs."""
+"""``python -m tests.faultlab``: inject faults into runs and check their invariants."""
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -8,13 +9,12 @@ from functools import cache
 from typing import Annotated
 
 import typer
+from tests.faultlab import simulation
+from tests.faultlab.outcome import FaultOutcome, InvariantBroken
+from tests.faultlab.service_faults import run_services
 
 from fullrank.cli.say import say
-from fullrank.common.errors import InvariantBroken
 from fullrank.local import LocalRun
-from fullrank_faultlab import simulation
-from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.service_faults import run_services
 
 CHUNK = 50
 """Simulated runs that a process makes before it reports."""
@@ -66,8 +66,8 @@ def chaos(
         if outcome.violations:
             raise InvariantBroken(
                 f"run {outcome.seed} of {schedules} from {seed}: {'; '.join(outcome.violations)}; "
-                f"reproduce it with `fullrank chaos {'--services ' * services}--schedules 1 "
-                f"--seed {outcome.seed}`"
+                f"reproduce it with `python -m tests.faultlab {'--services ' * services}"
+                f"--schedules 1 --seed {outcome.seed}`"
             )
     took_s = time.monotonic() - started
     say(f"{runs} runs, {faults} faults, no violation, {took_s:.0f} s")
@@ -109,3 +109,15 @@ def _fault_free(lag: int, sums: bool, keyed: bool) -> tuple[list[str], str]:
     """Update digests and the digest of the final parameters, from a run in one process."""
     run = LocalRun(simulation.configuration(lag=lag, sums=sums, keyed=keyed), coded=False)
     return [iteration.update_digest for iteration in run.train()], run.parameter_digest()
+
+
+def main() -> None:
+    """Run the command line; a broken invariant is one line."""
+    try:
+        typer.run(chaos)
+    except InvariantBroken as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

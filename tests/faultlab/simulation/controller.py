@@ -6,6 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.faultlab.simulation.collector import CollectorStream
+from tests.faultlab.simulation.learner import LearnerStream
+from tests.faultlab.simulation.link import LinkFaults, SimulatedStream
+from tests.faultlab.simulation.replay import SimulatedReplay
+
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.process import end_process
 from fullrank.runs.record import IterationRecord
@@ -20,10 +25,6 @@ from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.term import Term, begin, make_network_driver, open_journal
 from fullrank_controller.watchdog import Watchdog
-from fullrank_faultlab.simulation.collector import CollectorStream
-from fullrank_faultlab.simulation.learner import LearnerStream
-from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
-from fullrank_faultlab.simulation.replay import SimulatedReplay
 
 
 class SimulatedController:

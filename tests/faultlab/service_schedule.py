@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tests.faultlab.fault_proxy import FaultProxy, NetworkFault
+from tests.faultlab.service_runs import Mode, is_guarded, is_mirrored
+
 from fullrank.common.seeding import stream
-from fullrank_faultlab.fault_proxy import FaultProxy, NetworkFault
-from fullrank_faultlab.service_runs import Mode, is_guarded, is_mirrored
 
 ITERATIONS, FAULTS = 60, 4
 SHORTEST_S, LONGEST_S = 0.2, 2.5

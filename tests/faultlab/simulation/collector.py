@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 import numpy as np
+from tests.faultlab.simulation.link import SimulatedStream
 
 from fullrank import __version__
 from fullrank.algorithms import Section
@@ -20,7 +21,6 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank_collector.block_messages import block_messages
 from fullrank_collector.publications import Publications
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_faultlab.simulation.link import SimulatedStream
 
 CollectorStream: TypeAlias = SimulatedStream[pb.CollectorMessage, pb.CollectorOrder]
 

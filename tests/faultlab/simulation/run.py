@@ -7,6 +7,13 @@ replay and links are simulated. A failure is reproduced by its seed.
 import asyncio
 from pathlib import Path
 
+from tests.faultlab.outcome import FaultOutcome
+from tests.faultlab.simulation.controller import SimulatedController
+from tests.faultlab.simulation.drawn_faults import DrawnFaults
+from tests.faultlab.simulation.machines import Machines
+from tests.faultlab.simulation.peers import Peers
+from tests.faultlab.simulation.replay import SimulatedReplay
+
 from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.common.failpoints import Killed, arm
 from fullrank.common.seeding import stream
@@ -14,12 +21,6 @@ from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import EventLog
 from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.rounds.disputes import RolledBack
-from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.simulation.controller import SimulatedController
-from fullrank_faultlab.simulation.drawn_faults import DrawnFaults
-from fullrank_faultlab.simulation.machines import Machines
-from fullrank_faultlab.simulation.peers import Peers
-from fullrank_faultlab.simulation.replay import SimulatedReplay
 
 FAULTS_END_S = 6.0
 """End of the faults in virtual time; the run must finish after it."""

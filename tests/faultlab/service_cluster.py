@@ -4,16 +4,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fullrank.cli.processes import Service, start, stop
+from tests.faultlab.controller_machine import ControllerMachine
+from tests.faultlab.fault_proxy import NetworkFault
+from tests.faultlab.service_runs import LEARNERS
+
+from fullrank.cli.processes import FULLRANK, Service, start, stop
 from fullrank.common.errors import FullrankError
 from fullrank.config.tree import RunConfig
 from fullrank.rpc import lock
 from fullrank.runs.identity import IDENTITY
 from fullrank.runs.record import METRICS, follow
 from fullrank.runs.snapshot import REPLAY
-from fullrank_faultlab.controller_machine import ControllerMachine
-from fullrank_faultlab.fault_proxy import NetworkFault
-from fullrank_faultlab.service_runs import LEARNERS
 
 POLL_S = 0.05
 """Time between two polls."""
@@ -70,7 +71,7 @@ class ServiceCluster:
         replicas = ("--replicas", str(config.collectors.count))
         self.collectors = [self.start("collector", *replicas)] if config.collectors.count else []
 
-    def start(self, name: str, *extra: str, program: tuple[str, ...] = ("fullrank",)) -> Service:
+    def start(self, name: str, *extra: str, program: tuple[str, ...] = FULLRANK) -> Service:
         """Start a service, a controller in the directory of the present one."""
         if name == "straggler":
             extra = ("--set", f"controller.address={self._upstream}", *extra)
@@ -81,7 +82,7 @@ class ServiceCluster:
     def start_learner(self, *program: str) -> Service:
         """Start a single learner, which fails apart from all others."""
         domain = ("--set", f"learner.domain=host-{len(self._started)}")
-        return self.start("learner", *domain, program=program or ("fullrank",))
+        return self.start("learner", *domain, program=program or FULLRANK)
 
     def restart(self, name: str) -> None:
         """Start a singleton again, as a supervisor would."""

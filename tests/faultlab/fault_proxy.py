@@ -1,7 +1,7 @@
 """A TCP relay between clients and a service that injects network faults.
 
 It does not read the bytes it carries, so it works under TLS too. Tests, benchmarks and
-``fullrank chaos`` use it; the straggler sidecar is the proxy that reads messages.
+the fault laboratory use it; the straggler sidecar is the proxy that reads messages.
 """
 
 import asyncio

@@ -3,6 +3,10 @@
 from dataclasses import dataclass, field
 
 
+class InvariantBroken(Exception):
+    """The event logs of a run violate an invariant."""
+
+
 @dataclass(slots=True)
 class FaultOutcome:
     """Faults injected into a run, and the guarantees that it broke."""

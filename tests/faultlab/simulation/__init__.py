@@ -5,15 +5,16 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.faultlab.invariants import violations
+from tests.faultlab.outcome import FaultOutcome
+from tests.faultlab.simulation import toy_algorithm  # registers the algorithm
+from tests.faultlab.simulation.run import SimulatedRun
+from tests.faultlab.simulation.virtual_loop import Deadlock, VirtualLoop
+
 from fullrank.common.seeding import stream
 from fullrank.config.layers import load
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_history import read_history
-from fullrank_faultlab.invariants import violations
-from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.simulation import toy_algorithm  # registers the algorithm
-from fullrank_faultlab.simulation.run import SimulatedRun
-from fullrank_faultlab.simulation.virtual_loop import Deadlock, VirtualLoop
 
 ITERATIONS = 6
 CODES = ("cyclic", "mds", "replication", "random_sparse")

@@ -6,6 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.faultlab.simulation.collector import CollectorStream, SimulatedCollector
+from tests.faultlab.simulation.controller import SimulatedController
+from tests.faultlab.simulation.drawn_faults import DrawnFaults
+from tests.faultlab.simulation.learner import LearnerStream, SimulatedLearner
+from tests.faultlab.simulation.replay import SimulatedReplay
+
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
@@ -14,11 +20,6 @@ from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of, environment_of
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_faultlab.simulation.collector import CollectorStream, SimulatedCollector
-from fullrank_faultlab.simulation.controller import SimulatedController
-from fullrank_faultlab.simulation.drawn_faults import DrawnFaults
-from fullrank_faultlab.simulation.learner import LearnerStream, SimulatedLearner
-from fullrank_faultlab.simulation.replay import SimulatedReplay
 
 
 class Peers:

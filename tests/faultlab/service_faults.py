@@ -13,18 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fullrank.common.errors import FullrankError
-from fullrank.common.seeding import stream
-from fullrank.config.toml import to_toml
-from fullrank.rpc.addresses import resolve
-from fullrank.runs.event_history import read_history
-from fullrank_faultlab.controller_machine import MIRROR, ControllerMachine
-from fullrank_faultlab.fault_proxy import FaultProxy, in_thread
-from fullrank_faultlab.invariants import violations
-from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.service_cluster import ServiceCluster
-from fullrank_faultlab.service_injection import inject
-from fullrank_faultlab.service_runs import (
+from tests.faultlab.controller_machine import MIRROR, ControllerMachine
+from tests.faultlab.fault_proxy import FaultProxy, in_thread
+from tests.faultlab.invariants import violations
+from tests.faultlab.outcome import FaultOutcome
+from tests.faultlab.service_cluster import ServiceCluster
+from tests.faultlab.service_injection import inject
+from tests.faultlab.service_runs import (
     ANYWHERE,
     GUARD,
     LAG,
@@ -36,7 +31,13 @@ from fullrank_faultlab.service_runs import (
     is_guarded,
     is_mirrored,
 )
-from fullrank_faultlab.service_schedule import FAULTS, ITERATIONS, schedule_of
+from tests.faultlab.service_schedule import FAULTS, ITERATIONS, schedule_of
+
+from fullrank.common.errors import FullrankError
+from fullrank.common.seeding import stream
+from fullrank.config.toml import to_toml
+from fullrank.rpc.addresses import resolve
+from fullrank.runs.event_history import read_history
 
 CRASHED = "ended by itself"
 """A service ended without a fault."""

@@ -4,14 +4,15 @@ import asyncio
 import os
 from pathlib import Path
 
+from tests.faultlab.outcome import FaultOutcome
+from tests.faultlab.simulation.collector import CollectorBehaviour
+from tests.faultlab.simulation.learner import LearnerBehaviour
+from tests.faultlab.simulation.link import LinkFaults
+
 from fullrank.common.failpoints import arm
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.runs.checkpoint import STATE, saved
-from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.simulation.collector import CollectorBehaviour
-from fullrank_faultlab.simulation.learner import LearnerBehaviour
-from fullrank_faultlab.simulation.link import LinkFaults
 
 FAILPOINTS = (
     "term.raised",

@@ -3,11 +3,12 @@
 import shutil
 from pathlib import Path
 
+from tests.faultlab.service_runs import ANYWHERE
+
 from fullrank.rpc.addresses import resolve
 from fullrank.runs.event_log import DIRECTORY
 from fullrank.runs.identity import CONFIGURATION
 from fullrank.runs.snapshot import REPLAY
-from fullrank_faultlab.service_runs import ANYWHERE
 
 MIRROR, MACHINES = "mirror", "machines"
 SHARED = {CONFIGURATION, DIRECTORY, REPLAY, MIRROR, MACHINES, "logs", "services"}
