@@ -3,14 +3,13 @@
 Replay, controller and learners are processes of this machine. While they train, faults drawn from a
 seed follow one another: a process is killed, stopped or frozen, a connection to controller or
 replay is cut, silenced, slowed or throttled to a byte a second, a learner's vectors are changed in
-transit (`fullrank chaos --services`). A supervisor restarts processes that ended, and counts those
-that ended by themselves. The invariants are checked during the run; at its end every digest and the
-parameters must equal those of the fault-free run; with `--mode free`, where collectors play as fast
-as they can, every iteration must be recomputed from the table instead. A round commits at the first
-attempt if the term that opened it commits it without reassigning a row. Memory is reported and not
-tested, because restarted services scatter: soak.py tests it.
+transit (`python -m tests.faultlab --services`). A supervisor restarts processes that ended, and
+counts those that ended by themselves. The invariants are checked during the run; at its end every
+digest and the parameters must equal those of the fault-free run; with `--mode free`, where
+collectors play as fast as they can, every iteration must be recomputed from the table instead. A
+round commits at the first attempt if the term that opened it commits it without reassigning a row.
 
-    python benchmarks/chaos_soak.py --faults 720 --iterations 7200
+    PYTHONPATH=. python benchmarks/chaos_soak.py --faults 720 --iterations 7200
 """
 
 import argparse
@@ -18,21 +17,18 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-import psutil
+from tests.faultlab.checker import Checker
+from tests.faultlab.service_faults import CRASHED, FaultEvent, train_under_faults
+from tests.faultlab.service_runs import UNIT_S, Mode, fault_free_run, free_run_violations
 
 from fullrank.common.errors import FullrankError
 from fullrank.runs.event_history import follow
 from fullrank.runs.events import Assigned, Committed, Event
-from fullrank_faultlab.checker import Checker
-from fullrank_faultlab.service_faults import CRASHED, FaultEvent, train_under_faults
-from fullrank_faultlab.service_runs import UNIT_S, Mode, fault_free_run, free_run_violations
-from soak import WARM_UP, services
 
 CLAIM = 0.95
 FAULT_S, UNITS = 2.0, 2
@@ -59,29 +55,17 @@ class Tries:
 
 
 class Watch:
-    """Checks the events of a live run and samples the memory of its processes."""
+    """Checks the events of a live run."""
 
     def __init__(self, run_dir: Path, checker: Checker) -> None:
-        self._run_dir, self._checker = run_dir, checker
-        self._noted = follow(run_dir)
+        self._checker, self._noted = checker, follow(run_dir)
         self.tries = Tries()
-        self.pss: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        """By service: committed iterations and the mean proportional set size then, bytes."""
 
     def look(self) -> list[str]:
         """Violations since the last check."""
         noted = next(self._noted)
         self.tries.count(noted.controller)
-        self._measure()
         return self._checker.check(noted)
-
-    def _measure(self) -> None:
-        sizes = defaultdict[str, list[int]](list)
-        for name, process in [*services(self._run_dir), ("this program", psutil.Process())]:
-            with suppress(psutil.Error):
-                sizes[name.rstrip(" 0123456789")].append(process.memory_full_info().pss)
-        for name, pss in sizes.items():
-            self.pss[name].append((self.tries.committed, float(np.mean(pss))))
 
 
 def play(run_dir: Path, arguments: argparse.Namespace) -> tuple[list[FaultEvent], Watch, list[str]]:
@@ -114,15 +98,6 @@ def play(run_dir: Path, arguments: argparse.Namespace) -> tuple[list[FaultEvent]
     return injected, watch, wrong
 
 
-def growth(looks: list[tuple[int, float]], iterations: int) -> float:
-    """Bytes per hundred iterations, after the first fifth."""
-    steady = [look for look in looks if look[0] >= WARM_UP * iterations]
-    if len(steady) < 2:
-        return float("nan")
-    committed, pss = np.array(steady).T
-    return 100 * float(np.polyfit(committed, pss, 1)[0])
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--faults", type=int, default=720)
@@ -138,10 +113,6 @@ def main() -> int:
         Counter(f"{fault.service}: {fault.kind}" for fault in injected).items()
     ):
         print(f"| {label} | {times} |")
-    print("\n| process | PSS at the end, MiB | growth in 100 iterations, MiB |\n|---|---|---|")
-    slopes = {name: growth(looks, arguments.iterations) for name, looks in watch.pss.items()}
-    for name, slope in sorted(slopes.items()):
-        print(f"| {name} | {watch.pss[name][-1][1] / 2**20:.1f} | {slope / 2**20:+.3f} |")
     share = tries.at_first / max(tries.committed, 1)
     ended = sum(fault.kind == CRASHED for fault in injected)
     within = sum(fault.after < arguments.iterations for fault in injected) - ended

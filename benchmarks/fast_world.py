@@ -2,9 +2,8 @@
 
 Whole episodes, resets included, with random actions drawn beforehand. Fullrank steps 64 copies,
 mpe2 one. Both run in this process, in turn in every round, and are measured in CPU seconds of the
-process. mpe2 has keep away with one agent on each side only, and no Rover Tower: its baseline is
-that task written for mpe2's engine. Exits with 1 if the median ratio over the rounds of any task is
-below 50 (100 for cooperative navigation).
+process. mpe2 has keep away with one agent on each side only, and no Rover Tower. Exits with 1 if
+the median ratio over the rounds of any task is below 50 (100 for cooperative navigation).
 
     OMP_NUM_THREADS=1 python benchmarks/fast_world.py
 """
@@ -26,7 +25,6 @@ from mpe2 import (
     simple_tag_v3,
 )
 
-import rover_tower_mpe2
 from fullrank.environments import Discrete, make_environment
 
 COPIES = 64
@@ -71,7 +69,6 @@ TASKS = (
     ),
     Task(name="keep_away", agents=2, factory=simple_push_v3.parallel_env),
     Task(name="speaker_listener", agents=2, factory=simple_speaker_listener_v4.parallel_env),
-    Task(name="rover_tower", agents=8, factory=rover_tower_mpe2.parallel_env),
 )
 
 

@@ -71,12 +71,10 @@ def start(
     resolved: Resolved,
     run_dir: Path,
     prepare: Callable[[], None] = nothing,
-    *,
-    standby: bool = False,
 ) -> BaseProcess:
-    """Start a service, or a standby controller, in its own process."""
+    """Start a service in its own process."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=serve, args=(name, resolved, run_dir, prepare, standby))
+    process = context.Process(target=serve, args=(name, resolved, run_dir, prepare))
     process.start()
     return process
 
@@ -91,15 +89,13 @@ def announced(run_dir: Path, name: str) -> str:
     raise SystemExit(f"the {name} did not come up")
 
 
-def serve(
-    name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None], standby: bool
-) -> None:
+def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None]) -> None:
     """Run one service process."""
     os.environ["OMP_NUM_THREADS"] = "1"
     prepare()
     replicas = resolved.size().config.learners if name == "learner" else 1
     main = next(iter(entry_points(group="fullrank.services", name=name))).load()
-    launch = Launch(resolved=resolved, run_dir=run_dir, replicas=replicas, standby=standby)
+    launch = Launch(resolved=resolved, run_dir=run_dir, replicas=replicas)
     raise SystemExit(main(launch))
 
 

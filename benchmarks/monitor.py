@@ -46,7 +46,7 @@ WATCH = "/fullrank.v1.MonitorService/Watch"
 SETTINGS = (
     "iterations=1000000",
     "collect.warmup=2000",
-    "checkpoint.every=1000000",
+    "checkpoint.every=1000",
     "metrics.sinks=[]",
 )
 

@@ -10,7 +10,6 @@ optimiser included.
 2. Agent-updates a second by agents and minibatch, and their share of the device's float32 peak, the
    rate of a large product in the same process. Beside them the same update agent by agent, by
    autograd, and TorchRL's (``torchrl_maddpg.py``; skipped if ``torchrl`` cannot be imported).
-3. Overlap: iterations that play 100 transitions before their update, and beside it.
 
     python benchmarks/one_device.py
 """
@@ -19,8 +18,6 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import numpy as np
 import torch
@@ -32,13 +29,9 @@ from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
-from fullrank.config import RunConfig, layers
-from fullrank.config.plugins import spec_of
 from fullrank.environments import make_environment
 from fullrank.networks.fused.kernels import Kernel
-from fullrank.training.centralised import Centralised
 from fullrank.training.worker import probe_batch
-from fullrank.wiring import training_of
 
 NEAR = 1e-5
 """Largest error against the CPU, relative to the largest entry of a unit."""
@@ -126,41 +119,6 @@ def players(load: Workload, device: str) -> dict[str, Callable[[], object]]:
     }
 
 
-def overlap(load: Workload, device: torch.device, *, rounds: int) -> tuple[float, float]:
-    """Seconds of an iteration that plays before its update, and of one that plays beside it."""
-    config = _tower(load, str(device))
-    training = training_of(config)
-    compute = Centralised(training.problem, training.algorithm.gradients, seed=0).compute
-    numbers = iter(range(2 * (1 + rounds)))
-    with closing(training.collector), ThreadPoolExecutor(1) as thread:
-        batch = probe_batch(training.problem, spec_of(config).layout, seed=0)
-
-        def before() -> None:
-            iteration = next(numbers)
-            training.collector.collect(iteration)
-            training.trainer.apply(compute(batch, iteration=iteration).updates, iteration=iteration)
-
-        def beside() -> None:
-            iteration = next(numbers)
-            playing = thread.submit(training.collector.collect, iteration)
-            targets = compute(batch, iteration=iteration)
-            playing.result()
-            training.trainer.apply(targets.updates, iteration=iteration)
-
-        return seconds(before, device, rounds=rounds), seconds(beside, device, rounds=rounds)
-
-
-def _tower(load: Workload, device: str) -> RunConfig:
-    """A run on Rover Tower that keeps its parameters on the device."""
-    settings = (
-        *("environment.name=rover_tower", f"environment.agents={load.agents}"),
-        *("environment.copies=100", "collect.steps=1", f"compute.device={device}"),
-        *(f"controller.device={device}", f"algorithm.hidden={load.hidden}"),
-        f"algorithm.batch_size={load.batch}",
-    )
-    return layers.load(environ={}, overrides=settings).check().config
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="The update on one device.")
     parser.add_argument("--device", default="auto", help="cuda, cuda:K, cpu or auto")
@@ -182,11 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rate=rate,
         rounds=chosen.rounds,
     )
-    print("| agents | B | plays before, ms | plays beside, ms | gain |\n|---|---|---|---|---|")
-    for load in (workload(M, batches[0], hidden) for M in agents):
-        before_s, beside_s = overlap(load, device, rounds=chosen.rounds)
-        times = f"{1e3 * before_s:.2f} | {1e3 * beside_s:.2f} | {before_s / beside_s:.2f}"
-        print(f"| {load.agents} | {load.batch} | {times} |", flush=True)
     return int(not holds)
 
 

@@ -42,7 +42,7 @@ BYTES_ALONE = (
     "collect.warmup=100",
     "collect.warmup_copies=4",
     "collect.steps=1",
-    "checkpoint.every=1000000",
+    "checkpoint.every=1000",
 )
 """Settings of a run in which only the round itself costs time."""
 FORMULA = ("parameters", "coded", "digests")

@@ -1,13 +1,11 @@
 """Claim: a sidecar that injects no delay or fault adds at most 2 ms to a small call.
 
 The same calls to the same peer, directly and through a sidecar in its own process, in turn: a unary
-call of 64 bytes, and a stream of messages of 1 MiB in each direction. Then rounds of the default
-run (M = 3, N = 4), without and with a sidecar before the controller.
+call of 64 bytes, and a stream of messages of 1 MiB in each direction.
 
-    OMP_NUM_THREADS=1 python benchmarks/sidecar.py --rounds 100
+    OMP_NUM_THREADS=1 python benchmarks/sidecar.py
 """
 
-import argparse
 import asyncio
 import multiprocessing
 import sys
@@ -24,7 +22,7 @@ import grpc
 from fullrank.config import load
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.server import OPTIONS
-from local_services import announced, start, train
+from local_services import announced, start
 
 CLAIM_S, REPEATS = 2e-3, 3
 SMALL, LARGE = bytes(64), bytes(2**20)
@@ -103,27 +101,13 @@ def calls() -> tuple[list[float], list[float]]:
             peer.join()
 
 
-def rounds(count: int, sidecar: Sequence[str] | None) -> float:
-    """Measure the median round of the default run, seconds."""
-    with tempfile.TemporaryDirectory() as scratch:
-        settings = [f"iterations={count}", "checkpoint.every=1000000", "collect.warmup=2560"]
-        records, _ = train(Path(scratch) / "run", settings, sidecar=sidecar)
-    return median(record.round_s for record in records[count // 10 :])
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    count = parser.parse_args().rounds
     unary, streamed = calls()
-    times = [[rounds(count, sidecar) for sidecar in (None, ())] for _ in range(REPEATS)]
-    whole = [median(column) for column in zip(*times, strict=True)]
     print("| call | direct, ms | through the sidecar, ms | added, ms |")
     print("|---|---|---|---|")
     for name, (direct, proxied) in (
         ("unary call of 64 bytes", unary),
         ("streamed message of 1 MiB, both ways", streamed),
-        ("round of the default run", whole),
     ):
         figures = (direct, proxied, proxied - direct)
         print(f"| {name} | {' | '.join(f'{1e3 * seconds:.2f}' for seconds in figures)} |")

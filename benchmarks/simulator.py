@@ -80,7 +80,7 @@ class Compared:
 
 def compare(setting: Setting, iterations: int) -> Compared:
     """Run a setting, then predict it."""
-    overrides = [*setting.overrides, f"iterations={iterations}", "checkpoint.every=1000000"]
+    overrides = [*setting.overrides, f"iterations={iterations}", "checkpoint.every=1000"]
     config = load(environ={}, overrides=overrides).check().config
     with tempfile.TemporaryDirectory() as scratch:
         records, _ = train(Path(scratch) / "run", overrides, prepare=nothing)

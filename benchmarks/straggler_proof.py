@@ -20,15 +20,17 @@ machine; the median must be within 1.05.
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from fullrank.stragglers import FixedK
 from local_services import nothing, train
-from passing_over import DELAY_S, LEARNERS, SEED, pass_over
+
+DELAY_S, LEARNERS, SEED = 1.0, 15, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,21 @@ class Measured:
     digests: list[str]
 
 
+def pass_over(k: int) -> None:
+    """Skip the ``k`` stragglers of each iteration in this process, the controller's."""
+    from fullrank_controller.rounds.dispatcher import Dispatcher
+
+    assign = Dispatcher.assign
+    stragglers = FixedK(k=k, delay_s=DELAY_S)
+
+    async def assign_to_others(self: Dispatcher, rows: Sequence[int]) -> None:
+        iteration, holders = self._opened.round.iteration, self._opened.assignment.holders
+        delays = stragglers.delays(seed=SEED, iteration=iteration, learners=LEARNERS)
+        await assign(self, [row for row in rows if not delays[holders[row].learner]])
+
+    Dispatcher.assign = assign_to_others  # type: ignore[method-assign]
+
+
 def measure(
     team: Team,
     code: list[str],
@@ -109,7 +126,7 @@ def measure(
                 *code,
                 *(stragglers if injector == "learner" else ()),
                 f"compute.emulate_unit_s={team.unit_s}",
-                "checkpoint.every=1000000",
+                "checkpoint.every=1000",
             ],
             prepare=prepare,
             sidecar=stragglers if injector == "sidecar" else None,

@@ -14,13 +14,13 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from fullrank.networks.fused import kernels
-from fullrank_reproduction.narrow import narrow
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -70,7 +70,15 @@ def section(program: Path) -> tuple[str, bool]:
         f"![{program.stem}]({picture.name})" if picture.exists() else "",
         machine() if holds else f"**Falls short.** {machine()}",
     )
-    return narrow("\n\n".join(filter(None, parts))), holds
+    return "\n".join(map(wrapped, "\n\n".join(filter(None, parts)).split("\n"))), holds
+
+
+def wrapped(line: str) -> str:
+    """Wrap a line of prose or of a list; a table's row stays."""
+    indent = "  " if line.startswith("* ") else ""
+    if line.startswith("|"):
+        return line
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def machine() -> str:

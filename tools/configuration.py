@@ -28,7 +28,6 @@ from fullrank.config.elsewhere import reach_of, reaches
 from fullrank.config.leaves import SECTIONS
 from fullrank.environments.base import environments
 from fullrank.stragglers import delay_models
-from fullrank_reproduction.narrow import item
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 
@@ -126,7 +125,8 @@ def keys(cls: type, prefix: str) -> str:
             )
             kinds = kind(hints[field.name]).strip() + (", local" if local else "")
             text = about.get(field.name, "").replace("``", "`")
-            lines.append(item(f"`{prefix}{field.name}` ({kinds}; {_default(field)}): {text}"))
+            item = f"* `{prefix}{field.name}` ({kinds}; {_default(field)}): {text}"
+            lines.append(textwrap.fill(item, 120, subsequent_indent="  ", break_on_hyphens=False))
     return "\n".join(lines)
 
 

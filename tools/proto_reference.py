@@ -6,10 +6,9 @@ Files are parsed line by line, one declaration a line, as they are formatted in 
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from fullrank_reproduction.narrow import item, narrow
 
 ROOT = Path(__file__).resolve().parents[1]
 PROTOS = ROOT / "protos" / "fullrank" / "v1"
@@ -37,7 +36,13 @@ def page() -> str:
     """Contents of the page."""
     files = sorted(PROTOS.glob("*.proto"))
     text = OPENING + "".join("\n".join(section(path)) for path in files)
-    return narrow(re.sub(r"\n{3,}", "\n\n", text))
+    return "\n".join(map(_wrapped, re.sub(r"\n{3,}", "\n\n", text).split("\n")))
+
+
+def _wrapped(line: str) -> str:
+    """Wrap a paragraph or an item of a list."""
+    indent = "  " if line.startswith("* ") else ""
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def section(path: Path) -> Iterator[str]:
@@ -81,7 +86,7 @@ def rendered(line: str, comment: Sequence[str]) -> list[str] | None:
 
 def _member(name: str, comment: Sequence[str]) -> str:
     """Item for a field, an enum value or a oneof; ``name`` holds its type and number."""
-    return item(f"{name}: {' '.join(comment)}" if comment else name)
+    return f"* {name}: {' '.join(comment)}" if comment else f"* {name}"
 
 
 def main() -> int:

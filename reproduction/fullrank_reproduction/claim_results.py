@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Final
 
 from fullrank.common.types import Interval
-from fullrank_reproduction.narrow import item
 
 LEAST_SEEDS = 3
 """Seeds that a claim on something stochastic needs to be held without an interval."""
@@ -148,10 +147,8 @@ def by_interval(
 def as_list(judged: Mapping[str, Sequence[ClaimResult]]) -> str:
     """Markdown list of the claims by source."""
     return "\n".join(
-        item(
-            f"*{source}*: {result.claim} **{result.held}** "
-            f"({result.whose}; {result.strength.said}): {result.reason}"
-        )
+        f"* *{source}*: {result.claim} **{result.held}** "
+        f"({result.whose}; {result.strength.said}): {result.reason}"
         for source, results in judged.items()
         for result in results
     )

@@ -26,7 +26,6 @@ from fullrank_reproduction.claim_results import (
     simulated,
 )
 from fullrank_reproduction.claims import TimeTable
-from fullrank_reproduction.narrow import narrow
 from fullrank_reproduction.scales import ReportPart, Wang21Scale
 from fullrank_reproduction.timing import Train
 
@@ -118,7 +117,7 @@ def reproduce(
     _draw(scale, parts, results, tables, directory)
     judged = _judged(scale, parts, results, tables)
     text = report.text(scale, parts, results, tables=tables, judged=judged)
-    (directory / PAGE).write_text(narrow(text), encoding="utf-8")
+    (directory / PAGE).write_text(text, encoding="utf-8")
     return directory / PAGE
 
 

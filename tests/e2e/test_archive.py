@@ -19,11 +19,11 @@ from tests.e2e.commands import (
     start,
     tracebacks,
 )
+from tests.faultlab.invariants import violations
 from tests.waiting import wait_until
 
 from fullrank.runs.event_history import read_history
 from fullrank.runs.record import published
-from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.e2e
 

@@ -1,10 +1,12 @@
 """Real services under injected faults commit the bits of the fault-free run."""
 
-import pytest
-from tests.e2e.commands import fullrank
+import subprocess
+import sys
+from pathlib import Path
 
-from fullrank_faultlab.service_runs import Mode
-from fullrank_faultlab.service_schedule import (
+import pytest
+from tests.faultlab.service_runs import Mode
+from tests.faultlab.service_schedule import (
     LOST,
     LYING,
     OUTNUMBERED,
@@ -12,6 +14,8 @@ from fullrank_faultlab.service_schedule import (
 )
 
 pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -24,9 +28,12 @@ def test_a_run_under_repeated_faults_ends_as_if_nothing_had_happened(
     drawn = schedule_of(seed, mode=mode)
     assert Mode.of(seed) is mode
     assert attacks <= {fault.kind for fault in drawn}
-    played = fullrank("chaos", "--services", "--schedules", "1", "--seed", str(seed))
-    assert played.code == 0, played.output + played.error
-    first, *injected, summary = played.output.splitlines()
+    command = [sys.executable, "-m", "tests.faultlab", "--services", "--schedules", "1"]
+    played = subprocess.run(
+        [*command, "--seed", str(seed)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    first, *injected, summary = played.stdout.splitlines()
     assert first == f"seed {seed}:"
     for fault, line in zip(drawn, injected, strict=True):
         assert f"{fault.service}: {fault.kind}" in line

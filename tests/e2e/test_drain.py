@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.commands import centralised, committed, digests, kill_all, settings, start
+from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.runs.event_history import read_history
 from fullrank.runs.events import Left
-from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.e2e
 

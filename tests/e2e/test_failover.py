@@ -19,13 +19,13 @@ from tests.e2e.commands import (
     settings,
     start,
 )
+from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.event_history import read_history
-from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.e2e
 

@@ -21,6 +21,7 @@ from tests.e2e.commands import (
     start,
     tracebacks,
 )
+from tests.faultlab.invariants import violations
 from tests.waiting import wait_until
 
 from fullrank.client import Monitor
@@ -30,7 +31,6 @@ from fullrank.rpc.addresses import resolve
 from fullrank.runs.event_history import read_history
 from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import IterationRecord
-from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.e2e
 

@@ -1,17 +1,20 @@
 """A sum of units through `fullrank train`, with fewer learners than units, killed and resumed."""
 
+import os
 from pathlib import Path
 
 import pytest
 from tests.e2e.commands import centralised, digests, final_state, fullrank
 from tests.e2e.commands import settings as networks
+from tests.faultlab.simulation import toy_algorithm
 
 from fullrank.common.failpoints import VARIABLE
-from fullrank_faultlab.simulation import toy_algorithm
 
 assert toy_algorithm  # importing it registers the algorithm
 
 pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SUM = (
     "algorithm.name=summed_toy",
@@ -33,7 +36,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (facts / "METADATA").write_text("Name: toys\nVersion: 0.1.0\n")
     points = f"[fullrank.algorithms]\nsummed_toy = {toy_algorithm.__name__}\n"
     (facts / "entry_points.txt").write_text(points)
-    return {"PYTHONPATH": str(directory)}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (directory, ROOT)))}
 
 
 def train(run_dir: Path, *words: str, env: dict[str, str]) -> int:

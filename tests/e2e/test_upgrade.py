@@ -20,12 +20,12 @@ from tests.e2e.commands import (
     settings,
     start,
 )
+from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank import __version__
 from fullrank.runs.event_history import read_history
 from fullrank.runs.identity import series
-from fullrank_faultlab.invariants import violations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
 

@@ -12,6 +12,8 @@ from typing import Any, Self
 import psutil
 import pytest
 from tests.fakes import Ending, FakeLearner, Fault
+from tests.faultlab.invariants import violations
+from tests.faultlab.simulation import toy_algorithm
 from tests.waiting import LOOK_S, WAIT_S, eventually
 
 from fullrank.audit.draws import AuditDraws
@@ -32,8 +34,6 @@ from fullrank.wiring import training_of
 from fullrank_collector.server import attach as attach_collector
 from fullrank_controller.rounds import timeline
 from fullrank_controller.server import serve as serve_controller
-from fullrank_faultlab.invariants import violations
-from fullrank_faultlab.simulation import toy_algorithm
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.faultlab.invariants import violations
 from tests.integration.cluster import SUM, Cluster, centralised, reference_digests, resolved, tiny
 
 from fullrank.common.errors import RunDirectoryInUse
@@ -16,7 +17,6 @@ from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank_controller.local import server
 from fullrank_controller.local.server import serve
-from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.integration
 

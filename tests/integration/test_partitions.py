@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Fault
+from tests.faultlab.fault_proxy import Direction, FaultProxy
+from tests.faultlab.fault_proxy import NetworkFault as Failure
 from tests.integration.cluster import Cluster, Service, reference_digests, resolved
 from tests.waiting import eventually
 
 from fullrank.rpc.addresses import resolve
-from fullrank_faultlab.fault_proxy import Direction, FaultProxy
-from fullrank_faultlab.fault_proxy import NetworkFault as Failure
 
 pytestmark = pytest.mark.integration
 

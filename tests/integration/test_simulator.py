@@ -5,6 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.faultlab.simulation.controller import SimulatedController
+from tests.faultlab.simulation.learner import LearnerBehaviour, LearnerStream, SimulatedLearner
+from tests.faultlab.simulation.link import LinkFaults
+from tests.faultlab.simulation.peers import numerics_of
+from tests.faultlab.simulation.replay import SimulatedReplay
+from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
 from fullrank.common.seeding import stream
 from fullrank.config import RunConfig, load
@@ -14,12 +20,6 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
-from fullrank_faultlab.simulation.controller import SimulatedController
-from fullrank_faultlab.simulation.learner import LearnerBehaviour, LearnerStream, SimulatedLearner
-from fullrank_faultlab.simulation.link import LinkFaults
-from fullrank_faultlab.simulation.peers import numerics_of
-from fullrank_faultlab.simulation.replay import SimulatedReplay
-from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.integration
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.addresses import free_address
+from tests.faultlab.fault_proxy import FaultProxy
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.failpoints import VARIABLE
@@ -23,7 +24,6 @@ from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.writer_client import EpisodeWriter
-from fullrank_faultlab.fault_proxy import FaultProxy
 
 pytestmark = pytest.mark.integration
 

@@ -37,7 +37,7 @@ def _passes(tree: Path, test: str) -> bool:
     Raises:
         RuntimeError: It did not run.
     """
-    sources = [tree / "src", *(tree / name for name in ("faultlab", "reproduction"))]
+    sources = [tree / "src", tree / "reproduction"]
     sources += (tree / "services").iterdir()
     environment = {
         **os.environ,

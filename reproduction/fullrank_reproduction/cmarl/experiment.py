@@ -12,7 +12,6 @@ from fullrank_reproduction.cmarl import claims, collection, learning, queues, re
 from fullrank_reproduction.cmarl.collection import Observe
 from fullrank_reproduction.cmarl.learning import Courses
 from fullrank_reproduction.cmarl.scales import CmarlScale
-from fullrank_reproduction.narrow import narrow
 
 PAGE = "README.md"
 
@@ -85,7 +84,7 @@ def write(scale: CmarlScale, directory: Path, results: Mapping[str, JSON]) -> Pa
     if rates := collection.rates(results):
         report.draw_collection(rates, directory / "collection.png")
     path = directory / PAGE
-    path.write_text(narrow(_page(scale, results)), encoding="utf-8")
+    path.write_text(_page(scale, results), encoding="utf-8")
     return path
 
 

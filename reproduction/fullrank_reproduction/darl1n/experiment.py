@@ -25,7 +25,6 @@ from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.scales import Darl1nPart, Darl1nScale
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 from fullrank_reproduction.darl1n.training import claims, report, stages
-from fullrank_reproduction.narrow import narrow
 
 PAGE = "README.md"
 
@@ -121,7 +120,7 @@ def write(scale: Darl1nScale, directory: Path, results: Results) -> Path:
         tables.draw_times(results, directory / "times.png")
     report.draw(results, scale.budget, directory)
     path = directory / PAGE
-    path.write_text(narrow(_page(scale, directory, results)), encoding="utf-8")
+    path.write_text(_page(scale, directory, results), encoding="utf-8")
     return path
 
 

@@ -13,7 +13,6 @@ from fullrank_reproduction.claim_results import EXACT, ClaimResult, judge, untes
 from fullrank_reproduction.dmcaf import learning, memory, speed, waiting
 from fullrank_reproduction.dmcaf.published import SCENARIOS
 from fullrank_reproduction.dmcaf.speed import Watch
-from fullrank_reproduction.narrow import narrow
 
 PAGE = "README.md"
 
@@ -128,7 +127,7 @@ def reproduce(
         path = directory / "learning.png"
         learning.draw(results, scale.learnt, seeds=scale.seeds, path=path)
     path = directory / PAGE
-    path.write_text(narrow(_page(scale, results)), encoding="utf-8")
+    path.write_text(_page(scale, results), encoding="utf-8")
     return path
 
 

@@ -10,7 +10,6 @@ from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.multi_gpu import report
 from fullrank_reproduction.multi_gpu.claims import judged
 from fullrank_reproduction.multi_gpu.measurements import MultiGpuBudget, cells
-from fullrank_reproduction.narrow import narrow
 
 PAGE = "README.md"
 
@@ -79,7 +78,7 @@ def reproduce(
     report.draw_ranks(results, scale.budget, directory / "ranks.png")
     report.draw_learning(results, scale.budget, directory / "learning.png")
     path = directory / PAGE
-    path.write_text(narrow(page(scale, results)), encoding="utf-8")
+    path.write_text(page(scale, results), encoding="utf-8")
     return path
 
 

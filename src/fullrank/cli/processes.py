@@ -27,6 +27,9 @@ ANNOUNCED = ("controller", "monitor", "replay", "straggler", "straggler-control"
 PLAYERS = ("local", "controller", "collector")
 """Services that make the environment."""
 
+FULLRANK = ("-m", "fullrank")
+"""Python's arguments that run the command line."""
+
 FULL_BYTES = 2**20
 """Free space below which a disk counts as full: a process that ends may leave a little."""
 
@@ -100,7 +103,7 @@ def start(
     extra: Sequence[str] = (),
     *,
     log_name: str = "",
-    program: Sequence[str] = ("fullrank",),
+    program: Sequence[str] = FULLRANK,
 ) -> Service:
     """Start one service of the run in ``run_dir``, with a log file of its own.
 
@@ -109,11 +112,11 @@ def start(
         run_dir: Directory of the run, with its configuration.
         extra: Further arguments of ``fullrank serve``.
         log_name: Name of the log; default: the service's name.
-        program: Module that runs ``serve``, and its first words.
+        program: Python's arguments that run ``serve``.
     """
     log = run_dir / "logs" / f"{log_name or name}.log"
     # -P: no module of the working directory, which may be a stranger's, takes the place of another.
-    command = [sys.executable, "-P", "-m", *program, "serve", name, "--run-dir", str(run_dir)]
+    command = [sys.executable, "-P", *program, "serve", name, "--run-dir", str(run_dir)]
     command += ["--config", str(run_dir / "config.toml"), "--stop-with-stdin", *extra]
     if name in PLAYERS and is_bound():
         command.append("--remembered")

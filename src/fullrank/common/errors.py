@@ -186,13 +186,6 @@ class Cancelled(FullrankError):
     """Work was abandoned at a cancellation point because its iteration was committed."""
 
 
-class InvariantBroken(FullrankError):
-    """The event logs of a run violate an invariant."""
-
-    exit_code = 13
-    final = True
-
-
 def of_exit_code(code: int, message: str) -> FullrankError:
     """The error that another process has ended by; ``ServiceLost`` if its code names none."""
     named = {error.exit_code: error for error in FullrankError.__subclasses__()}

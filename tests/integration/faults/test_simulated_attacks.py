@@ -3,13 +3,13 @@
 from contextlib import ExitStack
 
 import pytest
+from tests.faultlab.simulation import colluders_of, mirrored
 from tests.integration.faults.test_simulation import simulated
 
 from fullrank.rounds.quorum import Quorum
 from fullrank.runs.claims import Claims
 from fullrank.runs.mirror import Mirror
 from fullrank_controller.persistence import run_directory
-from fullrank_faultlab.simulation import colluders_of, mirrored
 
 pytestmark = pytest.mark.integration
 

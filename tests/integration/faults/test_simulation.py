@@ -5,6 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import pytest
+from tests.faultlab.outcome import FaultOutcome
+from tests.faultlab.simulation import (
+    collectors_of,
+    configuration,
+    lag_of,
+    simulate,
+    sums_of,
+)
+from tests.faultlab.simulation.collector import CollectorBehaviour
 
 from fullrank.local import LocalRun
 from fullrank.rounds.decision import Decoded
@@ -16,15 +25,6 @@ from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.run_numerics import RunNumerics
 from fullrank_controller.rounds import dispatcher
-from fullrank_faultlab.outcome import FaultOutcome
-from fullrank_faultlab.simulation import (
-    collectors_of,
-    configuration,
-    lag_of,
-    simulate,
-    sums_of,
-)
-from fullrank_faultlab.simulation.collector import CollectorBehaviour
 
 pytestmark = pytest.mark.integration
 

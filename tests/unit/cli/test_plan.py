@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.faultlab.simulation import toy_algorithm
 
 from fullrank.config import load, to_toml
 from fullrank.planning.cluster import read_regime
 from fullrank.runs.record import to_line
-from fullrank_faultlab.simulation import toy_algorithm
 
 from .conftest import Command
 from .test_plot import record

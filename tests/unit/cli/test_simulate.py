@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from fullrank_faultlab.simulation import toy_algorithm
+from tests.faultlab.simulation import toy_algorithm
 
 assert toy_algorithm  # importing it registers the algorithm
 

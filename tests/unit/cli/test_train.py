@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.faultlab.simulation import toy_algorithm
 from tests.registries import shipped
 
 from fullrank.algorithms import algorithms
@@ -16,7 +17,6 @@ from fullrank.config.layers import load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.rpc.lock import lock_launch
 from fullrank.rpc.run_status import RunState
-from fullrank_faultlab.simulation import toy_algorithm
 
 from .conftest import Command
 

@@ -1,11 +1,9 @@
-"""``fullrank chaos`` summarises its runs and names the seed of one that breaks a guarantee."""
+"""The fault laboratory summarises its runs and names the seed of one that breaks a guarantee."""
 
 import pytest
-
-from fullrank.common.errors import InvariantBroken
-from fullrank_faultlab import simulation
-from fullrank_faultlab.cli import chaos
-from fullrank_faultlab.outcome import FaultOutcome
+from tests.faultlab import simulation
+from tests.faultlab.__main__ import chaos
+from tests.faultlab.outcome import FaultOutcome, InvariantBroken
 
 
 def test_what_was_played_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.faultlab.checker import Checker
 
 from fullrank.runs.event_history import EventHistory
 from fullrank.runs.events import (
@@ -22,7 +23,6 @@ from fullrank.runs.events import (
     Stored,
     Welcomed,
 )
-from fullrank_faultlab.checker import Checker
 
 TERMS, EACH = 6, 3
 ROWS = ((0, 0), (1, 1))

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.faultlab.controller_machine import ControllerMachine
 
 from fullrank.common.errors import ServiceLost
 from fullrank.rpc.addresses import announce
-from fullrank_faultlab.controller_machine import ControllerMachine
 
 OTHERS = {"config.toml", "history", "logs", "machines", "replay", "services"}
 

@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-
-from fullrank_faultlab.fault_proxy import Direction, FaultProxy
+from tests.faultlab.fault_proxy import Direction, FaultProxy
 
 
 async def kept(way: Direction, monkeypatch: pytest.MonkeyPatch) -> list[float]:

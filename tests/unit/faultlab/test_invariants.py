@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.faultlab.invariants import violations
 
 from fullrank.runs.event_history import EventHistory
 from fullrank.runs.events import (
@@ -24,7 +25,6 @@ from fullrank.runs.events import (
     Truncated,
     Welcomed,
 )
-from fullrank_faultlab.invariants import violations
 
 MATRIX = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 REFERENCE = ("d0", "d1", "d2")

@@ -1,7 +1,7 @@
 """Faults of real services are drawn from the seed alone, and every kind is drawn."""
 
-from fullrank_faultlab.service_runs import Mode
-from fullrank_faultlab.service_schedule import (
+from tests.faultlab.service_runs import Mode
+from tests.faultlab.service_schedule import (
     CORRUPTED,
     DUPLICATED,
     ITERATIONS,

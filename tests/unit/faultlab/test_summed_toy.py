@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.faultlab.simulation import toy_algorithm
 from tests.registries import shipped
 
 from fullrank.codes import codes
@@ -12,7 +13,6 @@ from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
-from fullrank_faultlab.simulation import toy_algorithm
 
 assert toy_algorithm  # importing it registers the algorithm
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.faultlab.simulation import toy_algorithm
 from tests.registries import shipped
 
 from fullrank.codes import codes, make_code
@@ -20,7 +21,6 @@ from fullrank.planning import Observation, Planner, candidates
 from fullrank.planning.arrival import Arrivals, decodable_after
 from fullrank.planning.costs import Payload, Traffic
 from fullrank.rounds.round import Round
-from fullrank_faultlab.simulation import toy_algorithm
 
 assert toy_algorithm  # importing it registers the algorithms
 

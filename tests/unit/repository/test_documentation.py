@@ -39,9 +39,9 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_line_of_a_page_is_longer_than_120_characters(page: Path) -> None:
+def test_no_line_of_a_page_but_rows_of_tables_is_longer_than_120_characters(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if len(line) > 120] == []
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
 
 
 def test_every_citation_resolves_in_the_bibliography() -> None:

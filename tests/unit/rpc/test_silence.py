@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
+from tests.faultlab.simulation.virtual_loop import VirtualLoop
+
 from fullrank.common.errors import ServiceLost
 from fullrank.config import ControllerSettings
 from fullrank.rpc.silence import Silence
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster, expel_silent
-from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 
 SETTINGS = ControllerSettings()
 STARVED_S = 10 * SETTINGS.heartbeat_s

@@ -8,12 +8,12 @@ import grpc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
 from fullrank.config import PluginSettings, ThrottleFault, load, to_toml
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of
 from fullrank_straggler.relay import Relay, WorkRelay

@@ -1,0 +1,135 @@
+"""A simulated controller: the service's own code, without a server."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.faultlab.simulation.collector import CollectorStream
+from tests.faultlab.simulation.learner import LearnerStream
+from tests.faultlab.simulation.link import LinkFaults, SimulatedStream
+from tests.faultlab.simulation.replay import SimulatedReplay
+
+from fullrank.config.tree import RunConfig
+from fullrank.rpc.process import end_process
+from fullrank.runs.record import IterationRecord
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import training_of
+from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.learners.servicer import ControllerServicer
+from fullrank_controller.membership.roster import Roster, expel_silent
+from fullrank_controller.membership.verdicts import Verdicts
+from fullrank_controller.persistence.restore import restore
+from fullrank_controller.persistence.run_directory import hold
+from fullrank_controller.prometheus import Totals
+from fullrank_controller.term import Term, begin, make_network_driver, open_journal
+from fullrank_controller.watchdog import Watchdog
+
+
+class SimulatedController:
+    """Locks the run directory and drives the run until it finishes, fails or is killed.
+
+    Args:
+        config: Configuration of the run.
+        run_dir: Directory of the run.
+        replay: The replay service.
+        publish: Gets the record of each committed iteration.
+
+    Attributes:
+        training: Environments, parameters, optimiser.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run_dir: Path,
+        replay: SimulatedReplay,
+        *,
+        publish: Callable[[IterationRecord], None] = lambda record: None,
+    ) -> None:
+        self._streams: list[LearnerStream | CollectorStream] = []
+        directory = hold(run_dir, config)
+        self.training = training_of(config)
+        self._restored = restored = restore(directory, self.training)
+        roster = Roster(Verdicts.of(directory, resumes_at=restored.resumes_at))
+        run = begin(config, directory, self.training, restored, replay_address="", roster=roster)
+        client: Any = replay.client()
+        self._term = Term(
+            config=config,
+            directory=directory,
+            training=self.training,
+            run=run,
+            journal=open_journal(directory, restored),
+            publish=publish,
+            totals=Totals(),
+            watchdog=Watchdog(  # never entered: virtual time has no clock to watch
+                run_dir / "stacks.txt",
+                where=run.position,
+                least_s=math.inf,
+                most_s=math.inf,
+                end=end_process,
+            ),
+        )
+        self._driver = make_network_driver(self._term, client)
+        self._servicer = ControllerServicer(run)
+
+    async def serve(self) -> None:
+        """Drive the run until it is finished.
+
+        Raises:
+            FullrankError: The run failed, or another controller has a later term.
+            RolledBack: Wrong iterations are rolled back; another term follows.
+            Killed: The process reached the armed failpoint.
+        """
+        liveness = asyncio.create_task(
+            expel_silent(self._term.run.rosters, self._term.config.controller, self._term.watchdog)
+        )
+        try:
+            restored = self._restored
+            await self._driver.drive(head=restored.head, journalled=restored.journalled)
+        finally:
+            liveness.cancel()
+
+    def connect(self, faults: LinkFaults) -> LearnerStream:
+        """A stream of a learner to this controller."""
+        opened = SimulatedStream(
+            self._servicer.Work,
+            sent=pb.LearnerMessage,
+            received=pb.ControllerMessage,
+            faults=faults,
+        )
+        self._streams.append(opened)
+        return opened
+
+    def connect_collector(self, faults: LinkFaults) -> tuple[CollectorStream, CollectorPool]:
+        """A stream of a collector to this controller, and the collectors of its term."""
+        pool = self._term.run.pool
+        assert pool is not None  # the run has collectors
+        opened = SimulatedStream(
+            self._servicer.Collect,
+            sent=pb.CollectorMessage,
+            received=pb.CollectorOrder,
+            faults=faults,
+        )
+        self._streams.append(opened)
+        return opened, pool
+
+    def release_lock(self) -> None:
+        """Release the lock of the run directory, as a faulty disk would; another may begin."""
+        self._term.directory.lock.close()
+
+    def kill(self) -> None:
+        """Close all files and break all streams, as ``kill -9`` does."""
+        self._term.run.event_log.close()
+        self._term.journal.close()
+        self.release_lock()
+        self.training.collector.close()
+        for opened in self._streams:
+            opened.cut()
+
+    @property
+    def position(self) -> str:
+        """Progress of the run, for messages."""
+        run = self._term.run
+        return f"term {run.identity.term}, {run.position()}, {run.progress.message}"
