@@ -38,6 +38,7 @@ from fullrank_controller.rounds.network import NetworkRounds
 from fullrank_controller.rounds.port import Pipeline, Rounds
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline, TransitionTable
 from fullrank_controller.run import Run
+from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -232,6 +233,10 @@ def make_pipeline(
 def _lost_rows(term: Term, caveat: str) -> None:
     """Say for the life of the run that replay has lost some of its rows."""
     log.warning("replay_lost %s", caveat)
+    _keep_caveat(term, caveat)
+
+
+def _keep_caveat(term: Term, caveat: str) -> None:
     term.directory.keep_caveat(caveat)
     term.run.progress.lasting = term.directory.caveats
 
@@ -271,6 +276,7 @@ def make_driver(term: Term, pipeline: Pipeline, rounds: Rounds) -> Driver:
         pipeline=pipeline,
         rounds=rounds,
         store=store,
+        saturation=SaturationLog(term.directory.caveats, keep=partial(_keep_caveat, term)),
         watchdog=term.watchdog,
     )
 
