@@ -24,6 +24,7 @@ from fullrank.common.durable import replace_bytes, replace_text
 from fullrank.common.errors import FullrankError, Malformed
 from fullrank.common.foreign import TEXT, read_regular
 from fullrank.common.schema import validated
+from fullrank.common.text import decimal
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.lock import lock_launch, lock_run
@@ -197,7 +198,7 @@ def _train_in_one_process(run: Path) -> None:
 
 
 def _said(rung: Rung[str]) -> str:
-    returns = ", ".join(f"{value} returns {mean:.1f}" for value, mean in rung.returns.items())
+    returns = ", ".join(f"{value} returns {decimal(mean)}" for value, mean in rung.returns.items())
     return (
         f"iteration {rung.iteration}: {returns}; goes on: {', '.join(rung.kept)}; cost so far: "
         f"{rung.cost:.2f} runs"

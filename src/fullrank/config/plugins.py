@@ -133,7 +133,7 @@ def _complete(
     table: str, settings: PluginSettings | EnvironmentSettings, origin: Mapping[str, str]
 ) -> JSON:
     registry, name, params = _REGISTRIES[table], settings.name, settings.params
-    registry.check_keys(name, params)
+    registry.check_keys(name, params, table=table)
     hints = get_type_hints(registry.get(name), include_extras=True)
     typed = {}
     for key, value in params.items():
