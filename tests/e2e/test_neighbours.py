@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -112,8 +112,11 @@ class Run:
         return {name: part.codes for name, part in self.parts.items()}
 
     def announced(self) -> str:
-        """The file that tells of the controller's address."""
-        return (self.run_dir / "services" / "controller.json").read_text()
+        """What tells of the controller's address; empty while nothing does."""
+        path = self.run_dir / "services" / "controller.json"
+        with suppress(FileNotFoundError):
+            return path.read_text()
+        return ""
 
     def goes_on(self) -> None:
         """Wait for two further iterations, starting again each service that has ended."""
@@ -211,7 +214,8 @@ class Scene:
         if self.struck is not controller:
             controller.kill()
             controller.supervise()
-            wait_until(lambda: self.run.announced() != before, what="the controller listens")
+            known = ("", before)
+            wait_until(lambda: self.run.announced() not in known, what="the controller listens")
 
     @contextmanager
     def kill(self) -> Iterator[None]:
@@ -221,15 +225,19 @@ class Scene:
     @contextmanager
     def stop(self) -> Iterator[None]:
         self.struck.process.send_signal(signal.SIGSTOP)
-        yield
-        self.struck.process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.struck.process.send_signal(signal.SIGCONT)
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
         self.disk.fill()
-        self.restart()
-        yield
-        self.disk.empty()
+        try:
+            self.restart()
+            yield
+        finally:
+            self.disk.empty()
 
     @contextmanager
     def wrong_clock(self) -> Iterator[None]:
@@ -238,10 +246,10 @@ class Scene:
         self.clock.set("+1h")
         self.struck.kill()
         self.struck.supervise()
+        self.struck.env = own
         self.run.goes_on()
         self.clock.set("-1h")
         yield
-        self.struck.env = own
 
     @contextmanager
     def no_descriptors(self) -> Iterator[None]:
@@ -251,10 +259,12 @@ class Scene:
         before = process.rlimit(psutil.RLIMIT_NOFILE)
         lowest = min(set(range(len(held) + 1)) - held)
         process.rlimit(psutil.RLIMIT_NOFILE, (lowest, before[1]))
-        self.restart()
-        yield
-        if self.struck.process.poll() is None:
-            process.rlimit(psutil.RLIMIT_NOFILE, before)
+        try:
+            self.restart()
+            yield
+        finally:
+            if self.struck.process.poll() is None:
+                process.rlimit(psutil.RLIMIT_NOFILE, before)
 
     def fault(self, name: str) -> AbstractContextManager[None]:
         faults: dict[str, Callable[[], AbstractContextManager[None]]] = {

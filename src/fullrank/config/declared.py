@@ -30,7 +30,7 @@ def _fields(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
     for base in map(ast.unparse, node.bases):
         found |= _fields_of(tree, base)
     for line in node.body:
-        if isinstance(line, ast.AnnAssign) and not ast.unparse(line.annotation).startswith("Class"):
+        if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation):
             found[ast.unparse(line.target)] = _type(line.annotation)
     return found
 

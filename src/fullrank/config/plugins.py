@@ -156,7 +156,9 @@ def _complete(
     return {key: to_jsonable_python(value) for key, value in values.items() if value is not None}
 
 
-def _typed(table: str, params: JSON, hints: Mapping[str, Any], origin: Mapping[str, str]) -> JSON:
+def _typed(
+    table: str, params: Mapping[str, Any], hints: Mapping[str, Any], origin: Mapping[str, str]
+) -> JSON:
     typed = {}
     for key, value in params.items():
         try:
