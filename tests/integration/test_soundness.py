@@ -85,7 +85,8 @@ async def test_what_clipping_loses_is_said_with_iteration_and_network_until_the_
     assert "gradients vanished" in caveat
     assert "first in iteration 0 (critic/1)" in caveat
     assert [record.caveats for record in cluster.records()] == [(caveat,)] * 4
-    assert ended_status(tmp_path).caveats == (caveat,)
+    assert (ended := ended_status(tmp_path)) is not None
+    assert ended.caveats == (caveat,)
     await asyncio.to_thread(verify, tmp_path)
     assert capsys.readouterr().out.endswith(f"\ncaveat: {caveat}\n")
 

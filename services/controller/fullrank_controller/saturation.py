@@ -42,5 +42,5 @@ class SaturationLog:
                 )
             if count == 10 ** (len(str(count)) - 1):
                 log.warning(
-                    "saturated iteration=%d iterations=%d %s (%s)", iteration, count, meaning, where
+                    "saturated iteration=%d count=%d %s %s", iteration, count, where, meaning
                 )

@@ -223,20 +223,16 @@ def make_pipeline(
         table,
         event_log=term.run.event_log,
         watchdog=term.watchdog,
-        lost=partial(_lost_rows, term),
+        lost=partial(_keep_caveat, term),
         pool=pool,
         holds=holds,
         report=report or term.run.progress.warming,
     )
 
 
-def _lost_rows(term: Term, caveat: str) -> None:
-    """Say for the life of the run that replay has lost some of its rows."""
-    log.warning("replay_lost %s", caveat)
-    _keep_caveat(term, caveat)
-
-
 def _keep_caveat(term: Term, caveat: str) -> None:
+    """Say for the life of the run what it has lost for good."""
+    log.warning("lost_for_good %s", caveat)
     term.directory.keep_caveat(caveat)
     term.run.progress.lasting = term.directory.caveats
 
@@ -254,7 +250,7 @@ def _free_pipeline(term: Term, replay: ReplayClient) -> FreePipeline | None:
         replay,
         event_log=run.event_log,
         progress=run.progress,
-        lost=partial(_lost_rows, term),
+        lost=partial(_keep_caveat, term),
         pool=run.free,
     )
 

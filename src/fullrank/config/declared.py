@@ -9,41 +9,30 @@ PACKAGE = "fullrank.algorithms"
 SIMPLE: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
-def declared(name: str) -> dict[str, Any]:
-    """Types by parameter of the algorithm in the module of its own name; Any for compound ones."""
-    tree = _parsed(name)
+def declared(module: str, cls: str = "") -> dict[str, Any]:
+    """Types by field of a dataclass and its bases; Any for compound types.
+
+    Args:
+        module: Name of a module of the package.
+        cls: Name of the class; default: the algorithm that is called like the module.
+    """
+    tree = ast.parse((files(PACKAGE) / f"{module}.py").read_text(encoding="utf-8"))
+    origins, found = dict[str, str](), dict[str, Any]()
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and f"register('{name}')" in map(
-            ast.unparse, node.decorator_list
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{PACKAGE}."):
+            origins |= {alias.name: str(node.module).split(".")[-1] for alias in node.names}
+        if isinstance(node, ast.ClassDef) and (cls or f"register('{module}')") in (
+            node.name,
+            *map(ast.unparse, node.decorator_list),
         ):
-            return _fields(tree, node)
-    return {}
-
-
-def _parsed(module: str) -> ast.Module:
-    return ast.parse((files(PACKAGE) / f"{module}.py").read_text(encoding="utf-8"))
-
-
-def _fields(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
-    """Fields of a dataclass and of its bases in this package."""
-    found: dict[str, Any] = {}
-    for base in map(ast.unparse, node.bases):
-        found |= _fields_of(tree, base)
-    for line in node.body:
-        if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation):
-            found[ast.unparse(line.target)] = _type(line.annotation)
+            for base in map(ast.unparse, node.bases):
+                found |= declared(origins.get(base, module), base)
+            found |= {
+                ast.unparse(line.target): _type(line.annotation)
+                for line in node.body
+                if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line)
+            }
     return found
-
-
-def _fields_of(tree: ast.Module, name: str) -> dict[str, Any]:
-    """Fields of a class that a module defines, or imports from a module of this package."""
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return _fields(tree, node)
-        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
-            package, _, module = str(node.module).rpartition(".")
-            return _fields_of(_parsed(module), name) if package == PACKAGE else {}
-    return {}
 
 
 def _type(annotation: ast.expr) -> Any:

@@ -22,18 +22,14 @@ class Cells:
     """
 
     def __init__(self) -> None:
-        self._begin()
-
-    def _begin(self) -> None:
-        self._iteration = -1
-        self._returns = _Mean()
+        self._iteration, self._returns = -1, _Mean()
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
         self._won = _Mean()
 
     def of(self, record: IterationRecord) -> tuple[str, ...]:
         """Cells of a record; the return is a mean over recent iterations that ended an episode."""
         if record.iteration <= self._iteration:
-            self._begin()
+            self._returns, self._sides, self._won = _Mean(), defaultdict(_Mean), _Mean()
         self._iteration = record.iteration
         self._returns.add(record.return_mean)
         for side, value in record.side_returns.items():
@@ -103,9 +99,9 @@ class Lines:
     def write(self, *records: IterationRecord) -> None:
         """Write the last of the records if enough time has passed since the last line."""
         for record in records:
-            pairs = zip(HEADERS[1:], self._cells.of(record)[1:], strict=True)
-            text = "  ".join(f"{name} {cell}" for name, cell in pairs)
-            self._pending = f"iteration {record.iteration + 1}/{self._iterations}  {text}"
+            cells = zip(HEADERS[1:], self._cells.of(record)[1:], strict=True)
+            begun = f"iteration {record.iteration + 1}/{self._iterations}"
+            self._pending = "  ".join([begun, *map(" ".join, cells)])
         if self._pending is not None and self._clock() >= self._next:
             self.close()
             self._next = self._clock() + LINE_PERIOD_S

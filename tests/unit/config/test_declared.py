@@ -1,6 +1,6 @@
 """Parameters that are read from the source of an algorithm are those of its class."""
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 import pytest
@@ -14,6 +14,7 @@ from fullrank.config.plugins import EPISODIC, PER_AGENT
 @pytest.mark.parametrize("name", shipped(algorithms))
 def test_an_algorithm_declares_in_its_source_what_its_class_takes(name: str) -> None:
     cls = algorithms.get(name)
+    assert is_dataclass(cls)
     hints, found = get_type_hints(cls), declared(name)
     assert list(found) == [field.name for field in fields(cls) if field.init]
     assert all(kind in (Any, hints[parameter]) for parameter, kind in found.items())
