@@ -1,12 +1,19 @@
 """Storage of the tables of many runs: memory, or files that outlive the process."""
 
+import errno
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fullrank.common.durable import rename
-from fullrank.common.errors import ConfigError, FullrankError, InvalidContribution, NotFound
+from fullrank.common.errors import (
+    ConfigError,
+    FullrankError,
+    InvalidContribution,
+    NotFound,
+    StorageFailed,
+)
 from fullrank.replay.fence import FILE as FENCE
 from fullrank.replay.fence import FenceState, read_fence, write_fence
 from fullrank.replay.file_format import FileLayout
@@ -17,6 +24,8 @@ from fullrank.replay.table import TABLE, Table
 
 SUFFIX = ".table"
 NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
+PASSING = (errno.ENOSPC, errno.EMFILE, errno.ENFILE)
+"""Errors of the system that end once there is room, or a descriptor, again."""
 
 
 class Location(NamedTuple):
@@ -154,6 +163,8 @@ class Store:
             path = self._directory / f"{key}{SUFFIX}"
             storage = RingFile.create(path, row_size=row_size, capacity=capacity, sync=self._sync)
         except (OSError, MemoryError, OverflowError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in PASSING:
+                raise StorageFailed(f"cannot make {key}{SUFFIX}: {error.strerror}") from error
             raise ConfigError(
                 f"there is no room for {capacity} rows of {row_size} float32 ({error}); lower "
                 "replay.capacity"
