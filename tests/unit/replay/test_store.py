@@ -16,6 +16,7 @@ from fullrank.common.errors import (
     StorageFailed,
 )
 from fullrank.common.types import RunTerm
+from fullrank.replay import RingFile
 from fullrank.replay import store as store_module
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store, adopt_tables, table_file, table_key
@@ -171,7 +172,7 @@ def test_a_lack_of_descriptors_passes_and_refuses_no_run_for_good(
 
     store = Store(tmp_path, sync=False)
     with monkeypatch.context() as patch:
-        patch.setattr(store_module.RingFile, "create", exhausted)
+        patch.setattr(RingFile, "create", exhausted)
         with pytest.raises(StorageFailed, match=r"cannot make run/t\.table: Too many"):
             store.open("run/t", row_size=2, capacity=4)
     store.open("run/t", row_size=2, capacity=4)
