@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,14 +59,23 @@ class Disk:
         self._ballast.unlink()
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(tmp_path)]
+@contextmanager
+def small_disk(root: Path) -> Iterator[Disk]:
+    """A small file system at a folder; whatever runs there ends with it."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(root)]
     if os.geteuid() or subprocess.run(mount, check=False).returncode:
         pytest.skip("needs root and the right to mount a small file system")
-    yield Disk(tmp_path)
-    kill_all(tmp_path)
-    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+    try:
+        yield Disk(root)
+    finally:
+        kill_all(root)
+        subprocess.run(["umount", "--lazy", str(root)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk(tmp_path) as disk:
+        yield disk
 
 
 @pytest.mark.parametrize("mode", [[], pytest.param(["--local"], marks=pytest.mark.thorough)])

@@ -10,9 +10,11 @@ from tests.fakes.extreme import Extreme
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S
 
+from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Unsound
 from fullrank.config.layers import Resolved
 from fullrank.environments.base import environments
+from fullrank.rpc.ended_status import ended_status
 from fullrank.rpc.process import Launch
 from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal import read
@@ -69,14 +71,24 @@ async def test_services_end_in_one_line_again_after_resuming_and_commit_nothing(
     assert read(tmp_path / JOURNAL, first=0) == []
 
 
-async def test_what_clipping_loses_is_said_with_iteration_and_network(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, world("environment.paid=1e25")) as cluster:
+async def test_what_clipping_loses_is_said_with_iteration_and_network_until_the_run_s_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = world("environment.paid=1e25")
+    async with Cluster(tmp_path, settings) as cluster:
+        await cluster.run_out_of_disk(2, monkeypatch)
+    async with Cluster(tmp_path, settings) as cluster:
         status = await cluster.train()
     statistics = [record.statistics for record in cluster.records()]
     assert statistics == [{"clip_overflow/critic/1": 5.0}] * 4
     (caveat,) = status.caveats
     assert "gradients vanished" in caveat
-    assert "in 4 iterations, first 0 (critic/1)" in caveat
+    assert "first in iteration 0 (critic/1)" in caveat
+    assert [record.caveats for record in cluster.records()] == [(caveat,)] * 4
+    assert (ended := ended_status(tmp_path)) is not None
+    assert ended.caveats == (caveat,)
+    await asyncio.to_thread(verify, tmp_path)
+    assert capsys.readouterr().out.endswith(f"\ncaveat: {caveat}\n")
 
 
 async def test_one_process_says_and_commits_the_same(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class Driver:
         pipeline: Plays and samples transitions.
         rounds: Computes updates.
         store: Makes iterations durable and publishes them.
+        saturation: Takes the statistics of each update.
         watchdog: Observes each phase.
 
     Attributes:
@@ -90,13 +91,13 @@ class Driver:
         pipeline: Pipeline,
         rounds: Rounds,
         store: RunStore,
+        saturation: SaturationLog,
         watchdog: Watchdog,
     ) -> None:
         self.pipeline, self.rounds = pipeline, rounds
         self._config, self._run, self._training = config, run, training
         self._variant = variant_of(config.environment.name, config.environment.params)
-        self._store, self._watchdog = store, watchdog
-        self._saturation = SaturationLog(run.progress)
+        self._store, self._saturation, self._watchdog = store, saturation, watchdog
         self._loop = IterationLoop(
             pipeline,
             compute=self._compute,

@@ -1,11 +1,11 @@
 """Saturated iterations: gradients that were lost to the range of float32, or clamped (ADR 109)."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fullrank.algorithms.learner_statistics import CLAMPED
 from fullrank.algorithms.optimiser import CLIP_OVERFLOW
-from fullrank_controller.progress import RunProgress
+from fullrank.runs.record import METRICS
 
 log = logging.getLogger(__name__)
 
@@ -16,15 +16,15 @@ MEANING = {
 
 
 class SaturationLog:
-    """Says which iterations were saturated: in the status, and in the log at powers of ten.
+    """Says that iterations were saturated: the first as a caveat of the run, the rest in the log.
 
     Args:
-        progress: Shows the caveat.
+        held: Caveats that the run has for good.
+        keep: Keeps another one of them.
     """
 
-    def __init__(self, progress: RunProgress) -> None:
-        self._progress = progress
-        self._first: dict[str, str] = {}
+    def __init__(self, held: Iterable[str], *, keep: Callable[[str], None]) -> None:
+        self._held, self._keep = tuple(held), keep
         self._count = dict.fromkeys(MEANING, 0)
 
     def note(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
@@ -34,12 +34,13 @@ class SaturationLog:
             if not places:
                 continue
             self._count[kind] += 1
-            count = self._count[kind]
-            first = self._first.setdefault(kind, f"first {iteration} ({', '.join(places)})")
-            text = (
-                f"{meaning}, in {count} iterations, {first}; scale the rewards to magnitudes "
-                "around 1"
-            )
-            self._progress.record_caveat(kind, text)
+            count, where = self._count[kind], ", ".join(places)
+            if count == 1 and not any(caveat.startswith(meaning) for caveat in self._held):
+                self._keep(
+                    f"{meaning}, first in iteration {iteration} ({where}), and later ones as "
+                    f"{METRICS} says; scale the rewards to magnitudes around 1"
+                )
             if count == 10 ** (len(str(count)) - 1):
-                log.warning("saturated iteration=%d %s", iteration, text)
+                log.warning(
+                    "saturated iteration=%d count=%d %s %s", iteration, count, where, meaning
+                )

@@ -38,6 +38,7 @@ from fullrank_controller.rounds.network import NetworkRounds
 from fullrank_controller.rounds.port import Pipeline, Rounds
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline, TransitionTable
 from fullrank_controller.run import Run
+from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -222,16 +223,16 @@ def make_pipeline(
         table,
         event_log=term.run.event_log,
         watchdog=term.watchdog,
-        lost=partial(_lost_rows, term),
+        lost=partial(_keep_caveat, term),
         pool=pool,
         holds=holds,
         report=report or term.run.progress.warming,
     )
 
 
-def _lost_rows(term: Term, caveat: str) -> None:
-    """Say for the life of the run that replay has lost some of its rows."""
-    log.warning("replay_lost %s", caveat)
+def _keep_caveat(term: Term, caveat: str) -> None:
+    """Say for the life of the run what it has lost for good."""
+    log.warning("lost_for_good %s", caveat)
     term.directory.keep_caveat(caveat)
     term.run.progress.lasting = term.directory.caveats
 
@@ -249,7 +250,7 @@ def _free_pipeline(term: Term, replay: ReplayClient) -> FreePipeline | None:
         replay,
         event_log=run.event_log,
         progress=run.progress,
-        lost=partial(_lost_rows, term),
+        lost=partial(_keep_caveat, term),
         pool=run.free,
     )
 
@@ -271,6 +272,7 @@ def make_driver(term: Term, pipeline: Pipeline, rounds: Rounds) -> Driver:
         pipeline=pipeline,
         rounds=rounds,
         store=store,
+        saturation=SaturationLog(term.directory.caveats, keep=partial(_keep_caveat, term)),
         watchdog=term.watchdog,
     )
 

@@ -21,6 +21,7 @@ from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ConfigError
+from fullrank.common.text import decimal
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.runs.comparison import (
@@ -151,7 +152,7 @@ def _shown(interval: Interval | None) -> str:
     """The interval as text, its mean alone where a single run gives no bounds."""
     if interval is None:
         return ""
-    return str(interval) if math.isfinite(interval.low) else f"{interval.mean:.1f}"
+    return str(interval) if math.isfinite(interval.low) else decimal(interval.mean)
 
 
 def _facts(interval: Interval | None) -> JSON | None:

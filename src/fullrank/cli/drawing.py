@@ -15,7 +15,7 @@ from matplotlib.patches import Circle, Patch, Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 
-from fullrank.common.text import drawn
+from fullrank.common.text import decimal, drawn
 from fullrank.environments.particle.scene import Scene
 
 
@@ -96,7 +96,7 @@ def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
     now = recent[-1]
     first, second = (1.0 - inches / height for inches in (0.154, 0.343))
     figure.text(0.02, first, title, fontsize=8.5, color="#222222", va="center")
-    earned = drawn("   ".join(f"{side} {value:.1f}" for side, value in now.earned.items()))
+    earned = drawn("   ".join(f"{side} {decimal(value)}" for side, value in now.earned.items()))
     figure.text(0.02, second, f"return   {earned}", fontsize=8, color="#555555", va="center")
     _draw_ground(axes, now.scene)
     _draw_trails(axes, [moment.scene for moment in recent])

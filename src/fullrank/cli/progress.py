@@ -84,8 +84,7 @@ class LineView:
 
     def show(self, records: Iterable[IterationRecord]) -> None:
         """Print a line if enough time has passed since the last one."""
-        for record in records:
-            self._lines.write(record)
+        self._lines.write(*records)
 
     def close(self) -> None:
         """Print the last record."""

@@ -1,6 +1,7 @@
 """A run that begins or goes on, on services of this host or in this process, shown live."""
 
 import time
+from itertools import chain
 from pathlib import Path
 
 from fullrank.cli.local import run_in_process
@@ -13,6 +14,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.rpc.process import interrupting
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
+from fullrank.runs.caveats import disputes_of, lasting_caveats
 from fullrank.runs.record import METRICS, follow
 
 POLL_S = 0.2
@@ -41,7 +43,8 @@ def run_to_end(path: Path, config: RunConfig, *, local: bool) -> None:
     from fullrank.cli.outcome import outcome  # imports torch, which the services need first
 
     console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
-    for line in outcome(path, config):
+    caveats = (f"caveat: {caveat}" for caveat in (*disputes_of(path), *lasting_caveats(path)))
+    for line in chain(caveats, outcome(path, config)):
         console.print(line, soft_wrap=True, highlight=False)
 
 

@@ -14,6 +14,7 @@ from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ServiceLost
+from fullrank.common.text import decimal
 from fullrank.common.types import JSON
 from fullrank.rpc.run_status import RunStatus
 from fullrank.runs.progress import SMOOTHED
@@ -86,7 +87,7 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
         )
     if records:
         last, numbers = records[-1], means(records)
-        value = f"{numbers[RETURN]:.1f}" if RETURN in numbers else "-"
+        value = decimal(numbers[RETURN]) if RETURN in numbers else "-"
         lines.append(
             f"last {len(records)} iterations: return {value}, "
             f"round {1e3 * median(record.round_s for record in records):.0f} ms, code {last.code}, "

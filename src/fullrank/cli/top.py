@@ -21,7 +21,7 @@ from fullrank.cli.say import say
 from fullrank.cli.status import headline, players
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import FullrankError, ServiceLost
-from fullrank.common.text import plain
+from fullrank.common.text import decimal, plain
 from fullrank.common.types import LearnerId
 from fullrank.rpc.monitor import Monitor
 from fullrank.rpc.run_status import RunState, RunStatus
@@ -265,7 +265,9 @@ def picture(now: RunStatus, records: list[IterationRecord]) -> RenderableType:
     lines = headline(now, records[-SMOOTHED:])
     returns = [record.return_mean for record in records if record.return_mean is not None]
     if returns:
-        lines.append(f"return {sparkline(returns, width=CURVE)} {mean(returns[-SMOOTHED:]):.1f}")
+        lines.append(
+            f"return {sparkline(returns, width=CURVE)} {decimal(mean(returns[-SMOOTHED:]))}"
+        )
     phases = spent(records[-SMOOTHED:])
     if whole := sum(phases.values()):
         lines.append("  ".join(f"{phase} {part / whole:.0%}" for phase, part in phases.items()))

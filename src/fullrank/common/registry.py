@@ -120,17 +120,28 @@ class Registry(Generic[T]):
                 )
         return cls
 
-    def check_keys(self, name: str, keys: Iterable[str]) -> None:
-        """Refuse unknown and missing parameters of ``name`` with ``ConfigError``."""
+    def check_keys(self, name: str, keys: Iterable[str], *, table: str = "") -> None:
+        """Refuse unknown and missing parameters of ``name`` with ``ConfigError``.
+
+        Args:
+            name: Name of a class.
+            keys: The parameters that are given.
+            table: The configuration's table that gives them, for the remedy.
+        """
         cls = self.get(name)
         parameters = [f for f in fields(cls) if f.init] if is_dataclass(cls) else []
-        known, given = [f.name for f in parameters], set(keys)
-        for key in sorted(given.difference(known)):
-            hint = nearest(key, known) if known else "; it takes no parameter"
-            raise ConfigError(f"{self.kind} {name!r} has no parameter {key!r}{hint}")
+        given = set(keys)
+        self.refuse_unknown(name, given, known=[f.name for f in parameters])
         for f in parameters:
             if f.name not in given and f.default is MISSING and f.default_factory is MISSING:
-                raise ConfigError(f"{self.kind} {name!r} needs the parameter {f.name!r}")
+                remedy = f"; give it by --set {table}.{f.name}=VALUE" if table else ""
+                raise ConfigError(f"{self.kind} {name!r} needs the parameter {f.name!r}{remedy}")
+
+    def refuse_unknown(self, name: str, keys: Iterable[str], *, known: list[str]) -> None:
+        """Refuse parameters of ``name`` that are none of the known ones with ``ConfigError``."""
+        for key in sorted(set(keys).difference(known)):
+            hint = nearest(key, known) if known else "; it takes no parameter"
+            raise ConfigError(f"{self.kind} {name!r} has no parameter {key!r}{hint}")
 
     def build(self, name: str, **params: Any) -> T:
         """An instance of ``name``; unknown keys raise ``ConfigError`` with the nearest key."""

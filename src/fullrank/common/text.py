@@ -1,4 +1,4 @@
-"""Text from elsewhere, made safe to show."""
+"""Text and numbers from elsewhere, made safe and short to show."""
 
 import re
 
@@ -18,6 +18,11 @@ def plain(text: object) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in shown
     )
+
+
+def decimal(value: float) -> str:
+    """Return a return with one decimal, with three digits where all of them would fill a line."""
+    return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
 def drawn(text: object) -> str:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.text import decimal
+
 LearnerId: TypeAlias = int
 """Learner j of N, 0-based."""
 
@@ -56,4 +58,4 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
+        return f"{decimal(self.mean)} [{decimal(self.low)}, {decimal(self.high)}]"

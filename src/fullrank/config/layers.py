@@ -38,6 +38,7 @@ from fullrank.config.plugins import (
     EPISODIC,
     PER_AGENT,
     SIZING,
+    check_declared,
     check_delays,
     complete,
     learners_of,
@@ -122,14 +123,16 @@ class Resolved:
         return sized._with(complete(sized.config, sized.origin, tables=["algorithm"]))
 
     def size(self) -> "Resolved":
-        """Validate the plug-in tables but [algorithm], and choose ``learners`` where it is 0.
+        """Validate the plug-in tables, and choose ``learners`` where it is 0.
 
-        Unlike ``check`` this imports no torch for the algorithms of ``PER_AGENT``.
+        Unlike ``check`` this imports no torch for the algorithms of ``PER_AGENT``: of [algorithm]
+        only names and types of parameters are judged, and only those of this package's algorithms.
 
         Raises:
             ConfigError: As for ``check``.
             EnvironmentFailed: The number of agents is the environment's own, and it cannot be made.
         """
+        check_declared(self.config, self.origin)
         sized = self._with(complete(self.config, self.origin, tables=SIZING))
         if not sized.config.learners:
             sized = sized._with_learners()

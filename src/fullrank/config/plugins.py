@@ -16,6 +16,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
 from fullrank.common.types import JSON, Matrix
 from fullrank.config.auto_code import code_choices
+from fullrank.config.declared import declared
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments, make_environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
@@ -47,6 +48,21 @@ def complete(config: RunConfig, origin: Mapping[str, str], *, tables: Iterable[s
         if ":" not in settings.name:  # only the factory knows its arguments
             completed[table] = replace(settings, params=_complete(table, settings, origin))
     return replace(config, **completed)
+
+
+def check_declared(config: RunConfig, origin: Mapping[str, str]) -> None:
+    """Refuse parameters that an algorithm of this package does not declare, without importing it.
+
+    ``complete`` judges the others, and the values that the algorithm itself refuses.
+
+    Raises:
+        ConfigError: Unknown parameter, or a value of the wrong type.
+    """
+    name, params = config.algorithm.name, config.algorithm.params
+    if name in (*PER_AGENT, *EPISODIC):
+        known = declared(name)
+        algorithms.refuse_unknown(name, params, known=list(known))
+        _typed("algorithm", params, known, origin)
 
 
 def spec_of(config: RunConfig) -> EnvironmentSpec:
@@ -133,8 +149,16 @@ def _complete(
     table: str, settings: PluginSettings | EnvironmentSettings, origin: Mapping[str, str]
 ) -> JSON:
     registry, name, params = _REGISTRIES[table], settings.name, settings.params
-    registry.check_keys(name, params)
+    registry.check_keys(name, params, table=table)
     hints = get_type_hints(registry.get(name), include_extras=True)
+    instance = registry.build(name, **_typed(table, params, hints, origin))
+    values = {field.name: getattr(instance, field.name) for field in fields(instance) if field.init}
+    return {key: to_jsonable_python(value) for key, value in values.items() if value is not None}
+
+
+def _typed(
+    table: str, params: Mapping[str, Any], hints: Mapping[str, Any], origin: Mapping[str, str]
+) -> JSON:
     typed = {}
     for key, value in params.items():
         try:
@@ -145,6 +169,4 @@ def _complete(
             expected = choices.replace("or Input should be", "or").replace("Input should", "must")
             where = origin.get(f"{table}.{key}", "its table")
             raise ConfigError(f"{table}.{key} = {value!r} in {where}: {expected}") from error
-    instance = registry.build(name, **typed)
-    values = {field.name: getattr(instance, field.name) for field in fields(instance) if field.init}
-    return {key: to_jsonable_python(value) for key, value in values.items() if value is not None}
+    return typed

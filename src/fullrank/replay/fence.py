@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import ConfigError, FullrankError, Malformed, StaleTerm
+from fullrank.common.errors import ConfigError, FullrankError, Malformed, StaleTerm, StorageFailed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
@@ -53,6 +53,7 @@ class Fence:
             StaleTerm: Another controller of its term, or of a later one, opened the table before.
             ConfigError: The file of the fence is damaged.
             VersionMismatch: The file has another format.
+            StorageFailed: The file cannot be written; nobody is admitted.
         """
         run, table = key.split("/")
         held = self._of(run)
@@ -112,8 +113,16 @@ class Fence:
             raise _stale(table, run_term, last)
 
     def _write(self, run: str, held: FenceState) -> None:
-        if self._directory is not None:
-            write_fence(self._directory / run / FILE, held)
+        if self._directory is None:
+            return
+        path = self._directory / run / FILE
+        try:
+            write_fence(path, held)
+        except OSError as error:
+            del self._runs[run]  # the file tells who was admitted
+            raise StorageFailed(
+                f"cannot write {path}: {error.strerror}; make room, and it continues"
+            ) from error
 
     def _of(self, run: str) -> FenceState:
         if run not in self._runs:

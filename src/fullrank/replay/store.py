@@ -1,11 +1,18 @@
 """Storage of the tables of many runs: memory, or files that outlive the process."""
 
+import errno
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 from fullrank.common.durable import rename
-from fullrank.common.errors import ConfigError, FullrankError, InvalidContribution, NotFound
+from fullrank.common.errors import (
+    ConfigError,
+    FullrankError,
+    InvalidContribution,
+    NotFound,
+    StorageFailed,
+)
 from fullrank.replay.file_format import FileLayout
 from fullrank.replay.limits import MOST_TABLES, rows_per_append
 from fullrank.replay.ring_file import RingFile
@@ -14,6 +21,8 @@ from fullrank.replay.table import TABLE, Table
 
 SUFFIX = ".table"
 NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
+PASSING = (errno.ENOSPC, errno.EMFILE, errno.ENFILE)
+"""Errors of the system that end once there is room, or a descriptor, again."""
 
 
 class Location(NamedTuple):
@@ -149,6 +158,8 @@ class Store:
             path = self._directory / f"{key}{SUFFIX}"
             storage = RingFile.create(path, row_size=row_size, capacity=capacity, sync=self._sync)
         except (OSError, MemoryError, OverflowError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in PASSING:
+                raise StorageFailed(f"cannot make {key}{SUFFIX}: {error.strerror}") from error
             raise ConfigError(
                 f"there is no room for {capacity} rows of {row_size} float32 ({error}); lower "
                 "replay.capacity"

@@ -4,6 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from statistics import fmean
 
+from fullrank.common.text import decimal
 from fullrank.runs.record import IterationRecord
 
 HEADERS = ("iteration", "return", "round", "|J|", "late", "kappa", "exact")
@@ -15,15 +16,21 @@ LINE_PERIOD_S = 5.0
 
 
 class Cells:
-    """Formats records as the table cells below ``HEADERS``."""
+    """Formats records as the table cells below ``HEADERS``.
+
+    A run that goes on has its records read again: its means begin anew where they begin.
+    """
 
     def __init__(self) -> None:
-        self._returns = _Mean()
+        self._iteration, self._returns = -1, _Mean()
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
         self._won = _Mean()
 
     def of(self, record: IterationRecord) -> tuple[str, ...]:
         """Cells of a record; the return is a mean over recent iterations that ended an episode."""
+        if record.iteration <= self._iteration:
+            self._returns, self._sides, self._won = _Mean(), defaultdict(_Mean), _Mean()
+        self._iteration = record.iteration
         self._returns.add(record.return_mean)
         for side, value in record.side_returns.items():
             self._sides[side].add(value)
@@ -67,7 +74,7 @@ class _Mean:
         return bool(self._last)
 
     def __str__(self) -> str:
-        return f"{fmean(self._last):.1f}" if self._last else "-"
+        return decimal(fmean(self._last)) if self._last else "-"
 
 
 class Lines:
@@ -89,12 +96,13 @@ class Lines:
         self._next = 0.0
         self._pending: str | None = None
 
-    def write(self, record: IterationRecord) -> None:
-        """Write the record if enough time has passed since the last line."""
-        pairs = zip(HEADERS[1:], self._cells.of(record)[1:], strict=True)
-        text = "  ".join(f"{name} {cell}" for name, cell in pairs)
-        self._pending = f"iteration {record.iteration + 1}/{self._iterations}  {text}"
-        if self._clock() >= self._next:
+    def write(self, *records: IterationRecord) -> None:
+        """Write the last of the records if enough time has passed since the last line."""
+        for record in records:
+            cells = zip(HEADERS[1:], self._cells.of(record)[1:], strict=True)
+            begun = f"iteration {record.iteration + 1}/{self._iterations}"
+            self._pending = "  ".join([begun, *map(" ".join, cells)])
+        if self._pending is not None and self._clock() >= self._next:
             self.close()
             self._next = self._clock() + LINE_PERIOD_S
 

@@ -1,11 +1,14 @@
 """Fixtures that run the command line within the test process."""
 
 import math
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
+from tests.unit.cli.verified import TEAMS, train
 
 from fullrank.cli import main
 from fullrank.config import load, to_toml
@@ -38,6 +41,18 @@ def fullrank(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         return Outcome(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``trained(team)`` is the directory of a run of a team, which is trained once."""
+    return cache(lambda team: train(tmp_path_factory.mktemp("trained") / "run", *TEAMS[team]))
+
+
+@pytest.fixture
+def run(trained: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A copy of the run of ``maddpg``."""
+    return Path(shutil.copytree(trained("maddpg"), tmp_path / "run"))
 
 
 SMALL: dict[str, Any] = {

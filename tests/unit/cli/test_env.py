@@ -109,6 +109,7 @@ def test_it_reads_in_a_few_lines(fullrank: Command) -> None:
         ((f"{GAMES}:Watch", "--set", "environment.stranger=true"), 3, "guard_9 is not one of its"),
         ((GAMES,), 2, f"it is a module: add the factory in it, for example {GAMES}:parallel_env"),
         (("Ant-v5",), 2, "runs by --env gymnasium --set environment.id=Ant-v5"),
+        (("gymnasium",), 2, "needs the parameter 'id'; give it by --set environment.id=VALUE"),
         (("lbforaging:Foraging-v3",), 2, "--env gymnasium --set environment.id=lbforaging:Forag"),
         (
             ("gymnasium", "--set", "environment.id=DictPair-v0"),

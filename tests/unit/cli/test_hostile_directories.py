@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from tests.unit.cli.test_verify import MADDPG, train
+from tests.unit.cli.verified import MADDPG, train
 
 from fullrank.runs.evaluations import append
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.common.text import drawn, markdown, plain
+from fullrank.common.text import decimal, drawn, markdown, plain
 
 
 @given(st.text())
@@ -44,3 +44,10 @@ def test_no_formula_is_drawn(text: str) -> None:
 def test_no_markup_of_a_page_is_left(text: str) -> None:
     assert re.search(r"(?<!\\)[\[\]<>|`*&]", markdown(text)) is None
     assert markdown(text).replace("\\", "") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(-723.24, "-723.2"), (1e8, "100000000.0"), (2e26, "2e+26")]
+)
+def test_a_return_takes_no_line_of_its_own(value: float, shown: str) -> None:
+    assert decimal(value) == shown

@@ -1,11 +1,14 @@
 """The fence outlives the replay service, and a damaged one is refused."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from fullrank.common.errors import ConfigError, StaleTerm, VersionMismatch
+from fullrank.common.errors import ConfigError, StaleTerm, StorageFailed, VersionMismatch
 from fullrank.common.types import RunTerm
+from fullrank.replay import fence as fences
 from fullrank.replay.fence import FILE, Fence
 
 
@@ -67,3 +70,19 @@ def test_a_fence_of_another_run_came_with_a_copied_table_and_bars_nobody(tmp_pat
         fence.check("copy/t", RunTerm("copy", 1))  # it has not opened the table yet
     fence.raise_to("copy/t", RunTerm("copy", 1))
     fence.check("copy/t", RunTerm("copy", 1))
+
+
+def test_a_full_disk_admits_nobody_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, held: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    fence = Fence(tmp_path)
+    fence.raise_to("run/t", RunTerm("run", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(fences, "write_fence", full)
+        with pytest.raises(StorageFailed, match=f"{FILE}: No space left on device; make room"):
+            fence.raise_to("run/t", RunTerm("run", 2))
+    fence.check("run/t", RunTerm("run", 1))
+    fence.raise_to("run/t", RunTerm("run", 2))

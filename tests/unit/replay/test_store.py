@@ -1,5 +1,7 @@
 """Tables by name: in memory, or in files that outlive the process."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,9 @@ from fullrank.common.errors import (
     Corrupted,
     InvalidContribution,
     NotFound,
+    StorageFailed,
 )
+from fullrank.replay import RingFile
 from fullrank.replay import store as store_module
 from fullrank.replay.store import Store, table_key
 
@@ -126,6 +130,20 @@ def test_a_table_without_room_is_refused(tmp_path: Path, directory: bool) -> Non
     store = Store(tmp_path if directory else None, sync=False)
     with pytest.raises(ConfigError, match=r"lower replay\.capacity"):
         store.open("r/t", row_size=2**20, capacity=2**40)
+
+
+def test_a_lack_of_descriptors_passes_and_refuses_no_run_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    store = Store(tmp_path, sync=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(RingFile, "create", exhausted)
+        with pytest.raises(StorageFailed, match=r"cannot make run/t\.table: Too many"):
+            store.open("run/t", row_size=2, capacity=4)
+    store.open("run/t", row_size=2, capacity=4)
 
 
 def test_an_unknown_table_is_not_found() -> None:
