@@ -140,7 +140,9 @@ def test_a_wrong_configuration_ends_with_one_line_at_each_attempt_until_it_is_me
     right = run.read_text()
     place.configure("\n[code]\ntolerence = 1\n")
     stack = Stack(checkout=place, engine=docker_engine)
-    with up(stack, "--no-deps", "controller"):
+    with up(stack, "certificates"):
+        stack.eventually(lambda: _ended_well(stack), what="certificates")
+        stack.compose("up", "--detach", "--no-deps", "controller")
 
         def attempted() -> bool:
             return bool(stack.container("controller").attrs["RestartCount"] >= 6)
