@@ -1,5 +1,6 @@
 """Examples that need no services run as they are; other tests run the rest with services."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,15 @@ def test_the_quickstart_ends_with_the_bits_of_the_centralised_run() -> None:
     *iterations, coded, centralised = printed("quickstart.py")
     assert len(iterations) == 20
     assert coded.split() == ["coded", centralised.split()[1]]
+
+
+def test_coded_maddpg_in_one_file_ends_with_the_bits_of_one_place() -> None:
+    path = EXAMPLES / "maddpg_plain.py"
+    assert len(path.read_text().splitlines()) <= 150
+    plain = runpy.run_path(str(path))
+    coded = plain["train"](plain["learners"], iterations=3)
+    assert coded == plain["train"](plain["one_place"], iterations=3)
+    assert coded != plain["train"](plain["one_place"], iterations=4)
 
 
 def test_the_configuration_of_eight_agents_is_valid() -> None:
