@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fullrank_faultlab.invariants import violations
 from tests.addresses import free_address
 from tests.e2e.commands import ENDLESS, committed, config_of, kill_all, records, settings, start
 from tests.e2e.test_clocks import Clock, ahead_s
 from tests.e2e.test_full_disk import Disk, small_disk
+from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.local import LocalRun
