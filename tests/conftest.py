@@ -14,6 +14,8 @@ from tests.games import Visit
 
 from fullrank.environments.local_code import guard
 
+collect_ignore = ["faultlab"]  # equipment, whose modules register names once
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Threads that wait for work otherwise spin, and take the processor from other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
