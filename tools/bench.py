@@ -2,7 +2,7 @@
 
 A benchmark is a program in benchmarks/. Its docstring opens with its claim and holds the command to
 run it; it prints Markdown and exits with 1 if the claim fails; a picture that it draws as
-docs/NAME.png is shown. Naming some (``python tools/bench.py fast_world least_load``) renews their
+docs/NAME.png is shown. Naming some (``python tools/bench.py fast_world planner``) renews their
 sections and keeps the others.
 """
 

@@ -81,7 +81,7 @@ def importers() -> Counter[str]:
 
 def name(path: Path) -> str:
     """Import name of a module of the product."""
-    parts = list(path.with_suffix("").parts)
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
     first = next(index for index, part in enumerate(parts) if part.startswith("fullrank"))
     return ".".join(part for part in parts[first:] if part != "__init__")
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TypeGuard
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import ConfigError, FullrankError, Malformed, StaleTerm, StorageFailed
+from fullrank.common.errors import ConfigError, FullrankError, Malformed, StaleTerm
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
+from fullrank.replay.storage_errors import refused
 
 FILE = "fence.json"
 
@@ -53,7 +54,7 @@ class Fence:
             StaleTerm: Another controller of its term, or of a later one, opened the table before.
             ConfigError: The file of the fence is damaged.
             VersionMismatch: The file has another format.
-            StorageFailed: The file cannot be written; nobody is admitted.
+            StorageFailed: There is no room for the file; nobody is admitted.
         """
         run, table = key.split("/")
         held = self._of(run)
@@ -120,9 +121,7 @@ class Fence:
             write_fence(path, held)
         except OSError as error:
             del self._runs[run]  # the file tells who was admitted
-            raise StorageFailed(
-                f"cannot write {path}: {error.strerror}; make room, and it continues"
-            ) from error
+            raise refused("write", path, error) from error
 
     def _of(self, run: str) -> FenceState:
         if run not in self._runs:

@@ -1,6 +1,5 @@
 """Storage of the tables of many runs: memory, or files that outlive the process."""
 
-import errno
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -17,12 +16,11 @@ from fullrank.replay.file_format import FileLayout
 from fullrank.replay.limits import MOST_TABLES, rows_per_append
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.storage_errors import PASSING, refused
 from fullrank.replay.table import TABLE, Table
 
 SUFFIX = ".table"
 NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
-PASSING = (errno.ENOSPC, errno.EMFILE, errno.ENFILE)
-"""Errors of the system that end once there is room, or a descriptor, again."""
 
 
 class Location(NamedTuple):
@@ -90,6 +88,8 @@ class Store:
             key = f"{path.parent.name}/{path.stem}"
             try:
                 self.tables[key] = self._reopened(key, path)
+            except StorageFailed:
+                continue  # it is opened again when it is asked for
             except FullrankError as error:
                 self.unusable[key] = error
 
@@ -141,7 +141,7 @@ class Store:
         try:
             storage = RingFile(path, sync=self._sync)
         except OSError as error:
-            raise ConfigError(f"cannot open {path}: {error.strerror or error}") from None
+            raise refused("open", path, error) from None
         if storage.dropped:
             self.lost[key] = storage.dropped
         return self._table_of(key, storage)
@@ -152,14 +152,14 @@ class Store:
 
     def _made(self, key: str, *, row_size: int, capacity: int) -> Table:
         self._check_room(key, row_size=row_size, capacity=capacity)
+        path = (self._directory or Path()) / f"{key}{SUFFIX}"
         try:
             if self._directory is None:
                 return Table(MemoryStorage(capacity, row_size), capacity=capacity)
-            path = self._directory / f"{key}{SUFFIX}"
             storage = RingFile.create(path, row_size=row_size, capacity=capacity, sync=self._sync)
         except (OSError, MemoryError, OverflowError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in PASSING:
-                raise StorageFailed(f"cannot make {key}{SUFFIX}: {error.strerror}") from error
+                raise refused("make", path, error) from error
             raise ConfigError(
                 f"there is no room for {capacity} rows of {row_size} float32 ({error}); lower "
                 "replay.capacity"

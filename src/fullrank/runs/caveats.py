@@ -7,6 +7,7 @@ record says them from then on, and every later term reports them.
 from pathlib import Path
 
 from fullrank.common.durable import replace_text
+from fullrank.common.errors import FullrankError
 from fullrank.common.foreign import TEXT, read_regular
 
 CAVEATS = "caveats.txt"
@@ -26,10 +27,20 @@ def disputes_of(run_dir: Path) -> list[str]:
 
 
 def keep_caveat(run_dir: Path, line: str) -> None:
-    """Add a caveat, on disk when this returns, unless the run has it already."""
-    held = lasting_caveats(run_dir)
-    if line not in held:
-        replace_text(run_dir / CAVEATS, "".join(f"{caveat}\n" for caveat in [*held, line]))
+    """Add a caveat, on disk when this returns, unless the run has it already.
+
+    Raises:
+        FullrankError: The file cannot be written.
+    """
+    held, path = lasting_caveats(run_dir), run_dir / CAVEATS
+    if line in held:
+        return
+    try:
+        replace_text(path, "".join(f"{caveat}\n" for caveat in [*held, line]))
+    except OSError as error:
+        raise FullrankError(
+            f"cannot write {path}: {error.strerror}; make room and resume"
+        ) from error
 
 
 def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:

@@ -32,7 +32,7 @@ UNSTATED = "0.3"
 
 def series(version: str) -> str:
     """Major and minor number of a version; a value unequal to all of them for another text."""
-    numbers = re.fullmatch(r"(\d+\.\d+)\.\d+([-+.].*)?", version, re.ASCII)
+    numbers = re.fullmatch(r"(\d+\.\d+)\.\d+((a|b|rc)\d+)?([-+.].*)?", version, re.ASCII)
     return numbers[1] if numbers else f"no version: {version}"
 
 

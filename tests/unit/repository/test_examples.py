@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from fullrank.config import load
 
@@ -29,7 +30,9 @@ def test_the_quickstart_ends_with_the_bits_of_the_centralised_run() -> None:
 def test_coded_maddpg_in_one_file_ends_with_the_bits_of_one_place() -> None:
     path = EXAMPLES / "maddpg_plain.py"
     assert len(path.read_text().splitlines()) <= 150
+    threads = torch.get_num_threads()
     plain = runpy.run_path(str(path))
+    torch.set_num_threads(threads)
     coded = plain["train"](plain["learners"], iterations=3)
     assert coded == plain["train"](plain["one_place"], iterations=3)
     assert coded != plain["train"](plain["one_place"], iterations=4)
