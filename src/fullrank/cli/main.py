@@ -30,7 +30,7 @@ OPERATE = "Operate"
 LINE = 2_000
 """Most characters of the line about an error."""
 
-PANELS = (TRAIN, CODES, OPERATE, "Reproduce", "Develop")
+PANELS = (TRAIN, CODES, OPERATE, "Reproduce")
 """Groups of verbs, in the order of ``fullrank --help``; other groups follow, by name."""
 
 VERBS = {

@@ -133,19 +133,6 @@ def test_a_copy_beside_its_original_goes_on_with_the_copied_rows(
     assert "8 committed iterations recomputed, 0 to 7: " in fullrank("verify", str(copy)).output
 
 
-def test_a_run_of_version_0_2_goes_on_with_its_rows(tmp_path: Path, fullrank: Any) -> None:
-    run = train(tmp_path / "run", *MADDPG, "iterations=4")
-    folder = run / REPLAY / run_of(run)
-    for path in list(folder.iterdir()):
-        path.rename(run / REPLAY / path.name)  # where that version kept them
-    folder.rmdir()
-    assert "4 committed iterations recomputed" in fullrank("verify", str(run)).output
-    train(run, *MADDPG)
-    assert {path.name for path in folder.iterdir()} == {"fence.json", "transitions.table"}
-    assert lasting_caveats(run) == []
-    assert "8 committed iterations recomputed, 0 to 7: " in fullrank("verify", str(run)).output
-
-
 def test_a_run_that_goes_on_is_recomputed_as_far_as_it_has_come(run: Path, fullrank: Any) -> None:
     [segment] = (run / "journal").glob("000006-*")
     (run / "journal" / "000008-000001.journal").unlink(missing_ok=True)
