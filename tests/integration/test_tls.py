@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 from tests.addresses import free_port
 from tests.certificates import RUN, certify, security
@@ -15,12 +16,15 @@ from fullrank.common.types import RunTerm
 from fullrank.config import PluginSettings, load
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.certificates import initialise, today
+from fullrank.rpc.channel import open_channel
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.probe import probe
 from fullrank.rpc.process import Launch
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.straggler import get_injection, set_injection
+from fullrank.v1.replay_pb2 import OpenTableRequest
+from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_learner.server import attach
 from fullrank_straggler.server import serve
 
@@ -149,10 +153,9 @@ async def test_the_plaintext_port_serves_health_and_nothing_else(tmp_path: Path)
     async with secured(tmp_path, f"health.address={address}") as cluster:
         cluster.replay()
         await eventually(lambda: _announced(cluster.run_dir, "replay") != "", what="it listens")
-        client = ReplayClient(address, deadline_s=WAIT_S)
-        with pytest.raises(ServiceLost, match="UNIMPLEMENTED"):
-            await client.open_table(run_term=NOBODY, row_size=1, capacity=1, head=0)
-        await client.close()
+        async with open_channel(address) as channel:
+            call = ReplayServiceStub(channel).OpenTable(OpenTableRequest(), timeout=WAIT_S)
+            assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
         assert await asyncio.to_thread(probe, address, "", WAIT_S) == "SERVING"
         secure = _announced(cluster.run_dir, "replay")
         with pytest.raises(OSError, match=r"closed|ended|reset"):
