@@ -11,7 +11,7 @@ from tests.e2e.commands import records, settings
 
 from fullrank import __version__
 
-pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
+pytestmark = [pytest.mark.e2e]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPENDENCIES = [path for path in sys.path if path.endswith("site-packages")]
@@ -40,7 +40,13 @@ def _run(*words: str | Path, **named: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["fullrank-{}-py3-none-any.whl", "fullrank-{}.tar.gz"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fullrank-{}-py3-none-any.whl",
+        pytest.param("fullrank-{}.tar.gz", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_distribution_trains_in_an_environment_of_its_own(
     built: Path, tmp_path: Path, name: str
 ) -> None:
