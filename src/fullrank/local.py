@@ -4,6 +4,7 @@ With ``coded=False`` it is the centralised reference: all units are computed tog
 With a code it simulates learners and arrivals, and commits the same bits for any stragglers.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +24,12 @@ from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank.rounds.opening import open_round
+from fullrank.run.machine import Program, Run
+from fullrank.run.orders import Apply, Begin, Collect, Compute, Done, Draw, Open, Order, Play
 from fullrank.training.centralised import Centralised
-from fullrank.training.loop import CollectAhead, IterationLoop, complete
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import SharedGradients, Worker, assigned_rows
 from fullrank.wiring import (
-    Training,
     capacity_of,
     code_of,
     delays_of,
@@ -67,7 +68,6 @@ class LocalIteration:
 class _Outcome:
     """Updates of an iteration, and the facts of its round."""
 
-    iteration: int
     updates: FloatArray
     digests: Sequence[bytes]
     received: Sequence[LearnerId] = ()
@@ -75,50 +75,6 @@ class _Outcome:
     exact: bool = True
     variance: float | None = None
     condition: float = 1.0
-
-
-class _Transitions:
-    """Collection into a table in memory; collects at once, so that nothing waits.
-
-    Args:
-        training: Its collector keeps a collection that was begun.
-        table: The run's table.
-    """
-
-    def __init__(self, training: Training, table: Table) -> None:
-        self._training, self._table = training, table
-
-    def append(self, rows: FloatArray) -> None:
-        """Append rows to the table."""
-        self._table.append(self._table.head, rows)
-
-    def begin(self, iteration: int) -> None:
-        """Collect for an iteration."""
-        self._training.collector.collect(iteration)
-
-    def foresee(self, iteration: int) -> None:
-        """Foresee nothing: one thread does everything in order."""
-
-    async def collect(self, iteration: int) -> Collected:
-        """Collect, unless that was done, and append."""
-        self._training.collector.publish(iteration)
-        collected = self._training.collector.collect(iteration)
-        self.append(collected.rows)
-        return collected
-
-    def sample(self, iteration: int) -> Sample:
-        """Return the iteration's minibatch over the whole table."""
-        table = self._table
-        return self._training.trainer.sample(iteration, tail=table.tail, head=table.head)
-
-    def minibatch(self, sample: Sample) -> FloatArray:
-        """Return the sample's transitions; none where learners collect transitions."""
-        if not sample.size:
-            return np.empty((0, self._table.row_size), dtype=np.float32)
-        return self._table.minibatch(sample)
-
-    async def finish_playing(self) -> None:
-        """Return: no collection is ever under way."""
 
 
 class LocalRun:
@@ -160,14 +116,9 @@ class LocalRun:
         self._worker = Worker(self._problem, gradients, seed=config.seed)
         self._everything = Centralised(self._problem, gradients, seed=config.seed)
         self._table = self._make_table()
-        self._transitions = _Transitions(self.training, self._table)
-        self._loop = IterationLoop(
-            self._transitions,
-            compute=self._compute,
-            commit=self._commit,
-            lag=config.collect.lag,
-            iterations=config.iterations,
-        )
+        self._sample: Sample | None = None
+        self._collected: Collected | None = None
+        self._outcome: _Outcome | None = None
 
     @cached_property
     def code(self) -> Code:
@@ -177,9 +128,16 @@ class LocalRun:
 
     def __iter__(self) -> Iterator[LocalIteration]:
         """Warm up, then commit the configured iterations one by one; valid for one pass only."""
-        self._transitions.append(self.training.collector.warm_up())
-        for iteration in range(self._config.iterations):
-            yield complete(self._loop.iterate(iteration))
+        program = Program(iterations=self._config.iterations, lag=self._config.collect.lag)
+        run = Run(program)
+        orders = deque(run.step(Begin()))
+        while orders:
+            order = orders.popleft()
+            if isinstance(order, Apply):
+                yield self._apply(order.iteration)
+            else:
+                self._execute(order)
+            orders.extend(run.step(Done(order)))
 
     def train(self) -> list[LocalIteration]:
         """Run and return all iterations."""
@@ -201,15 +159,39 @@ class LocalRun:
             capacity = min(capacity, self.training.collector.warmup + collected)
         return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)
 
-    async def _compute(self, sample: Sample, collect_ahead: CollectAhead) -> _Outcome:
-        batch = self._transitions.minibatch(sample)
-        collect_ahead()
-        return (self._round if self._coded else self._centralised)(batch, sample.iteration)
+    def _execute(self, order: Order) -> None:
+        """Execute an order; nothing waits, no other process computes and nothing is stored."""
+        collector, table = self.training.collector, self._table
+        match order:
+            case Open():
+                table.append(table.head, collector.warm_up())
+            case Play(iteration):
+                collector.collect(iteration)
+            case Collect(iteration):
+                collector.publish(iteration)
+                self._collected = collector.collect(iteration)
+                table.append(table.head, self._collected.rows)
+            case Draw(iteration):
+                trainer = self.training.trainer
+                self._sample = trainer.sample(iteration, tail=table.tail, head=table.head)
+            case Compute():
+                assert self._sample is not None  # drawn
+                compute = self._round if self._coded else self._centralised
+                self._outcome = compute(self._minibatch(self._sample), self._sample.iteration)
 
-    async def _commit(self, collected: Collected, outcome: _Outcome) -> LocalIteration:
-        statistics = self.training.trainer.apply(outcome.updates, iteration=outcome.iteration)
+    def _minibatch(self, sample: Sample) -> FloatArray:
+        """The sample's transitions; none where learners collect transitions."""
+        if not sample.size:
+            return np.empty((0, self._table.row_size), dtype=np.float32)
+        return self._table.minibatch(sample)
+
+    def _apply(self, iteration: int) -> LocalIteration:
+        collected, outcome = self._collected, self._outcome
+        assert collected is not None  # by an order
+        assert outcome is not None  # by an order
+        statistics = self.training.trainer.apply(outcome.updates, iteration=iteration)
         return LocalIteration(
-            iteration=outcome.iteration,
+            iteration=iteration,
             return_mean=float(collected.returns.mean()) if collected.returns.size else None,
             win_rate=collected.win_rate,
             received=tuple(outcome.received),
@@ -223,7 +205,7 @@ class LocalRun:
 
     def _centralised(self, batch: FloatArray, iteration: int) -> _Outcome:
         targets = self._everything.compute(batch, iteration=iteration)
-        return _Outcome(iteration=iteration, updates=targets.updates, digests=targets.digests)
+        return _Outcome(updates=targets.updates, digests=targets.digests)
 
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
         round_ = open_round(self._problem, iteration, self.code, seed=self._config.seed)
@@ -246,7 +228,6 @@ class LocalRun:
                 f"and do not determine {described(self.code.target)}"
             )
         return _Outcome(
-            iteration=iteration,
             updates=decision.updates,
             digests=decision.digests,
             received=round_.received,

@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from fullrank.common.errors import Unsound
 from fullrank.common.failpoints import reach
@@ -14,10 +13,27 @@ from fullrank.environments import variant_of
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.rpc.tasks import QuickCalls
+from fullrank.run.machine import Program
+from fullrank.run.machine import Run as RunMachine
+from fullrank.run.orders import (
+    Apply,
+    Assemble,
+    Audit,
+    Checkpoint,
+    Collect,
+    Compute,
+    Draw,
+    Drawn,
+    Finish,
+    Open,
+    Play,
+    Settle,
+    Store,
+)
 from fullrank.runs.record import IterationRecord
-from fullrank.training.loop import CollectAhead, IterationLoop
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training
+from fullrank_controller.host import Host
 from fullrank_controller.persistence.records import DecidedIteration
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import RunStore
@@ -29,43 +45,18 @@ from fullrank_controller.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 
-class PendingWrite:
-    """The one write that is under way, while the next iteration runs."""
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """An applied iteration that is not durable yet."""
 
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self, write: Coroutine[Any, Any, None]) -> None:
-        """Begin to write; the write before has ended."""
-        self._task = asyncio.create_task(write)
-
-    async def ended(self) -> None:
-        """Return once no write is in progress; raises if the last one failed."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
-
-    async def settled(self) -> None:
-        """Return once no write is in progress, even if the last one failed."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
-            self._task.exception()  # ended has raised it
-
-    async def beside(self, iteration: Awaitable[None]) -> None:
-        """Run an iteration; raises at once if the write before fails."""
-        running = asyncio.ensure_future(iteration)
-        writing = {self._task} if self._task is not None else set()
-        try:
-            done, _ = await asyncio.wait({running, *writing}, return_when=asyncio.FIRST_COMPLETED)
-            for write in done & writing:
-                await write
-            await running
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+    decided: DecidedIteration
+    record: IterationRecord
+    head: int
+    """Replay position to resume from after it."""
 
 
 class Driver:
-    """Runs the iterations of one run, each while the disk takes the one before (ADR 45).
+    """Executes the orders of one run: each iteration runs while the disk takes the one before.
 
     Args:
         config: The resolved configuration.
@@ -98,20 +89,17 @@ class Driver:
         self._config, self._run, self._training = config, run, training
         self._variant = variant_of(config.environment.name, config.environment.params)
         self._store, self._saturation, self._watchdog = store, saturation, watchdog
-        self._loop = IterationLoop(
-            pipeline,
-            compute=self._compute,
-            commit=self._commit,
-            lag=config.collect.lag,
-            iterations=run.identity.iterations,
-        )
         self._agent_updates = len(training.collector.agents) * training.problem.data.batch_size
-        self._resume_head = 0
+        self._host: Host | None = None
+        self._journalled: Mapping[int, StoredIteration] = {}
+        self._head = self._resume_head = self._resumes_at = 0
         self._began_at = self._updated_at = 0.0
-        self._committing: asyncio.Task[IterationRecord] | None = None
         self._steps = QuickCalls()
-        self._storing = PendingWrite()
-        """Makes the newest applied iteration durable, then publishes it."""
+        self._sample: Sample | None = None
+        self._collected: Collected | None = None
+        self._decided: DecidedRound | None = None
+        self._record: IterationRecord | None = None
+        self._unstored: dict[int, _Applied] = {}
 
     async def drive(self, *, head: int, journalled: Sequence[StoredIteration] = ()) -> None:
         """Run all iterations that are not committed yet.
@@ -129,63 +117,98 @@ class Driver:
             Unsound: A row, an update, a parameter or a moment is not finite.
             RolledBack: A committed unit was wrong; begin again under a later term.
         """
-        progress, iterations = self._run.progress, self._run.identity.iterations
-        if progress.committed < iterations:
-            starting = [self._restore(head, journalled)]
-            resumes_at = progress.committed + len(journalled)
-            if resumes_at < iterations:
-                starting.append(self.rounds.assemble(resumed=resumes_at > 0))
-            await asyncio.gather(*starting)
-            progress.run()
+        committed = self._run.progress.committed
+        self._head, self._resumes_at = head, committed + len(journalled)
+        self._journalled = {stored.record.iteration: stored for stored in journalled}
+        program = Program(
+            iterations=self._run.identity.iterations,
+            lag=self._config.collect.lag,
+            checkpoint_every=self._config.checkpoint.every,
+        )
+        machine = RunMachine(program, applied=committed, known=self._resumes_at)
+        self._host = Host(
+            machine,
+            {
+                Open: self._open,
+                Assemble: self._assemble,
+                Play: self._play,
+                Collect: self._collect,
+                Settle: self._settle,
+                Draw: self._draw,
+                Audit: self._audit,
+                Compute: self._compute,
+                Apply: self._apply,
+                Store: self._make_durable,
+                Checkpoint: self._checkpoint,
+                Finish: self._finish,
+            },
+        )
         self._updated_at = asyncio.get_running_loop().time()
-        while progress.applied < iterations:
-            await self._storing.beside(self._iterate())
-        await self.rounds.audit(self._storing.ended)
-        progress.finish()
-        log.info("finished: %s", progress.message)
+        await self._host.drive()
 
-    async def _restore(self, head: int, journalled: Sequence[StoredIteration]) -> None:
-        """Fill replay, then repeat the iterations committed after the checkpoint."""
-        await self.pipeline.open(head, resumes_at=self._run.progress.committed + len(journalled))
+    async def close(self, *, void: bool) -> None:
+        """After ``drive``, make durable what is applied, and end playing.
+
+        Args:
+            void: True if the state must not be checkpointed.
+        """
+        try:
+            if self._host is not None:
+                await self._host.close(void=void)
+        finally:
+            await self.pipeline.end()
+
+    async def _open(self, order: Open) -> None:
+        await self.pipeline.open(self._head, resumes_at=self._resumes_at)
         self._resume_head = self.pipeline.head
-        for stored in journalled:
-            with self._watchdog.phase("repeating"):
-                await self._repeat(stored)
-        if journalled:
-            committed = self._run.progress.committed
-            log.info("repeated iterations=%d committed=%d", len(journalled), committed)
-            await self.save()
 
-    async def _repeat(self, stored: StoredIteration) -> None:
-        """Commit an iteration again, with the same transitions and the same updates."""
-        iteration = stored.record.iteration
-        apply = partial(self._training.trainer.apply, stored.updates, iteration=iteration)
-        free = self._training.collector.free
-        if free is not None:  # its episodes are in the table
-            await asyncio.to_thread(apply)
-            free.repeated(iteration, stored.record.statistics)
-        else:
-            await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply))
-        self._saturation.note(iteration, stored.record.statistics)
-        self._resume_head = self.pipeline.head
-        self._run.progress.applied = self._run.progress.committed = iteration + 1
-        self._store.publish_again(stored.record)
-        reach("iteration.repeated")
+    async def _assemble(self, order: Assemble) -> None:
+        await self.rounds.assemble(resumed=self._resumes_at > 0)
 
-    async def _iterate(self) -> None:
-        """Run one iteration, from its collection to its publication."""
-        await self.rounds.settle()
+    async def _play(self, order: Play) -> None:
+        self.pipeline.begin(order.collection)
+        await self.pipeline.finish_playing()
+
+    async def _collect(self, order: Collect) -> None:
+        again = order.collection in self._journalled
+        if again and self._training.collector.free is not None:
+            return  # its episodes are in the table
+        sample = None if again else self.pipeline.foresee(order.collection)
+        if sample is not None and self._host is not None:
+            self._sample = sample
+            self._host.tell(Drawn(sample.iteration))
+        self._collected = await self.pipeline.collect(order.collection)
+
+    async def _settle(self, order: Settle) -> None:
+        """Take the last iteration into account, then encode parameters and assign rows."""
+        self._run.progress.run()
+        if self._record is not None:
+            await self.rounds.observe(self._record)
+        await self.rounds.settle(order.iteration)
         self._began_at = asyncio.get_running_loop().time()
-        record = await self._loop.iterate(self._run.progress.applied)
-        await self.rounds.observe(record)
 
-    async def _compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
-        """Audit the round before, then compute the updates of a sample."""
-        await self.rounds.audit(self._storing.ended)
-        return await self.rounds.compute(sample, collect_ahead)
+    async def _draw(self, order: Draw) -> None:
+        self._sample = self.pipeline.sample(order.iteration)
 
-    async def _commit(self, collected: Collected, decided: DecidedRound) -> IterationRecord:
-        """Apply and begin to store; this runs to its end even if the run is told to stop."""
+    async def _audit(self, order: Audit) -> None:
+        assert self._host is not None  # it gave the order
+        await self.rounds.audit(partial(self._host.settled, Store))
+
+    async def _compute(self, order: Compute) -> None:
+        assert self._sample is not None  # drawn
+        self._decided = await self.rounds.compute(self._sample)
+
+    async def _apply(self, order: Apply) -> None:
+        stored = self._journalled.get(order.iteration)
+        if stored is not None:
+            await self._apply_again(stored)
+            return
+        decided, collected = self._decided, self._collected
+        assert decided is not None  # computed
+        assert collected is not None  # collected
+        with self._watchdog.phase("updating"):
+            step = partial(self._step, decided, asyncio.get_running_loop().time)
+            statistics, now = await self._steps.call(step)
         iteration = DecidedIteration(
             round=decided,
             collected=collected,
@@ -193,10 +216,30 @@ class Driver:
             collect_s=decided.dispatched_at - self._began_at,
             agent_updates=self._agent_updates,
         )
-        with self._watchdog.phase("updating"):
-            step = partial(self._step, decided, asyncio.get_running_loop().time)
-            self._committing = asyncio.create_task(self._apply(iteration, self._steps.call(step)))
-            return await asyncio.shield(self._committing)
+        self._saturation.note(order.iteration, statistics)
+        self._run.progress.applied += 1
+        reach("update.applied")
+        round_s = now - decided.dispatched_at
+        iteration_s, self._updated_at = now - self._updated_at, now
+        record = iteration.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)
+        self._record = record
+        self._unstored[order.iteration] = _Applied(iteration, record, head=self.pipeline.head)
+
+    async def _apply_again(self, stored: StoredIteration) -> None:
+        """Commit an iteration again, with the same transitions and the same updates."""
+        iteration, statistics = stored.record.iteration, stored.record.statistics
+        with self._watchdog.phase("repeating"):
+            apply = partial(self._training.trainer.apply, stored.updates, iteration=iteration)
+            await asyncio.to_thread(apply)
+        if (free := self._training.collector.free) is not None:
+            free.repeated(iteration, statistics)
+        self._saturation.note(iteration, statistics)
+        self._resume_head = self.pipeline.head
+        self._run.progress.applied = self._run.progress.committed = iteration + 1
+        self._store.publish_again(stored.record)
+        reach("iteration.repeated")
+        if iteration + 1 == self._resumes_at:
+            log.info("repeated iterations=%d", len(self._journalled))
 
     def _step(
         self, decided: DecidedRound, clock: Callable[[], float]
@@ -209,53 +252,16 @@ class Driver:
             learners = sorted(decided.received)
             raise Unsound(f"{error}; the rows came from learners {learners}") from error
 
-    async def _apply(
-        self,
-        decided: DecidedIteration,
-        stepping: "asyncio.Future[tuple[Mapping[str, float], float]]",
-    ) -> IterationRecord:
-        """Apply; the next iteration runs while the disk takes this one.
-
-        It waits where both would touch the disk: for the iteration before, and for a checkpoint.
-        """
-        progress = self._run.progress
-        statistics, now = await stepping
-        self._saturation.note(decided.round.ids.iteration, statistics)
-        progress.applied += 1
-        reach("update.applied")
-        round_s = now - decided.round.dispatched_at
-        iteration_s, self._updated_at = now - self._updated_at, now
-        record = decided.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)
-        await self._storing.ended()
-        self._storing.begin(self._make_durable(record, decided, head=self.pipeline.head))
-        last = progress.applied == self._run.identity.iterations
-        checkpoint_due = progress.applied % self._config.checkpoint.every == 0
-        if not last and not checkpoint_due:
-            self.pipeline.begin(progress.applied)
-        if not last:
-            await self.rounds.refresh(progress.applied)
-        if checkpoint_due or last:
-            await self._storing.ended()
-            await self.save()
-        return record
-
-    async def _make_durable(
-        self, record: IterationRecord, decided: DecidedIteration, *, head: int
-    ) -> None:
-        """Store an iteration, then publish it: a published iteration survives any crash.
-
-        Args:
-            record: Its record.
-            decided: The iteration.
-            head: Replay position to resume from after it.
-        """
-        decision = decided.round.decision
+    async def _make_durable(self, order: Store) -> None:
+        """Store an iteration, then publish it: a published iteration survives any crash."""
+        applied = self._unstored.pop(order.iteration)
+        decided = applied.decided
         with self._watchdog.phase("writing"):
-            record = replace(record, caveats=self._run.progress.lasting)
+            record = replace(applied.record, caveats=self._run.progress.lasting)
             await self._store.append(record, decided)
         if not record.exact and record.variance is None:
-            self._record_inexact(record, decision)
-        self._resume_head = head
+            self._record_inexact(record, decided.round.decision)
+        self._resume_head = applied.head
         self._run.progress.committed = record.iteration + 1
         self.pipeline.committed(record.iteration + 1)
         self._store.publish(record)
@@ -275,17 +281,10 @@ class Driver:
         self._run.progress.record_caveat("exact", caveat)
         log.warning("inexact received=%s %s", record.received, caveat)
 
-    async def save(self) -> None:
-        """Checkpoint the committed iterations, unless an update is applied but not stored."""
-        committed = self._run.progress.committed
-        if self._run.progress.applied == committed:
-            with self._watchdog.phase("writing a checkpoint"):
-                await self._store.checkpoint(committed=committed, head=self._resume_head)
+    async def _checkpoint(self, order: Checkpoint) -> None:
+        with self._watchdog.phase("writing a checkpoint"):
+            await self._store.checkpoint(committed=order.iterations, head=self._resume_head)
 
-    async def settled(self) -> None:
-        """After ``drive``, return when no update, write or collection is under way."""
-        if self._committing is not None:
-            await asyncio.wait({self._committing})
-            self._committing.exception()  # drive has raised it
-        await self._storing.settled()
-        await self.pipeline.end()
+    async def _finish(self, order: Finish) -> None:
+        self._run.progress.finish()
+        log.info("finished: %s", self._run.progress.message)

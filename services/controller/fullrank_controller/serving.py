@@ -31,6 +31,9 @@ from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
+VOID = (StaleTerm, RolledBack, Unsettled, Unsound)
+"""Failures after which the state is not checkpointed."""
+
 
 @contextmanager
 def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Training]]:
@@ -165,7 +168,6 @@ async def drive(
         Unsound: The parameters may be those of no iteration, and are not checkpointed.
         FullrankError: The run failed.
     """
-    resumed = run.progress.committed
     driving = asyncio.create_task(driver.drive(head=restored.head, journalled=restored.journalled))
     liveness_task = asyncio.create_task(liveness)
     ending = [asyncio.create_task(coroutine) for coroutine in endings]
@@ -181,13 +183,10 @@ async def drive(
         for task in tasks:
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        await driver.settled()
-    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    void = any(
-        isinstance(failure, StaleTerm | RolledBack | Unsettled | Unsound) for failure in failures
-    )
-    if resumed < run.progress.committed < run.identity.iterations and not void:
-        await driver.save()
+        failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        void = any(isinstance(failure, VOID) for failure in failures)
+        closing = await asyncio.gather(driver.close(void=void), return_exceptions=True)
+    failures += [outcome for outcome in closing if isinstance(outcome, Exception)]
     for failure in failures:
         if isinstance(failure, FullrankError) and failure.final:
             run.progress.fail(failure)

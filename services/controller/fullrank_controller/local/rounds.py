@@ -16,7 +16,6 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
 from fullrank.runs.events import Assigned, Joined
 from fullrank.runs.record import IterationRecord
-from fullrank.training.loop import CollectAhead
 from fullrank.wiring import Training
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
@@ -66,7 +65,7 @@ class LocalRounds:
     async def assemble(self, *, resumed: bool) -> None:
         """Return: this process is the only learner."""
 
-    async def settle(self) -> None:
+    async def settle(self, iteration: int) -> None:
         """Join as a learner and take every row, before the first round."""
         rows = self._computation.rows
         if self._member is None:
@@ -106,23 +105,19 @@ class LocalRounds:
             )
         return numerics or own
 
-    async def refresh(self, version: int) -> None:
-        """Return: the parameters are used in place."""
-
     async def observe(self, record: IterationRecord) -> None:
         """Return: no deadline follows from the times of rounds without waiting."""
 
     async def audit(self, durable: Callable[[], Awaitable[None]]) -> None:
         """Return: no other process reports these units."""
 
-    async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
+    async def compute(self, sample: Sample) -> DecidedRound:
         """Compute the updates of a sample, after playing ahead.
 
         Raises:
             NotDecodable: All rows of the code do not determine the updates.
         """
         opened, clock = self._open(sample), asyncio.get_running_loop().time
-        collect_ahead()
         try:
             if self._config.collect.lag:
                 await self._pipeline.finish_playing()

@@ -13,7 +13,6 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.record import IterationRecord
-from fullrank.training.loop import CollectAhead
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
 from fullrank_controller.learners.broadcast import Broadcaster
@@ -74,19 +73,16 @@ class NetworkRounds:
         """Wait for the configured number of learners, up to a deadline, or for enough of them."""
         await self._run.membership.assemble(resumed=resumed)
 
-    async def settle(self) -> None:
-        """Assign rows to the learners that are there.
+    async def settle(self, iteration: int) -> None:
+        """Encode the current parameters, and assign rows to the learners that are there.
 
         Raises:
             NotDecodable: By policy, when no code exists for the learners that are there.
         """
+        await self._broadcaster.refresh(iteration)
         run, deadline_s = self._run, self._round_times.deadline_s
         self._assignment = await run.membership.settle(deadline_s=deadline_s)
         self._sent, self._received = run.roster.bytes_sent(), run.reception.bytes_received.copy()
-
-    async def refresh(self, version: int) -> None:
-        """Encode the current parameters ahead of the next round."""
-        await self._broadcaster.refresh(version)
 
     async def observe(self, record: IterationRecord) -> None:
         """Measure round times and, with ``auto``, make plans."""
@@ -110,7 +106,7 @@ class NetworkRounds:
             await self._pipeline.finish_playing()  # it uses the same kernels
             await self._auditor.settle()
 
-    async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
+    async def compute(self, sample: Sample) -> DecidedRound:
         """Run one round.
 
         Raises:
@@ -119,7 +115,7 @@ class NetworkRounds:
             Unsound: An update is not finite.
         """
         dispatched_at = asyncio.get_running_loop().time()
-        result, evidence = await self._run_round(sample, collect_ahead)
+        result, evidence = await self._run_round(sample)
         opened, run = result.opened, self._run
         comparable = self._training.problem.data.exact
         reports = opened.round.reports if comparable else {}
@@ -139,14 +135,11 @@ class NetworkRounds:
             bytes_received=run.reception.bytes_received - self._received,
         )
 
-    async def _run_round(
-        self, sample: Sample, collect_ahead: CollectAhead
-    ) -> tuple[RoundResult, Evidence]:
+    async def _run_round(self, sample: Sample) -> tuple[RoundResult, Evidence]:
         """Run one round; learners hear of its commit before the update is applied."""
         run = self._run
         runner = await self._open(sample)
         self._replay.drew(sample)
-        collect_ahead()
         self._auditor.begin(sample, self._pipeline.ahead)
         try:
             result = await runner.run()

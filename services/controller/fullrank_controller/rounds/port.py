@@ -12,7 +12,6 @@ from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.record import IterationRecord
-from fullrank.training.loop import CollectAhead, TransitionPort
 from fullrank.training.rollouts import Collected
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.rounds.timeline import Timeline
@@ -46,8 +45,26 @@ class DecidedRound:
     """Bytes from learners in this iteration, by kind."""
 
 
-class Pipeline(TransitionPort, Protocol):
+class Pipeline(Protocol):
     """Collection of a run's transitions into its table."""
+
+    def begin(self, iteration: int) -> object:
+        """Begin to collect for an iteration with the current parameters, unless that was done."""
+
+    def foresee(self, iteration: int) -> Sample | None:
+        """Return the iteration's minibatch if the table holds all of it already, else None.
+
+        Then the iteration's own transitions are being collected, beside its updates.
+        """
+
+    async def collect(self, iteration: int) -> Collected:
+        """Return the iteration's transitions once the table holds them."""
+
+    def sample(self, iteration: int) -> Sample:
+        """Return the iteration's minibatch over the transitions that the table holds."""
+
+    async def finish_playing(self) -> None:
+        """Return when no environment is being stepped."""
 
     @property
     def head(self) -> int:
@@ -82,23 +99,20 @@ class Rounds(Protocol):
     async def assemble(self, *, resumed: bool) -> None:
         """Wait for the means to compute, before the first round; when resumed, for enough."""
 
-    async def settle(self) -> None:
-        """Fix the code and its holders for the next round.
+    async def settle(self, iteration: int) -> None:
+        """Prepare the current parameters, those of an iteration; fix its code and the holders.
 
         Raises:
             NotDecodable: By policy, when no code exists for the learners that are there.
         """
 
-    async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
+    async def compute(self, sample: Sample) -> DecidedRound:
         """Compute the updates of a sample.
 
         Raises:
             NotDecodable: By policy, when the received rows do not determine the updates.
             Corrupted: Vectors contradict each other or the digests.
         """
-
-    async def refresh(self, version: int) -> None:
-        """Prepare the current parameters, those of ``version``, for the next round."""
 
     async def observe(self, record: IterationRecord) -> None:
         """Take a committed iteration into account."""

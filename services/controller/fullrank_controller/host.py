@@ -1,0 +1,90 @@
+"""The host of a run on an event loop: executes the orders of its state machine as tasks."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from fullrank.run.machine import Run
+from fullrank.run.orders import Apply, Begin, Checkpoint, Done, Event, Order, Stop, Store
+
+Execute: TypeAlias = Callable[[Any], Awaitable[None]]
+"""Executes an order; what it raises ends the run."""
+
+FIRM = (Apply, Store, Checkpoint)
+"""Orders that are executed to their end, also when the run is told to stop."""
+
+
+class Host:
+    """Executes orders side by side, and tells the state machine of each that is done.
+
+    Args:
+        run: The state machine.
+        execute: How orders of each kind are executed.
+    """
+
+    def __init__(self, run: Run, execute: Mapping[type[Order], Execute]) -> None:
+        self._run, self._execute = run, execute
+        self._tasks: dict[asyncio.Future[None], Order] = {}
+        self._end = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    def tell(self, event: Event) -> None:
+        """Let the state machine take an event, and begin what it orders."""
+        for order in self._run.step(event):
+            task = asyncio.ensure_future(self._execute[type(order)](order))
+            self._tasks[task] = order
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Future[None]") -> None:
+        order = self._tasks.pop(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self.tell(Done(order))
+        elif self._failure is None:
+            self._failure = error
+        if error is not None or self._run.finished:
+            self._end.set()
+
+    async def drive(self) -> None:
+        """Execute orders until the run is finished; raises what the first of them raises."""
+        self.tell(Begin())
+        try:
+            await self._end.wait()
+        finally:
+            await self._halt()
+        self._raise()
+
+    async def settled(self, kind: type[Order]) -> None:
+        """Return once no order of a kind is under way; what one raises, ``drive`` raises."""
+        if tasks := self._under_way(kind):
+            await asyncio.wait(tasks)
+
+    async def close(self, *, void: bool) -> None:
+        """After ``drive``, end what it has begun; raises what that raises.
+
+        Args:
+            void: True if the state must not be checkpointed.
+        """
+        self.tell(Stop(void=void))
+        while tasks := self._under_way(*FIRM):
+            await asyncio.wait(tasks)
+        self._raise()
+
+    def _raise(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    async def _halt(self) -> None:
+        """Begin nothing more, and cancel what may be cancelled."""
+        self.tell(Stop(void=True))
+        firm = self._under_way(*FIRM)
+        loose = [task for task in self._tasks if task not in firm]
+        for task in loose:
+            task.cancel()
+        await asyncio.gather(*loose, return_exceptions=True)
+
+    def _under_way(self, *kinds: type[Order]) -> "Sequence[asyncio.Future[None]]":
+        return [task for task, order in self._tasks.items() if isinstance(order, kinds)]

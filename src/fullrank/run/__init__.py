@@ -1,0 +1,1 @@
+"""A run as a pure state machine: events in, orders out; hosts execute the orders."""

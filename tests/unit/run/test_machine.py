@@ -1,0 +1,180 @@
+"""The state machine of a run: the order in which it plays, draws, applies and stores."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.run.machine import Program, Run
+from fullrank.run.orders import (
+    Apply,
+    Audit,
+    Begin,
+    Checkpoint,
+    Collect,
+    Compute,
+    Done,
+    Draw,
+    Drawn,
+    Finish,
+    Order,
+    Play,
+    Settle,
+    Stop,
+    Store,
+)
+
+Choose = Callable[[list[Order]], int]
+
+
+def history(run: Run, choose: Choose = lambda under_way: 0) -> list[Order | Done]:
+    """Orders and their ends, each order ended when ``choose`` picks it from those under way."""
+    seen: list[Order | Done] = []
+    under_way = run.step(Begin())
+    seen += under_way
+    while under_way:
+        done = Done(under_way.pop(choose(under_way)))
+        fresh = run.step(done)
+        seen += [done, *fresh]
+        under_way += fresh
+    return seen
+
+
+def told(seen: list[Order | Done], *kinds: type) -> list[str]:
+    """Orders of some kinds, as ``play 1``."""
+    orders = [order for order in seen if isinstance(order, kinds)]
+    numbers = [next(iter(getattr(order, name) for name in order.__slots__)) for order in orders]
+    return [
+        f"{type(order).__name__.lower()} {number}"
+        for order, number in zip(orders, numbers, strict=True)
+    ]
+
+
+def test_a_run_that_collects_ahead_plays_with_the_parameters_before_an_update() -> None:
+    seen = history(Run(Program(iterations=2, lag=1)))
+    assert told(seen, Play, Collect, Draw, Compute, Apply) == [
+        *("play 0", "collect 0", "draw 0", "play 1", "compute 0", "apply 0"),
+        *("collect 1", "draw 1", "compute 1", "apply 1"),
+    ]
+
+
+def test_a_run_that_does_not_collect_ahead_plays_with_the_newest_parameters() -> None:
+    seen = history(Run(Program(iterations=2)))
+    assert told(seen, Play, Apply) == ["play 0", "apply 0", "play 1", "apply 1"]
+
+
+def test_an_update_waits_for_the_play_that_acts_with_the_parameters_before() -> None:
+    run = Run(Program(iterations=2, lag=1))
+    seen = history(run, lambda under_way: isinstance(under_way[0], Play) and len(under_way) > 1)
+    assert seen.index(Done(Play(1))) < seen.index(Apply(0))
+
+
+@pytest.mark.parametrize(("lag", "ahead"), [(0, []), (1, ["play 1"])])
+def test_a_repeated_iteration_plays_what_was_played_before_its_updates_are_applied(
+    lag: int, ahead: list[str]
+) -> None:
+    run = Run(Program(iterations=2, lag=lag), known=1)
+    seen = history(run, lambda under_way: len(under_way) - 1)
+    begun = told(seen, Play, Collect, Draw, Compute, Apply, Store)
+    assert begun[: begun.index("apply 0") + 1] == ["collect 0", *ahead, "apply 0"]
+    assert "store 0" not in begun
+    if ahead:
+        assert seen.index(Done(Play(1))) < seen.index(Apply(0))
+
+
+def test_updates_over_one_collection_draw_from_it_in_turn() -> None:
+    seen = history(Run(Program(iterations=4, updates=2, lag=1)))
+    assert told(seen, Play, Collect, Draw, Apply) == [
+        *("play 0", "collect 0", "draw 0", "play 1", "apply 0", "draw 1", "apply 1"),
+        *("collect 1", "draw 2", "apply 2", "draw 3", "apply 3"),
+    ]
+
+
+def test_a_minibatch_that_the_table_holds_is_computed_beside_its_collection() -> None:
+    run = Run(Program(iterations=1))
+    orders = run.step(Begin())
+    while Collect(0) not in orders:
+        orders = [fresh for order in orders for fresh in run.step(Done(order))]
+    assert run.step(Drawn(0)) == [Audit(0)]
+    assert run.step(Done(Audit(0))) == [Compute(0)]
+    assert run.step(Done(Compute(0))) == []
+    assert run.step(Done(Collect(0))) == [Apply(0)]
+
+
+programs = st.builds(
+    Program,
+    iterations=st.integers(1, 7),
+    updates=st.integers(1, 3),
+    lag=st.integers(0, 2),
+    checkpoint_every=st.integers(0, 3),
+)
+
+
+@given(program=programs, data=st.data())
+def test_whatever_is_done_first_the_run_ends_with_the_same_updates_and_stores_each_once(
+    program: Program, data: st.DataObject
+) -> None:
+    applied = data.draw(st.integers(0, program.iterations)) // program.updates * program.updates
+    known = data.draw(st.integers(applied, program.iterations))
+    run = Run(program, applied=applied, known=known)
+    seen = history(run, lambda under_way: data.draw(st.integers(0, len(under_way) - 1)))
+    assert run.finished
+    assert len(set(seen)) == len(seen)
+    numbers = range(applied, program.iterations)
+    assert told(seen, Apply) == [f"apply {number}" for number in numbers]
+    assert told(seen, Store) == [f"store {number}" for number in numbers if number >= known]
+    for number in numbers:
+        collection, step = program.position(number)
+        applying = seen.index(Apply(number))
+        assert seen.index(Done(Collect(collection))) < applying
+        plays = [order for order in seen[:applying] if isinstance(order, Play)]
+        assert all(Done(play) in seen[:applying] for play in plays)
+        acting = max(0, collection - program.lag) * program.updates
+        if step == 0 and Play(collection) in seen and collection > program.position(applied)[0]:
+            before = {
+                order.iteration
+                for order in seen[: seen.index(Play(collection))]
+                if isinstance(order, Apply)
+            }
+            assert max(before, default=acting - 1) == acting - 1
+        if number >= known:
+            assert seen.index(Done(Compute(number))) < applying
+            assert seen.index(Done(Apply(number))) < seen.index(Store(number))
+            following = Settle(number + 2)
+            if following in seen:
+                assert seen.index(Done(Store(number))) < seen.index(following)
+    for order in seen:
+        if isinstance(order, Checkpoint) and order.iterations > known:
+            assert seen.index(Done(Store(order.iterations - 1))) < seen.index(order)
+            assert program.position(order.iterations)[1] == 0 or order.iterations == (
+                program.iterations
+            )
+    assert seen[-2:] == [Finish(), Done(Finish())]
+
+
+@given(program=programs, data=st.data(), void=st.booleans())
+def test_a_stopped_run_stores_what_is_applied_and_begins_nothing_more(
+    program: Program, data: st.DataObject, *, void: bool
+) -> None:
+    run = Run(program)
+    under_way = run.step(Begin())
+    for _ in range(data.draw(st.integers(0, 30))):
+        if under_way:
+            under_way += run.step(Done(under_way.pop(0)))
+    firm = [order for order in under_way if isinstance(order, (Apply, Store, Checkpoint))]
+    firm += run.step(Stop(void=void))
+    while firm:
+        fresh = run.step(Done(firm.pop(0)))
+        assert all(isinstance(order, (Store, Checkpoint)) for order in fresh)
+        firm += fresh
+    assert run.stored == run.applied
+
+
+def test_a_refused_store_is_not_tried_again_and_nothing_is_checkpointed() -> None:
+    run = Run(Program(iterations=3, checkpoint_every=1))
+    orders = run.step(Begin())
+    while not any(isinstance(order, Store) for order in orders):
+        orders = [fresh for order in orders for fresh in run.step(Done(order))]
+    assert run.step(Stop()) == []
+    assert run.stored < run.applied
