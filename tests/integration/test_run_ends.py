@@ -15,6 +15,7 @@ from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.toml import settings_digest, to_toml
 from fullrank.rpc.health import Health
+from fullrank.run.orders import Settle
 from fullrank.runs.ending import failed, read_ending, write_ending
 from fullrank_collector.server import attach as attach_collector
 from fullrank_controller.driver import Driver
@@ -87,14 +88,14 @@ async def test_monitors_learn_why_a_run_has_failed_and_still_see_its_iterations(
 async def test_learners_hear_of_a_failure_from_a_controller_that_serves_until_it_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    iterate = Driver._iterate
+    settle = Driver._settle
 
-    async def fail_at_two(driver: Driver) -> None:
-        if driver._run.progress.applied == 2:
+    async def fail_at_two(driver: Driver, order: Settle) -> None:
+        if order.iteration == 2:
             raise EnvironmentFailed("it raised")
-        await iterate(driver)
+        await settle(driver, order)
 
-    monkeypatch.setattr(Driver, "_iterate", fail_at_two)
+    monkeypatch.setattr(Driver, "_settle", fail_at_two)
     async with Cluster(tmp_path, resolved(*TELLING)) as cluster:
         cluster.replay()
         launch, stop = replace(cluster.launch, until_finished=True), asyncio.Event()

@@ -78,12 +78,14 @@ def test_a_journal_that_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_controller_that_forgets_where_replay_stood_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    restore = Driver._restore
+    drive = Driver.drive
 
-    async def restore_ahead(self: Driver, head: int, journalled: Sequence[StoredIteration]) -> None:
-        await restore(self, head + 1, journalled)
+    async def drive_ahead(
+        self: Driver, *, head: int, journalled: Sequence[StoredIteration] = ()
+    ) -> None:
+        await drive(self, head=head + 1, journalled=journalled)
 
-    monkeypatch.setattr(Driver, "_restore", restore_ahead)
+    monkeypatch.setattr(Driver, "drive", drive_ahead)
     assert "exact" in violated_by(range(12))
 
 
