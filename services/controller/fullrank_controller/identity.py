@@ -5,11 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import FullrankError, StaleTerm
 from fullrank.common.types import RunTerm
 from fullrank.rounds.reports import report_bytes
+from fullrank.run.round import OpenRound
 from fullrank.v1.common_pb2 import Ids
 
 log = logging.getLogger(__name__)
@@ -43,13 +45,27 @@ class RunIdentity:
         """The term of this run."""
         return RunTerm(self.name, self.term, self.instance)
 
-    def ids(self, *, epoch: int, iteration: int, attempt: int) -> Ids:
-        """Ids of a contribution to this run under this term."""
-        return Ids(run=self.name, term=self.term, epoch=epoch, iteration=iteration, attempt=attempt)
+    def ids(self, opened: OpenRound[Any]) -> Ids:
+        """Ids of a contribution to the current attempt of a round."""
+        return Ids(
+            run=self.name,
+            term=self.term,
+            epoch=opened.assignment.epoch,
+            iteration=opened.round.iteration,
+            attempt=opened.attempt,
+        )
 
     def matches(self, ids: Ids, *, epoch: int) -> bool:
         """True if the ids are of this run, this term and the given epoch."""
         return (ids.run, ids.term, ids.epoch) == (self.name, self.term, epoch)
+
+    def is_current(self, ids: Ids, opened: OpenRound[Any]) -> bool:
+        """True if a contribution belongs to an open round, in any attempt so far."""
+        return (
+            self.matches(ids, epoch=opened.assignment.epoch)
+            and ids.iteration == opened.round.iteration
+            and ids.attempt <= opened.attempt
+        )
 
 
 class TermGuard:

@@ -4,12 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from fullrank.rpc.prometheus import Family, counter, gauge
+from fullrank.run.assignment import RowAssignment
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import scalars
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.report import collector_metrics, player_metrics
-from fullrank_controller.membership.row_assignment import RowAssignment
+from fullrank_controller.membership.member import Member
 from fullrank_controller.run import Run
 
 
@@ -133,7 +134,7 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
         yield from _code_metrics(run.membership.assignment)
 
 
-def _code_metrics(assignment: RowAssignment) -> Iterator[Family]:
+def _code_metrics(assignment: RowAssignment[Member]) -> Iterator[Family]:
     code = assignment.code
     yield gauge("epoch", "Codes assigned so far, less one.", assignment.epoch)
     yield gauge("code_rows", "Rows R of C.", code.rows)

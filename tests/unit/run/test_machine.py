@@ -41,6 +41,16 @@ def history(run: Run, choose: Choose = lambda under_way: 0) -> list[Order | Done
     return seen
 
 
+def putting_off(kind: type) -> Choose:
+    """End orders of a kind only where no other is under way."""
+
+    def choose(under_way: list[Order]) -> int:
+        others = [place for place, order in enumerate(under_way) if not isinstance(order, kind)]
+        return others[0] if others else 0
+
+    return choose
+
+
 def told(seen: list[Order | Done], *kinds: type) -> list[str]:
     """Orders of some kinds, as ``play 1``."""
     orders = [order for order in seen if isinstance(order, kinds)]
@@ -65,9 +75,13 @@ def test_a_run_that_does_not_collect_ahead_plays_with_the_newest_parameters() ->
 
 
 def test_an_update_waits_for_the_play_that_acts_with_the_parameters_before() -> None:
-    run = Run(Program(iterations=2, lag=1))
-    seen = history(run, lambda under_way: isinstance(under_way[0], Play) and len(under_way) > 1)
-    assert seen.index(Done(Play(1))) < seen.index(Apply(0))
+    seen = history(Run(Program(iterations=2, lag=1)), putting_off(Play))
+    assert seen.index(Done(Compute(0))) < seen.index(Done(Play(1))) < seen.index(Apply(0))
+
+
+def test_an_iteration_runs_while_the_one_before_is_stored_and_no_further() -> None:
+    seen = history(Run(Program(iterations=3)), putting_off(Store))
+    assert seen.index(Done(Apply(1))) < seen.index(Done(Store(0))) < seen.index(Settle(2))
 
 
 @pytest.mark.parametrize(("lag", "ahead"), [(0, []), (1, ["play 1"])])
@@ -176,5 +190,6 @@ def test_a_refused_store_is_not_tried_again_and_nothing_is_checkpointed() -> Non
     orders = run.step(Begin())
     while not any(isinstance(order, Store) for order in orders):
         orders = [fresh for order in orders for fresh in run.step(Done(order))]
+    assert Checkpoint(1) not in orders
     assert run.step(Stop()) == []
     assert run.stored < run.applied

@@ -26,11 +26,12 @@ from fullrank.rpc.codec import (
 )
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.shared_memory import START, WrittenBlock
+from fullrank.run.assignment import RowAssignment
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import EncodedAssignment
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
-from fullrank_controller.membership.row_assignment import RowAssignment
 
 
 class EncodeAssignment(Protocol):
@@ -233,9 +234,11 @@ class Broadcaster:
         self._sections = None
         if block is not None:
             self._sections = SharedSections(algorithm.problem, algorithm.parameters, block)
-        self._current: tuple[RowAssignment, AssignmentEncoder] | None = None
+        self._current: tuple[RowAssignment[Member], AssignmentEncoder] | None = None
 
-    async def encoder(self, assignment: RowAssignment, *, version: int) -> AssignmentEncoder:
+    async def encoder(
+        self, assignment: RowAssignment[Member], *, version: int
+    ) -> AssignmentEncoder:
         """The encoder of the assignment with the parameters of ``version``."""
         if self._current is None or self._current[0] is not assignment:
             encoder = AssignmentEncoder(

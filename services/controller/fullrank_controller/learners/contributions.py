@@ -8,12 +8,12 @@ from fullrank.common.deadlines import is_duration
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import EncodedVector
 from fullrank.rpc.codec import Assembler
+from fullrank.run.round_orders import Arrived, SectionsUnreadable
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member
-from fullrank_controller.rounds.events import Arrived, SectionsUnreadable
 from fullrank_controller.rounds.reception import Reception
 
 
@@ -47,8 +47,8 @@ class ContributionParser:
         if kind == "coded":
             refused = self._announce(message.coded)
         elif kind == "unreadable":
-            ids = message.unreadable.ids
-            self._reception.notify(SectionsUnreadable(ids=ids, learner=self._learner))
+            unreadable = SectionsUnreadable(self._learner)
+            self._reception.notify(unreadable, message.unreadable.ids)
         elif kind is not None:
             raise InvalidContribution(f"{kind} was not expected here; it opens the stream")
         self._fill(message.chunks)
@@ -110,8 +110,8 @@ class ContributionParser:
     def _finish(self, header: pb.Coded) -> None:
         self._assembler = None
         self._reception.arrive(
+            header.ids,
             Arrived(
-                ids=header.ids,
                 learner=self._learner,
                 row=header.row,
                 coded=self._coded,

@@ -11,12 +11,12 @@ from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.rpc.tasks import first
 from fullrank.rpc.version import check_version
+from fullrank.run.round_orders import MembershipChanged
 from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.stream import CollectorMessages, serve_collector
 from fullrank_controller.learners.contributions import ContributionParser
 from fullrank_controller.membership.member import Member, Numerics
-from fullrank_controller.rounds.events import MembershipChanged
 from fullrank_controller.run import Run
 from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, origin_of
 

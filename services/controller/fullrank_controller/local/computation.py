@@ -14,12 +14,12 @@ from fullrank.config import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded, Verdict
 from fullrank.rounds.opening import open_round
+from fullrank.run.assignment import working_rows
 from fullrank.training.centralised import Centralised
 from fullrank.training.worker import AssignedRow, SharedGradients, Worker
 from fullrank.wiring import Training, code_of
 from fullrank_controller.local.ranks import Group
 from fullrank_controller.local.table import LocalTable
-from fullrank_controller.membership.row_assignment import working_rows
 
 LEARNER: LearnerId = 0
 """Learner index of this process."""

@@ -14,16 +14,16 @@ from fullrank.config import RunConfig
 from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
+from fullrank.run.assignment import RowAssignment
+from fullrank.run.placement import Placement
+from fullrank.run.round import OpenRound
 from fullrank.runs.events import Assigned, Joined
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring import Training
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
 from fullrank_controller.membership.member import Member, Numerics, identity_of
-from fullrank_controller.membership.placement import Placement
-from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.persistence.run_numerics import own_numerics
-from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.port import DecidedRound, Pipeline
 from fullrank_controller.rounds.timeline import Timeline
 from fullrank_controller.run import Run
@@ -134,7 +134,7 @@ class LocalRounds:
             self._member.heard_at = clock()
         numerics = identity_of(self._run.roster.numerics)
         return DecidedRound(
-            ids=opened.ids,
+            ids=self._run.identity.ids(opened),
             code=self._computation.code,
             decision=computed.decision,
             evidence=_evidence(sample, computed, self._training.problem.data, numerics=numerics),
@@ -144,22 +144,23 @@ class LocalRounds:
             condition=computed.condition,
         )
 
-    def _open(self, sample: Sample) -> OpenRound:
+    def _open(self, sample: Sample) -> OpenRound[Member]:
         """Open the reception, for the status alone, and record that all rows are assigned."""
         run, code = self._run, self._computation.code
         assignment = run.membership.assignment
         assert assignment is not None  # settled
         round_ = open_round(self._training.problem, sample.iteration, code, seed=self._config.seed)
         now = asyncio.get_running_loop().time()
-        opened = run.reception.open(assignment, round_, now=now)
-        ids, rows = opened.ids, tuple((row, LEARNER) for row in self._computation.rows)
+        opened = OpenRound(round_, assignment, members=run.roster, began_at=now)
+        run.reception.open(opened)
+        ids = run.identity.ids(opened)
         run.event_log.append(
             Assigned(
                 term=ids.term,
                 epoch=ids.epoch,
                 iteration=ids.iteration,
                 attempt=ids.attempt,
-                rows=rows,
+                rows=tuple((row, LEARNER) for row in self._computation.rows),
             )
         )
         return opened
@@ -186,7 +187,7 @@ def _evidence(
     return Evidence(sample=sample, digests=reports, reports=vouched, numerics=numerics)
 
 
-def _timeline(opened: OpenRound, computed: ComputedRound, *, began_s: float) -> Timeline:
+def _timeline(opened: OpenRound[Member], computed: ComputedRound, *, began_s: float) -> Timeline:
     """The times of a round whose only learner sends nothing; emulated time is computing time."""
     timeline = Timeline(began_at=opened.began_at)
     timeline.rows[LEARNER], timeline.assigned_s[LEARNER] = 0, began_s

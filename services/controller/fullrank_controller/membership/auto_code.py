@@ -12,11 +12,12 @@ from fullrank.planning.observation import observation_of_record
 from fullrank.planning.plan import Plan
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
+from fullrank.run.assignment import RowAssignment
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring import Training, max_variance_of
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster
-from fullrank_controller.membership.row_assignment import RowAssignment
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class AutoCode:
         target = each_unit(len(problem.units)) if problem.target is None else problem.target
         membership.requested = first_code(target, rows=config.learners)
 
-    async def observe(self, record: IterationRecord, assignment: RowAssignment) -> None:
+    async def observe(self, record: IterationRecord, assignment: RowAssignment[Member]) -> None:
         """Take a committed iteration into account; now and then make a plan."""
         observation = observation_of_record(record, assignment.code, self._payload.traffic)
         if observation is not None:

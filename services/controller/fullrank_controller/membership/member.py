@@ -13,10 +13,10 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.types import LearnerId
 from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.rpc.silence import Silence
+from fullrank.run.placement import Domain
 from fullrank.runs.verdicts import Party
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import Outbox
-from fullrank_controller.membership.placement import Domain
 
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
+from fullrank.run.assignment import RowAssignment, make_assignment
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import EpochBegan
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member, Numerics, excluded
 from fullrank_controller.membership.roster import Roster
-from fullrank_controller.membership.row_assignment import RowAssignment, make_assignment
 from fullrank_controller.progress import RunProgress
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Membership:
         event_log: EventLog,
         fix_numerics: Callable[[Numerics], None],
     ) -> None:
-        self.assignment: RowAssignment | None = None
+        self.assignment: RowAssignment[Member] | None = None
         self.requested = config.code
         self._config, self._identity = config, identity
         self._roster, self._progress, self._event_log = roster, progress, event_log
@@ -81,7 +81,7 @@ class Membership:
             log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))
         self._progress.start("")
 
-    async def settle(self, *, deadline_s: float) -> RowAssignment:
+    async def settle(self, *, deadline_s: float) -> RowAssignment[Member]:
         """The assignment of the next round.
 
         It is made anew, as another epoch, when another code is requested, a learner joined, or too
@@ -101,7 +101,7 @@ class Membership:
             if eligible == self._roster.eligible:  # otherwise a learner joined during the search
                 await self._stall(len(eligible), deadline_s)
 
-    async def _following(self, eligible: Sequence[Member]) -> RowAssignment | None:
+    async def _following(self, eligible: Sequence[Member]) -> RowAssignment[Member] | None:
         """The assignment of the next round; None if the eligible learners are too few."""
         current = self.assignment
         if current is None:
@@ -116,7 +116,7 @@ class Membership:
         better = fresh.code.tolerance > current.remaining_tolerance()
         return fresh if better or not serves else current
 
-    async def _make(self, eligible: Sequence[Member]) -> RowAssignment | None:
+    async def _make(self, eligible: Sequence[Member]) -> RowAssignment[Member] | None:
         return await asyncio.to_thread(
             make_assignment,
             self.epoch + 1 if self.assignment else 0,
@@ -135,7 +135,7 @@ class Membership:
         fresh = await self._make(self._roster.eligible)
         return fresh is not None and fresh.code.tolerance >= self.assignment.code.tolerance
 
-    def begin_epoch(self, fresh: RowAssignment) -> None:
+    def begin_epoch(self, fresh: RowAssignment[Member]) -> None:
         """Use an assignment from the next round on."""
         self.assignment = fresh
         first = next(iter(fresh.holders.values()))
@@ -166,7 +166,7 @@ class Membership:
         )
         self._check_tolerance(fresh)
 
-    def _check_tolerance(self, fresh: RowAssignment) -> None:
+    def _check_tolerance(self, fresh: RowAssignment[Member]) -> None:
         tolerance, least = fresh.code.tolerance, self._config.controller.min_tolerance
         self._progress.withdraw_caveat("tolerance")
         if tolerance < least:

@@ -11,9 +11,9 @@ from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.rpc.silence import Silence
+from fullrank.run.placement import Domain
 from fullrank.runs.verdicts import Kind, Party
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
-from fullrank_controller.membership.placement import Domain
 from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.watchdog import Watchdog
 

@@ -12,11 +12,12 @@ from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.planning.plan import Plan
 from fullrank.rpc.codec import EncodedField, encode_chunks, joined
 from fullrank.rpc.errors import Context, statuses
+from fullrank.run.assignment import RowAssignment
 from fullrank.runs.checkpoint import newest
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_controller.driver import Driver
-from fullrank_controller.membership.row_assignment import RowAssignment
+from fullrank_controller.membership.member import Member
 from fullrank_controller.monitor.subscription import Subscriptions
 from fullrank_controller.run import Run
 
@@ -96,7 +97,7 @@ class MonitorServicer(PublishedRun):
         )
 
 
-def _encode_code(assignment: RowAssignment, *, plan: Plan | None) -> pb.GetCodeResponse:
+def _encode_code(assignment: RowAssignment[Member], *, plan: Plan | None) -> pb.GetCodeResponse:
     code = assignment.code
     return pb.GetCodeResponse(
         epoch=assignment.epoch,

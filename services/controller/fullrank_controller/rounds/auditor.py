@@ -14,13 +14,14 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.quorum import Quorum, claims_of
 from fullrank.rounds.reports import Claim
 from fullrank.rpc.replay_client import ReplayClient
+from fullrank.run.round import OpenRound
+from fullrank.run.round_orders import RecomputedStatements
 from fullrank.wiring import Training, audit_period
-from fullrank_controller.membership.member import identity_of
+from fullrank_controller.membership.member import Member, identity_of
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
-from fullrank_controller.rounds.events import RecomputedStatements
-from fullrank_controller.rounds.open_round import OpenRound, RoundResult
 from fullrank_controller.rounds.recomputation import Recomputation
+from fullrank_controller.rounds.round_runner import RoundResult
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class Auditor:
         self._ahead = ahead
         if self.is_due(sample.iteration):
             self._tries = TRIES
-        if self._tries and self._computes_alike():
+        if self._tries and self.computes_alike():
             self._tries -= 1
             unit = self._draws.below(self._units, "unit", sample.iteration)
             self._recomputation.begin(sample, [Claim((unit,))], ahead)
@@ -95,21 +96,14 @@ class Auditor:
         )
         return Quorum(faults=self._faults, drawn=drawn)
 
-    def recompute(self, opened: OpenRound, sample: Sample, claims: Sequence[Claim]) -> bool:
-        """Compute statements of the open round, whose values come as an event.
-
-        Returns:
-            False if this process does not compute the bits of the run.
-        """
-        if not self._computes_alike():
-            return False
+    def recompute(self, opened: OpenRound[Member], sample: Sample, claims: Sequence[Claim]) -> None:
+        """Compute statements of the open round, whose values come as an event."""
 
         def deliver(values: Mapping[Claim, bytes]) -> None:
-            computed = RecomputedStatements(ids=opened.ids, claims=frozenset(claims), values=values)
-            self._run.reception.notify(computed)
+            computed = RecomputedStatements(claims=frozenset(claims), values=values)
+            self._run.reception.notify(computed, self._run.identity.ids(opened))
 
         self._recomputation.begin(sample, claims, self._ahead, deliver)
-        return True
 
     async def examine(self, sample: Sample, row: int, units: Sequence[UnitIndex]) -> None:
         """Compute the units of a row whose vector was not finite.
@@ -119,7 +113,7 @@ class Auditor:
         """
         await self._recomputation.examine(sample, row, units, self._ahead)
 
-    def _computes_alike(self) -> bool:
+    def computes_alike(self) -> bool:
         """True if the controller computes the bits of the run; otherwise it says so."""
         numerics, progress = self._run.roster.numerics, self._run.progress
         own = self._training.algorithm.gradients.fingerprint()

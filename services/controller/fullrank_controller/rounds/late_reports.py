@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from fullrank.audit.ledger import WINDOW, Ledger
 from fullrank.common.types import LearnerId, Matrix, UnitIndex
+from fullrank.run.assignment import RowAssignment
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import RunIdentity
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
-from fullrank_controller.membership.row_assignment import RowAssignment
 
 
 class _Held(NamedTuple):
@@ -56,7 +57,7 @@ class LateReports:
 
     def commit(
         self,
-        assignment: RowAssignment,
+        assignment: RowAssignment[Member],
         iteration: int,
         committed: Sequence[bytes],
         reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]],

@@ -12,17 +12,17 @@ from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
 from fullrank.rpc.replay_client import ReplayClient
+from fullrank.run.assignment import RowAssignment
+from fullrank.run.round import OpenRound, Policies
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
 from fullrank_controller.learners.broadcast import Broadcaster
 from fullrank_controller.membership.auto_code import AutoCode
-from fullrank_controller.membership.row_assignment import RowAssignment
+from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.auditor import Auditor
-from fullrank_controller.rounds.endorsement import Endorsement
-from fullrank_controller.rounds.open_round import OpenRound, RoundResult
 from fullrank_controller.rounds.port import DecidedRound, Pipeline
-from fullrank_controller.rounds.round_runner import RoundRunner
+from fullrank_controller.rounds.round_runner import RoundResult, RoundRunner
 from fullrank_controller.rounds.timeline import RoundTimes
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
@@ -60,7 +60,7 @@ class NetworkRounds:
         self._watchdog = watchdog
         self._broadcaster = Broadcaster(training.algorithm, roster=run.roster, block=run.block)
         self._round_times = RoundTimes(config.controller)
-        self._assignment: RowAssignment | None = None
+        self._assignment: RowAssignment[Member] | None = None
         self._sent, self._received = Counter[str](), Counter[str]()
         """Bytes before this iteration."""
 
@@ -120,7 +120,7 @@ class NetworkRounds:
         comparable = self._training.problem.data.exact
         reports = opened.round.reports if comparable else {}
         return DecidedRound(
-            ids=opened.ids,
+            ids=run.identity.ids(opened),
             code=opened.assignment.code,
             decision=result.decision,
             evidence=evidence,
@@ -151,7 +151,7 @@ class NetworkRounds:
         reach("round.decided")
         run.progress.run()
         if not self._auditor.is_due(sample.iteration):
-            commit = pb.Commit(ids=result.opened.ids)
+            commit = pb.Commit(ids=run.identity.ids(result.opened))
             notice = pb.ControllerMessage(commit=commit).SerializeToString()
             for member in unanswered:
                 member.outbox.commit(notice)
@@ -165,21 +165,26 @@ class NetworkRounds:
         round_ = open_round(
             self._training.problem, iteration, assignment.code, seed=self._config.seed
         )
-        now = asyncio.get_running_loop().time()
-        opened: OpenRound = self._run.reception.open(assignment, round_, now=now)
-        quorum = self._auditor.quorum(iteration, assignment.code)
-        endorsement = None
-        if quorum is not None:
-            recompute = partial(self._auditor.recompute, opened, sample)
-            endorsement = Endorsement(quorum, opened, roster=self._run.roster, recompute=recompute)
+        settings, deadline_s = self._config.controller, self._round_times.deadline_s
+        opened: OpenRound[Member] = OpenRound(
+            round_,
+            assignment,
+            members=self._run.roster,
+            policies=Policies(
+                undecodable=settings.undecodable, inexact=settings.inexact, deadline_s=deadline_s
+            ),
+            quorum=self._auditor.quorum(iteration, assignment.code),
+            recomputes=self._auditor.computes_alike,
+            began_at=asyncio.get_running_loop().time(),
+        )
+        self._run.reception.open(opened)
         return RoundRunner(
-            self._config.controller,
             self._run,
             opened,
             encoder,
             sample,
-            endorsement=endorsement,
+            recompute=partial(self._auditor.recompute, opened, sample),
             examine=partial(self._auditor.examine, sample),
-            deadline_s=self._round_times.deadline_s,
+            deadline_s=deadline_s,
             watchdog=self._watchdog,
         )

@@ -6,22 +6,14 @@ from collections.abc import Sequence
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import LearnerId
-from fullrank.rounds.round import Round
+from fullrank.run.round import OpenRound
+from fullrank.run.round_orders import Arrived, Reported, RoundEvent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import RunIdentity
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.membership.row_assignment import RowAssignment
-from fullrank_controller.rounds.events import (
-    Arrived,
-    MembershipChanged,
-    RecomputedStatements,
-    Reported,
-    RoundEvent,
-    SectionsUnreadable,
-)
 from fullrank_controller.rounds.late_reports import LateReports
-from fullrank_controller.rounds.open_round import OpenRound
 
 
 class Reception:
@@ -40,18 +32,16 @@ class Reception:
     def __init__(
         self, identity: RunIdentity, membership: Membership, late_reports: LateReports
     ) -> None:
-        self.opened: OpenRound | None = None
+        self.opened: OpenRound[Member] | None = None
         self.bytes_received: Counter[str] = Counter()
         self._identity, self._membership = identity, membership
         self._late_reports = late_reports
-        self._events: asyncio.Queue[RoundEvent] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[Ids | None, RoundEvent]] = asyncio.Queue()
+        """Events of the round of some ids, or of whichever is open."""
 
-    def open(self, assignment: RowAssignment, round_: Round, *, now: float) -> OpenRound:
+    def open(self, opened: OpenRound[Member]) -> None:
         """Admit contributions to a round from now on."""
-        self.opened = OpenRound(
-            identity=self._identity, assignment=assignment, round=round_, began_at=now
-        )
-        return self.opened
+        self.opened = opened
 
     def close(self) -> None:
         """Refuse contributions until the next round, and drop the extra rows of this one."""
@@ -60,7 +50,7 @@ class Reception:
         self.opened = None
 
     def _is_current(self, ids: Ids) -> bool:
-        return self.opened is not None and self.opened.is_current(ids)
+        return self.opened is not None and self._identity.is_current(ids, self.opened)
 
     def admit(self, ids: Ids, *, learner: LearnerId, row: int) -> pb.Refused | None:
         """Check the header of a coded vector; a refusal if it is late or repeated.
@@ -69,7 +59,7 @@ class Reception:
             InvalidContribution: The row is not the learner's.
         """
         opened = self.opened
-        if opened is None or not opened.is_current(ids):
+        if opened is None or not self._identity.is_current(ids, opened):
             text = f"iteration {ids.iteration} is committed or of another term"
             return pb.Refused(ids=ids, reason=pb.REFUSAL_STALE, message=text)
         if opened.holder_of(row, learner) is None:
@@ -79,11 +69,11 @@ class Reception:
             return pb.Refused(ids=ids, reason=pb.REFUSAL_DUPLICATE, message=text)
         return None
 
-    def arrive(self, event: Arrived, *, streamed: bool) -> None:
+    def arrive(self, ids: Ids, event: Arrived, *, streamed: bool) -> None:
         """Queue a complete vector, which came by stream or lay in shared memory."""
         if streamed:
             self.bytes_received["coded"] += event.coded.nbytes
-        self._events.put_nowait(event)
+        self._events.put_nowait((ids, event))
 
     def report(self, learner: LearnerId, reports: Sequence[pb.UnitDone]) -> None:
         """Queue the digests of one message, or file them if their iteration is committed.
@@ -98,14 +88,14 @@ class Reception:
         if current:
             self.bytes_received["digests"] += self._identity.report_bytes * len(current)
             ids, digests = current[-1].ids, {done.unit: done.digest for done in current}
-            self._events.put_nowait(Reported(ids=ids, learner=learner, digests=digests))
+            self._events.put_nowait((ids, Reported(learner=learner, digests=digests)))
         elif reports:
             digests = {done.unit: done.digest for done in reports}
             self._late_reports.file(reports[-1].ids, learner, digests)
 
-    def notify(self, event: RecomputedStatements | SectionsUnreadable | MembershipChanged) -> None:
-        """Queue news that carry no contribution."""
-        self._events.put_nowait(event)
+    def notify(self, event: RoundEvent, ids: Ids | None = None) -> None:
+        """Queue news that carry no contribution, to the round of some ids or to any."""
+        self._events.put_nowait((ids, event))
 
     @property
     def idle(self) -> bool:
@@ -118,14 +108,15 @@ class Reception:
         Args:
             deadline: Loop time.
         """
-        while (event := await self._next(deadline)) is not None:
-            if isinstance(event, MembershipChanged) or self._is_current(event.ids):
+        while (news := await self._next(deadline)) is not None:
+            ids, event = news
+            if ids is None or self._is_current(ids):
                 return event
             if isinstance(event, Reported):
-                self._late_reports.file(event.ids, event.learner, event.digests)
+                self._late_reports.file(ids, event.learner, event.digests)
         return None
 
-    async def _next(self, deadline: float) -> RoundEvent | None:
+    async def _next(self, deadline: float) -> tuple[Ids | None, RoundEvent] | None:
         if not self._events.empty():
             return self._events.get_nowait()
         try:
@@ -137,8 +128,8 @@ class Reception:
     def file_queued_reports(self) -> None:
         """File the digests that were queued when the round was decided."""
         for _ in range(self._events.qsize()):
-            event = self._events.get_nowait()
-            if isinstance(event, Reported):
-                self._late_reports.file(event.ids, event.learner, event.digests)
+            ids, event = self._events.get_nowait()
+            if isinstance(event, Reported) and ids is not None:
+                self._late_reports.file(ids, event.learner, event.digests)
             else:
-                self._events.put_nowait(event)
+                self._events.put_nowait((ids, event))

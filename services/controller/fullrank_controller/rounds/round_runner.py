@@ -1,30 +1,44 @@
-"""One round over the network, from its first assignment to a decision that may be committed."""
+"""One round over the network: the host of its state machine."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
-from fullrank.common.errors import InvalidContribution, NotFinite
 from fullrank.common.failpoints import reach
-from fullrank.common.types import UnitIndex
-from fullrank.config.tree import ControllerSettings
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.replay.samplers import Sample
-from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
-from fullrank_controller.learners.broadcast import AssignmentEncoder
-from fullrank_controller.rounds.dispatcher import Dispatcher
-from fullrank_controller.rounds.endorsement import Endorsement
-from fullrank_controller.rounds.events import (
+from fullrank.rounds.decision import Decoded
+from fullrank.rounds.reports import Claim
+from fullrank.run.round import OpenRound
+from fullrank.run.round_orders import (
+    AddRows,
     Arrived,
+    Assign,
+    Begun,
+    Commit,
+    DeadlineEnded,
+    Decided,
+    Decode,
+    Examine,
+    Expel,
+    Fail,
     MembershipChanged,
-    RecomputedStatements,
+    Precompute,
+    Quarantine,
+    Recompute,
+    Resume,
     RoundEvent,
-    SectionsUnreadable,
+    RoundOrder,
+    SendAgain,
+    SetTimer,
+    Stall,
+    Suspect,
 )
-from fullrank_controller.rounds.open_round import OpenRound, RoundResult
-from fullrank_controller.rounds.policy import RoundPolicy
+from fullrank_controller.learners.broadcast import AssignmentEncoder
+from fullrank_controller.membership.member import Member
+from fullrank_controller.rounds.dispatcher import Dispatcher
 from fullrank_controller.rounds.timeline import Timeline
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
@@ -38,16 +52,29 @@ SMALL = 2**16
 takes to start on a processor that learners use, too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundResult:
+    """A decided round."""
+
+    opened: OpenRound[Member]
+    decision: Decoded
+    timeline: Timeline
+
+    @property
+    def late(self) -> tuple[LearnerId, ...]:
+        """Learners that were assigned rows and of which none had arrived."""
+        return tuple(sorted(self.timeline.rows.keys() - set(self.opened.round.received)))
+
+
 class RoundRunner:
-    """Runs the open round to its decision.
+    """Runs the open round to its decision: events from learners' streams in, orders out.
 
     Args:
-        settings: Policies.
         run: The reception, learners and progress of the run.
         opened: The open round.
         encoder: Holds the encoded parameters.
         sample: The minibatch.
-        endorsement: Holds the commit back; None where reports may differ and all be right.
+        recompute: Has this process compute statements, whose values come as an event.
         examine: Computes the units of a row whose vector was not finite; raises ``Unsound`` if they
             are not finite here, either.
         deadline_s: Time after which the policy for undecided rounds applies.
@@ -56,42 +83,26 @@ class RoundRunner:
 
     def __init__(
         self,
-        settings: ControllerSettings,
         run: Run,
-        opened: OpenRound,
+        opened: OpenRound[Member],
         encoder: AssignmentEncoder,
         sample: Sample,
         *,
-        endorsement: Endorsement | None = None,
+        recompute: Callable[[Sequence[Claim]], None],
         examine: Callable[[int, Sequence[UnitIndex]], Awaitable[None]],
         deadline_s: float,
         watchdog: Watchdog,
     ) -> None:
-        self._endorsement, self._examine = endorsement, examine
-        self._examined = False
         self._run, self._opened, self._round = run, opened, opened.round
+        self._recompute, self._examine = recompute, examine
         self._deadline_s, self._watchdog = deadline_s, watchdog
+        self._deadline_at = 0.0
         self._timeline = Timeline(began_at=opened.began_at)
         self._dispatcher = Dispatcher(
-            opened,
-            encoder,
-            sample,
-            roster=run.roster,
-            event_log=run.event_log,
-            timeline=self._timeline,
-            deadline_s=deadline_s,
-        )
-        self._policy = RoundPolicy(
-            settings,
-            opened,
-            self._dispatcher,
-            roster=run.roster,
-            progress=run.progress,
-            timeline=self._timeline,
-            deadline_s=deadline_s,
+            run, opened, encoder, sample, timeline=self._timeline, deadline_s=deadline_s
         )
         self._single_units = bool(((opened.assignment.code.matrix != 0).sum(axis=1) <= 1).all())
-        self._last: Decision = Waiting()
+        self._decision: Decoded | None = None
 
     async def run(self) -> RoundResult:
         """Assign every held row and wait for the decision.
@@ -101,131 +112,87 @@ class RoundRunner:
             Corrupted: The rows contradict each other, and no more can come or the deadline passed.
             Unsound: An update is not finite, as the controller has computed, too.
         """
-        deadline = self._next_deadline()
-        await self._dispatcher.assign(sorted(self._opened.assignment.holders))
-        if self._endorsement is not None:
-            self._endorsement.begin()
-        decision: Decoded | None = None
-        while decision is None:
-            event = await self._run.reception.next_event(deadline=deadline)
-            if event is not None:
-                decision = await self._take(event)
-            elif isinstance(self._last, Decoded) and self._last.variance is not None:
-                decision = self._last  # further rows would only lower its variance
-            elif self._endorsement is not None and self._proves(self._endorsement):
-                deadline = self._next_deadline()
-            else:
-                await self._policy.apply_deadline_policy(self._last)
-                deadline = self._next_deadline()
-        return RoundResult(opened=self._opened, decision=decision, timeline=self._timeline)
+        await self._tell(Begun())
+        while self._decision is None:
+            event = await self._run.reception.next_event(deadline=self._deadline_at)
+            if event is None:
+                event = DeadlineEnded(self._paused_s())
+            elif isinstance(event, Arrived):
+                reach("row.arrived")
+                holder = self._opened.holder_of(event.row, event.learner)  # None: it has left
+                self._timeline.arrived(event, holder)
+                if holder is not None:
+                    holder.batch_bytes = event.batch_bytes
+            await self._tell(event)
+        return RoundResult(opened=self._opened, decision=self._decision, timeline=self._timeline)
 
-    def _next_deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._deadline_s
+    async def _tell(self, event: RoundEvent) -> None:
+        """Let the round take an event, and execute what it orders, one after the other."""
+        for order in self._opened.step(event):
+            await self._execute(order)
 
-    async def _take(self, event: RoundEvent) -> Decoded | None:
-        """Take an event into the round; the decision if the round may be committed."""
-        if isinstance(event, MembershipChanged):
-            await self._policy.reassign_missing()
-            return await self._decide()
-        if isinstance(event, SectionsUnreadable):
-            await self._dispatcher.send_again(event.learner)
-            return None
-        if isinstance(event, RecomputedStatements):
-            return await self._take_computed(event)
-        if self._endorsement is not None:
-            self._endorsement.heard(event.learner)
-        if isinstance(event, Arrived):
-            if not await self._offer(event):
-                return None
-        else:
-            for unit, digest in event.digests.items():
-                self._round.report(unit, digest, learner=event.learner)
-        if self._policy.rows_lost:
-            await self._policy.reassign_missing()
-        return await self._decide()
-
-    async def _take_computed(self, event: RecomputedStatements) -> Decoded | None:
-        """Take the controller's own computation."""
-        assert self._endorsement is not None  # it has asked
-        self._endorsement.take(event)
-        again = event.values or isinstance(self._last, Corrupt)
-        return await self._decide() if again else None
-
-    def _proves(self, endorsement: Endorsement) -> bool:
-        """True if the controller computes what learners have not borne out by the deadline."""
-        last = self._last
-        if isinstance(last, Decoded) and last.verdict is Verdict.COMMIT:
-            endorsement.withholds(last, overdue=True)
-        elif isinstance(last, Corrupt):
-            endorsement.proves()
-        return endorsement.computing
-
-    async def _offer(self, event: Arrived) -> bool:
-        """Offer a vector to the round; False if the decision cannot change."""
-        reach("row.arrived")
-        holder = self._opened.holder_of(event.row, event.learner)  # None: its sender has left
-        self._timeline.arrived(event, holder)
-        if holder is not None:
-            holder.batch_bytes = event.batch_bytes
-        try:
-            fresh = self._round.offer(
-                learner=event.learner,
-                row=event.row,
-                coded=event.coded,
-                batch_digest=event.batch_digest,
-                items=event.items,
-            )
-        except InvalidContribution as error:
-            log.warning("refused learner=%d reason=%s", event.learner, error)
-            if holder is not None:
+    async def _execute(self, order: RoundOrder) -> None:
+        match order:
+            case Assign(rows):
+                await self._dispatcher.assign(rows)
+            case AddRows(units):
+                await self._dispatcher.add(units)
+            case SendAgain(learner):
+                await self._dispatcher.send_again(learner)
+            case Precompute():
+                await self._precompute()
+            case Decode():
+                await self._decode()
+            case Recompute(claims):
+                self._recompute(claims)
+            case Examine(row, units):
+                await self._examine(row, units)
+            case Expel(holder, error):
+                log.warning("refused learner=%d reason=%s", holder.learner, error)
                 holder.expel(error)
-            if isinstance(error, NotFinite) and not self._examined:
-                self._examined = True  # once in a round, whatever learners send
-                await self._examine(event.row, self._units_of(event.row))
-            return False
-        if self._round.decodable:
-            self._timeline.decodable()
-        return fresh
+            case SetTimer():
+                self._deadline_at = asyncio.get_running_loop().time() + self._deadline_s
+            case Commit(decision):
+                self._decision = decision
+            case Fail(error):
+                raise error
+            case _:
+                await self._record(order)
 
-    def _units_of(self, row: int) -> Sequence[UnitIndex]:
-        units = np.flatnonzero(self._round.contributions.coefficients(row))
-        return [int(unit) for unit in units]
+    async def _record(self, order: RoundOrder) -> None:
+        """Execute an order that tells the run, and whoever watches it, of its learners."""
+        roster, progress = self._run.roster, self._run.progress
+        match order:
+            case Quarantine(learner, reason):
+                log.error("quarantined learner=%d reason=%s", learner, reason)
+                roster.quarantine(learner, reason, iteration=self._round.iteration)
+                if self._decision is None:
+                    await self._tell(MembershipChanged())
+            case Suspect(learners, reason):
+                roster.suspect(learners, reason, iteration=self._round.iteration)
+            case Stall(reason):
+                if progress.stall(reason):
+                    log.warning("waiting reason=%s", reason)
+            case Resume(message):
+                progress.run(message)
 
-    async def _decide(self) -> Decoded | None:
-        """The decision if the round may be committed now; liars are out of it from then on."""
-        if self._endorsement is not None and self._endorsement.convict():
-            self._last = Waiting()
-            await self._policy.reassign_missing()
-        if not self._round.decodable:
-            await self._precompute()
-            return None
+    def _paused_s(self) -> dict[LearnerId, float]:
+        """Seconds since each holder with an incomplete vector of the round sent anything."""
+        now, identity = asyncio.get_running_loop().time(), self._run.identity
+        return {
+            member.learner: now - member.sent_at
+            for member in self._opened.assignment.holders.values()
+            if member.begun is not None and identity.is_current(member.begun, self._opened)
+        }
+
+    async def _decode(self) -> None:
+        """Decode, and tell the decision."""
+        self._timeline.decodable()
         started = self._timeline.elapsed_s()
         with self._watchdog.phase("decoding"):
-            self._last = decision = await self._in_thread(self._round.decide)
+            decision = await self._in_thread(self._round.decide)
         self._timeline.decode_s = self._timeline.elapsed_s() - started
-        if self._is_withheld(decision):
-            return None
-        if isinstance(decision, Decoded) and decision.verdict is Verdict.COMMIT:
-            return self._without_culprit(decision)
-        if isinstance(decision, Waiting) or self._opened.more_can_come:
-            return None
-        if isinstance(decision, Corrupt):
-            await self._policy.recompute(decision)
-            return None
-        if decision.verdict is Verdict.HIGH_VARIANCE:
-            return decision
-        return self._without_culprit(self._policy.accept_inexact(decision))
-
-    def _is_withheld(self, decision: Decision) -> bool:
-        """True if a decision waits for further learners or for the controller."""
-        endorsement = self._endorsement
-        if endorsement is None or isinstance(decision, Waiting):
-            return False
-        if endorsement.settles(decision):
-            return True
-        if isinstance(decision, Corrupt):
-            return not self._opened.more_can_come and endorsement.proves()
-        return decision.verdict is Verdict.COMMIT and endorsement.withholds(decision)
+        await self._tell(Decided(decision))
 
     async def _precompute(self) -> None:
         """Work ahead of the decision while no event is queued."""
@@ -235,15 +202,6 @@ class RoundRunner:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Call on a thread, unless the rows are small and of one unit each."""
-        if self._single_units and self._opened.identity.problem.vector_size <= SMALL:
+        if self._single_units and self._round.contributions.length <= SMALL:
             return call()
         return await asyncio.to_thread(call)
-
-    def _without_culprit(self, decision: Decoded) -> Decoded:
-        """Quarantine the learner whose contribution was left out."""
-        if decision.culprit is not None:
-            log.error("quarantined learner=%d reason=%s", decision.culprit, decision.reason)
-            self._run.roster.quarantine(
-                decision.culprit, decision.reason, iteration=self._round.iteration
-            )
-        return decision

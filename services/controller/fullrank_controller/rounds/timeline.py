@@ -8,8 +8,8 @@ from statistics import median
 from fullrank.common.deadlines import limit_s
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
+from fullrank.run.round_orders import Arrived
 from fullrank_controller.membership.member import Member
-from fullrank_controller.rounds.events import Arrived
 
 
 @dataclass(slots=True, kw_only=True)

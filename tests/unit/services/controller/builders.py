@@ -5,14 +5,14 @@ from typing import Any
 from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.config import PluginSettings, RunConfig, load
 from fullrank.rounds.round import Round
+from fullrank.run.assignment import make_assignment
+from fullrank.run.round import OpenRound
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.membership.roster import Roster
-from fullrank_controller.membership.row_assignment import make_assignment
 from fullrank_controller.progress import RunProgress
-from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.run import Run
 
 UNITS = 3
@@ -60,11 +60,13 @@ def join(run: Run, count: int = 1) -> list[Member]:
     return members
 
 
-def open_round(run: Run, *, name: str = "cyclic", **params: Any) -> OpenRound:
+def open_round(run: Run, *, name: str = "cyclic", **params: Any) -> OpenRound[Member]:
     """Assign the rows to all learners and open iteration 5."""
     requested = PluginSettings(name=name, params=params)
     assignment = make_assignment(1, run.roster.eligible, requested=requested, units=UNITS, seed=0)
     assert assignment is not None
     run.membership.assignment = assignment
     round_ = Round(5, assignment.code, target_sizes=[SIZE] * UNITS)
-    return run.reception.open(assignment, round_, now=0.0)
+    opened = OpenRound(round_, assignment, members=run.roster)
+    run.reception.open(opened)
+    return opened

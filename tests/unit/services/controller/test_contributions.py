@@ -11,11 +11,12 @@ from fullrank.common.errors import InvalidContribution
 from fullrank.rounds.round import Round
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock
+from fullrank.run.round import OpenRound
+from fullrank.run.round_orders import Arrived, Reported, RoundEvent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.rounds.events import Arrived, Reported, RoundEvent
-from fullrank_controller.rounds.open_round import OpenRound
+from fullrank_controller.membership.member import Member
 from fullrank_controller.run import Run
 
 ROW = 1
@@ -36,10 +37,15 @@ async def parser(run: Run) -> ContributionParser:
     )  # learner j holds row j
 
 
-def opened(run: Run) -> OpenRound:
+def opened(run: Run) -> OpenRound[Member]:
     """The open round."""
     assert run.reception.opened is not None
     return run.reception.opened
+
+
+def ids_of(run: Run) -> Ids:
+    """Ids of the open round."""
+    return run.identity.ids(opened(run))
 
 
 async def event(run: Run) -> RoundEvent:
@@ -51,7 +57,7 @@ async def event(run: Run) -> RoundEvent:
 
 def contribution(run: Run, *, row: int = ROW, size: int = SIZE) -> pb.LearnerMessage:
     message = pb.LearnerMessage(
-        coded=pb.Coded(ids=opened(run).ids, row=row, batch_digest=b"d", compute_s=0.5)
+        coded=pb.Coded(ids=ids_of(run), row=row, batch_digest=b"d", compute_s=0.5)
     )
     for field in encode_chunks(np.arange(float(size)), array_id=row, field=LEARNER_CHUNKS):
         message.MergeFromString(bytes(field))
@@ -61,12 +67,12 @@ def contribution(run: Run, *, row: int = ROW, size: int = SIZE) -> pb.LearnerMes
 def shared(run: Run, block: WrittenBlock, *, damage: int = 0) -> pb.LearnerMessage:
     """A vector in the learner's block."""
     checksum = block.write(START, np.arange(float(SIZE)))
-    header = pb.Coded(ids=opened(run).ids, row=ROW, offset=START, crc32c=checksum ^ damage)
+    header = pb.Coded(ids=ids_of(run), row=ROW, offset=START, crc32c=checksum ^ damage)
     return pb.LearnerMessage(coded=header)
 
 
 def report(run: Run, *, unit: int = 0, digest: bytes = bytes(16)) -> pb.LearnerMessage:
-    return pb.LearnerMessage(units=[pb.UnitDone(ids=opened(run).ids, unit=unit, digest=digest)])
+    return pb.LearnerMessage(units=[pb.UnitDone(ids=ids_of(run), unit=unit, digest=digest)])
 
 
 async def test_a_whole_vector_becomes_an_event(run: Run, parser: ContributionParser) -> None:
@@ -166,7 +172,8 @@ async def test_what_was_queued_when_a_round_was_decided_counts_in_no_later_one(
     parser.parse(contribution(run))
     assignment = opened(run).assignment
     run.reception.close()
-    run.reception.open(assignment, Round(6, assignment.code, target_sizes=[SIZE] * UNITS), now=0.0)
+    later = Round(6, assignment.code, target_sizes=[SIZE] * UNITS)
+    run.reception.open(OpenRound(later, assignment, members=run.roster))
     assert await run.reception.next_event(deadline=0.0) is None
 
 
@@ -271,7 +278,7 @@ async def test_a_vector_in_single_precision_is_read_as_such(
     block = WrittenBlock()
     run.roster.members[ROW].vectors = ReadBlock(block.location)
     checksum = block.write(START, np.arange(SIZE, dtype=np.float32))
-    ids = opened(run).ids
+    ids = ids_of(run)
     header = pb.Coded(ids=ids, row=ROW, offset=START, crc32c=checksum, float32=True)
     assert parser.parse(pb.LearnerMessage(coded=header)) is None
     arrived = await event(run)

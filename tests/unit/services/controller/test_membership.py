@@ -3,14 +3,13 @@
 import asyncio
 
 import pytest
-from tests.unit.services.controller.builders import NUMERICS, join, make_run, open_round
+from tests.unit.services.controller.builders import NUMERICS, join, make_run
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotDecodable
+from fullrank.run.assignment import RowAssignment
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.membership.row_assignment import RowAssignment
-from fullrank_controller.rounds.dispatcher import ANY, assign_rows
 
 
 async def settled(membership: Membership) -> RowAssignment:
@@ -173,49 +172,3 @@ async def test_a_code_that_cannot_tolerate_enough_is_not_made_anew_each_round() 
     join(run)
     assert (await settled(membership)).code.tolerance == 1
     assert not run.progress.caveats
-
-
-async def test_units_go_to_learners_that_have_nothing_to_do() -> None:
-    run = make_run()
-    members = join(run, 5)
-    opened = open_round(run, name="uncoded")
-    opened.round.offer(learner=1, row=1)
-    assert assign_rows(opened, members, {ANY: [0, 2]}) == {members[1]: {5: 0}, members[3]: {6: 2}}
-    assert opened.holder_of(1, 1) is opened.holder_of(5, 1) is members[1]
-    assert run.membership.computes(3, 2)
-    assert not run.membership.computes(3, 0)
-    assert assign_rows(opened, members, {ANY: [2]}) == {members[4]: {7: 2}}
-    assert assign_rows(opened, members, {ANY: [2]}) == {}  # all are busy
-
-
-async def test_a_doubted_learner_does_not_get_the_unit_again() -> None:
-    run = make_run()
-    members = join(run, 3)
-    opened = open_round(run, name="uncoded")
-    for learner in range(3):
-        opened.round.offer(learner=learner, row=learner)
-    added = assign_rows(
-        opened,
-        members,
-        {
-            frozenset({learner}): opened.round.missing(without=learner)
-            for learner in opened.round.received
-        },
-    )
-    assert added == {members[1]: {3: 0, 5: 2}, members[0]: {4: 1}}
-
-
-async def test_few_learners_get_several_units_each() -> None:
-    run = make_run()
-    members = join(run, 3)
-    opened = open_round(run, name="uncoded")
-    assignment, round_ = opened.assignment, opened.round
-    for gone in members[1:]:
-        run.roster.leave(gone)
-    assignment.drop_absent(run.roster.eligible)
-    round_.offer(learner=0, row=0)
-    missing = round_.missing(assignment.holders)
-    added = assign_rows(opened, run.roster.eligible, {ANY: missing})
-    assert added == {members[0]: {3: 1, 4: 2}}
-    run.reception.close()
-    assert assignment.rows_of(members[0]) == [0]

@@ -82,7 +82,7 @@ async def test_a_new_epoch_hides_no_report() -> None:
     opened = open_round(run, name="uncoded")
     true = (b"zero", b"one", b"two")
     run.late_reports.commit(opened.assignment, 5, true, {})
-    ids = opened.ids
+    ids = run.identity.ids(opened)
     run.membership.assignment = None  # another epoch
     run.late_reports.file(ids, 0, {1: b"not its unit"})
     assert run.late_reports.ledger.dispute() is None
@@ -106,7 +106,7 @@ async def test_a_late_report_of_another_term_or_epoch_is_not_filed(name: str) ->
     join(run, 3)
     opened = open_round(run, name="uncoded")
     run.late_reports.commit(opened.assignment, 5, (b"zero", b"one", b"two"), {})
-    ids = opened.ids
+    ids = run.identity.ids(opened)
     setattr(ids, name, getattr(ids, name) - 1)
     run.late_reports.file(ids, 0, {0: b"other"})
     assert run.late_reports.ledger.dispute() is None

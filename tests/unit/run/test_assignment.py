@@ -8,19 +8,19 @@ from fullrank.codes import Code, Tolerance
 from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
 from fullrank.common.errors import CodeError
 from fullrank.config import PluginSettings
-from fullrank_controller.membership import row_assignment as module
-from fullrank_controller.membership.member import Member
-from fullrank_controller.membership.roster import Roster
-from fullrank_controller.membership.row_assignment import (
+from fullrank.run import assignment as module
+from fullrank.run.assignment import (
     RowAssignment,
     code_of_learners,
     make_assignment,
 )
+from fullrank_controller.membership.member import Member
+from fullrank_controller.membership.roster import Roster
 
 
 def assigned(
     learners: int, *, name: str = "cyclic", **params: object
-) -> tuple[RowAssignment, list[Member]]:
+) -> tuple[RowAssignment[Member], list[Member]]:
     members = join(make_run(), learners)
     requested = PluginSettings(name=name, params=params)
     assignment = make_assignment(0, members, requested=requested, units=UNITS, seed=0)

@@ -5,7 +5,7 @@ The code has a *share* for each learner: a row, or several consecutive ones.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,26 +16,55 @@ from fullrank.codes.decoding.completion import completing_units
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.errors import CodeError
 from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex
-from fullrank.config.tree import PluginSettings
-from fullrank_controller.membership.member import Member
-from fullrank_controller.membership.placement import Placement, place
+from fullrank.run.placement import Domain, Placement, place
 
 RECHECKED = 500
 """Most loss patterns on which a new epoch's code is verified, which takes a few milliseconds."""
 
 
+class Holder(Protocol):
+    """A learner that may hold rows; equal only to itself."""
+
+    @property
+    def learner(self) -> LearnerId:
+        """Its index, which a later learner may have, too."""
+
+    @property
+    def domain(self) -> Domain:
+        """Its failure domains."""
+
+    @property
+    def quarantined(self) -> str:
+        """Why it may hold no row; empty if it is trusted."""
+
+
+HolderT = TypeVar("HolderT", bound=Holder)
+
+
+class CodeRequest(Protocol):
+    """The code that a run asks for."""
+
+    @property
+    def name(self) -> str:
+        """Name of its family."""
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Parameters of the family."""
+
+
 @dataclass(slots=True, kw_only=True)
-class RowAssignment:
+class RowAssignment(Generic[HolderT]):
     """The code of one epoch and the holders of its rows.
 
     While a round is open it may have extra rows, each a single unit, numbered from R on.
     """
 
     epoch: int
-    requested: PluginSettings
+    requested: CodeRequest
     """The requested code; with fewer learners ``code`` tolerates fewer losses."""
     code: Code
-    holders: dict[int, Member]
+    holders: dict[int, HolderT]
     """Holder of each row, extra rows included; rows of departed learners are absent."""
     members: int
     """Learners among which the shares were placed; those without a row are spares."""
@@ -58,11 +87,11 @@ class RowAssignment:
         """Learners that may still be lost; negative when the guarantee no longer holds."""
         return self.code.tolerance - len(self.vacant())
 
-    def drop_absent(self, members: Sequence[Member]) -> None:
+    def drop_absent(self, members: Sequence[HolderT]) -> None:
         """Vacate the rows of learners that left."""
         self.holders = {row: held for row, held in self.holders.items() if held in members}
 
-    def fill(self, members: Sequence[Member]) -> bool:
+    def fill(self, members: Sequence[HolderT]) -> bool:
         """Give vacant shares to spares between rounds.
 
         Returns:
@@ -81,7 +110,7 @@ class RowAssignment:
         rows = self.code.matrix[sorted(self.holders)]
         return not completing_units(rows, target=self.code.target)
 
-    def held(self, members: Sequence[Member]) -> BoolArray:
+    def held(self, members: Sequence[HolderT]) -> BoolArray:
         """Units that each of the members computes in rows of C, shape (members, M)."""
         units = np.zeros((len(members), self.code.units), np.bool_)
         for row, holder in self.holders.items():
@@ -89,7 +118,7 @@ class RowAssignment:
                 units[members.index(holder)] |= self.code.matrix[row] != 0
         return units
 
-    def rows_of(self, member: Member) -> list[int]:
+    def rows_of(self, member: HolderT) -> list[int]:
         """Rows that a member holds, ascending."""
         return sorted(row for row, holder in self.holders.items() if holder is member)
 
@@ -103,7 +132,7 @@ class RowAssignment:
             if holder.learner == learner
         )
 
-    def add_extra_row(self, row: int, unit: UnitIndex, holder: Member) -> None:
+    def add_extra_row(self, row: int, unit: UnitIndex, holder: HolderT) -> None:
         """Give a single unit to a member as a row beyond those of C."""
         self.extra_rows[row], self.holders[row] = unit, holder
 
@@ -167,14 +196,14 @@ def _lowered(
 
 def make_assignment(
     epoch: int,
-    members: Sequence[Member],
+    members: Sequence[HolderT],
     *,
-    requested: PluginSettings,
+    requested: CodeRequest,
     units: int,
     seed: int,
     target: Matrix | None = None,
-    previous: RowAssignment | None = None,
-) -> RowAssignment | None:
+    previous: RowAssignment[HolderT] | None = None,
+) -> RowAssignment[HolderT] | None:
     """Assign the rows of the members' code; None if there is no such code.
 
     Args:
@@ -210,8 +239,8 @@ def make_assignment(
 
 
 def _placed(
-    code: Code, members: Sequence[Member], held: BoolArray
-) -> tuple[dict[int, Member], Placement]:
+    code: Code, members: Sequence[HolderT], held: BoolArray
+) -> tuple[dict[int, HolderT], Placement]:
     """Holders of the rows by row, and the placement behind them."""
     shares = working_shares(code)
     support = np.asarray(code.blocks[shares].any(axis=1))

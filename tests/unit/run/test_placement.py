@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fullrank.codes import make_code
 from fullrank.common.types import BoolArray
-from fullrank_controller.membership.placement import Domain, Placement, place
+from fullrank.run.placement import Domain, Placement, place
 
 ALONE: Domain = ("here",)
 
