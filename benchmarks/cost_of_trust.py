@@ -32,17 +32,20 @@ SETTINGS = ("collect.warmup=2560", "checkpoint.every=1000")
 
 def measure_iterations(times: Path) -> None:
     """In the controller: write the duration of each iteration to a file, seconds."""
+    from fullrank.run.orders import Apply
     from fullrank_controller.driver import Driver
 
-    iterate = Driver._iterate
+    apply = Driver._apply
+    applied_at = time.perf_counter()
 
-    async def timed(self: Driver) -> None:
-        started = time.perf_counter()
-        await iterate(self)
+    async def timed(self: Driver, order: Apply) -> None:
+        nonlocal applied_at
+        await apply(self, order)
+        before, applied_at = applied_at, time.perf_counter()
         with times.open("a") as file:
-            file.write(f"{time.perf_counter() - started}\n")
+            file.write(f"{applied_at - before}\n")
 
-    Driver._iterate = timed  # type: ignore[method-assign]
+    Driver._apply = timed  # type: ignore[method-assign]
 
 
 def strip(times: Path) -> None:

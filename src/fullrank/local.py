@@ -5,7 +5,7 @@ With a code it simulates learners and arrivals, and commits the same bits for an
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,10 +22,23 @@ from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
-from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
+from fullrank.rounds.decision import Corrupt, Decoded
 from fullrank.rounds.opening import open_round
-from fullrank.run.machine import Program, Run
-from fullrank.run.orders import Apply, Begin, Collect, Compute, Done, Draw, Open, Order, Play
+from fullrank.run.assignment import RowAssignment, working_rows, working_shares
+from fullrank.run.machine import Program, RunMachine
+from fullrank.run.orders import Apply, Begin, Collect, Compute, Done, Draw, Open, Play, RunOrder
+from fullrank.run.placement import Domain, Placement
+from fullrank.run.round import OpenRound, RoundPolicies
+from fullrank.run.round_orders import (
+    Arrived,
+    Begun,
+    Commit,
+    Decided,
+    Decode,
+    Fail,
+    Reported,
+    RoundEvent,
+)
 from fullrank.training.centralised import Centralised
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import SharedGradients, Worker, assigned_rows
@@ -77,6 +90,32 @@ class _Outcome:
     condition: float = 1.0
 
 
+@dataclass(eq=False, slots=True)
+class _Learner:
+    """A learner of a run in memory."""
+
+    learner: LearnerId
+    domain: Domain = ()
+    quarantined: str = ""
+
+
+class _Learners(list[_Learner]):
+    """Learners that are always there, by index."""
+
+    @property
+    def eligible(self) -> Sequence[_Learner]:
+        """All of them."""
+        return self
+
+    def member(self, learner: LearnerId) -> _Learner:
+        """The learner of an index."""
+        return self[learner]
+
+    def named(self, learners: Iterable[LearnerId], *, at: int) -> str:
+        """Learners by index."""
+        return ", ".join(f"learner {learner}" for learner in learners)
+
+
 class LocalRun:
     """One run; iterate over it, or ``train`` all configured iterations.
 
@@ -121,6 +160,10 @@ class LocalRun:
         self._outcome: _Outcome | None = None
 
     @cached_property
+    def _learners(self) -> _Learners:
+        return _Learners(_Learner(index) for index in range(self.code.learners))
+
+    @cached_property
     def code(self) -> Code:
         """Return the code C."""
         problem = self._problem
@@ -129,7 +172,7 @@ class LocalRun:
     def __iter__(self) -> Iterator[LocalIteration]:
         """Warm up, then commit the configured iterations one by one; valid for one pass only."""
         program = Program(iterations=self._config.iterations, lag=self._config.collect.lag)
-        run = Run(program)
+        run = RunMachine(program)
         orders = deque(run.step(Begin()))
         while orders:
             order = orders.popleft()
@@ -159,7 +202,7 @@ class LocalRun:
             capacity = min(capacity, self.training.collector.warmup + collected)
         return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)
 
-    def _execute(self, order: Order) -> None:
+    def _execute(self, order: RunOrder) -> None:
         """Execute an order; nothing waits, no other process computes and nothing is stored."""
         collector, table = self.training.collector, self._table
         match order:
@@ -208,34 +251,49 @@ class LocalRun:
         return _Outcome(updates=targets.updates, digests=targets.digests)
 
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
-        round_ = open_round(self._problem, iteration, self.code, seed=self._config.seed)
-        arrivals = self._arrivals(iteration)
-        decision: Decision = Waiting()
+        code, learners, arrivals = self.code, self._learners, self._arrivals(iteration)
+        assignment = RowAssignment(
+            epoch=0,
+            requested=self._config.code,
+            code=code,
+            holders={row: learners[row // code.rows_per_learner] for row in working_rows(code)},
+            members=len(learners),
+            placement=Placement(holders=tuple(working_shares(code)), shared=0, changed=0),
+        )
+        opened = OpenRound(
+            open_round(self._problem, iteration, code, seed=self._config.seed),
+            assignment,
+            members=learners,
+            policies=RoundPolicies(undecodable="fail", inexact="commit"),
+        )
+        _judged(opened, Begun())
+        for event in self._contributions(arrivals, batch, iteration):
+            if (decision := _judged(opened, event)) is not None:
+                received = opened.round.received
+                return _Outcome(
+                    updates=decision.updates,
+                    digests=decision.digests,
+                    received=received,
+                    late=sorted(set(arrivals) - set(received)),
+                    exact=decision.exact,
+                    variance=decision.variance,
+                    condition=opened.round.condition,
+                )
+        raise NotDecodable(
+            f"iteration {iteration}: all rows of {code.name} have rank {opened.round.rank} "
+            f"and do not determine {described(code.target)}"
+        )
+
+    def _contributions(
+        self, arrivals: Sequence[LearnerId], batch: FloatArray, iteration: int
+    ) -> Iterator[Reported | Arrived]:
+        """Compute, learner by learner, what arrives at the controller."""
         for learner in arrivals:
             rows = assigned_rows(self.code, learner)
             for unit, digest, vectors in self._worker.compute(rows, batch, iteration=iteration):
-                round_.report(unit, digest, learner=learner)
+                yield Reported(learner=learner, digests={unit: digest})
                 for row, coded in vectors.items():
-                    round_.offer(learner=learner, row=row, coded=coded)
-            decision = round_.decide()
-            if isinstance(decision, Corrupt):
-                raise Corrupted(f"iteration {iteration}: {decision.reason}")
-            if decision.verdict is Verdict.COMMIT:
-                break
-        if not isinstance(decision, Decoded):
-            raise NotDecodable(
-                f"iteration {iteration}: all rows of {self.code.name} have rank {round_.rank} "
-                f"and do not determine {described(self.code.target)}"
-            )
-        return _Outcome(
-            updates=decision.updates,
-            digests=decision.digests,
-            received=round_.received,
-            late=sorted(set(arrivals) - set(round_.received)),
-            exact=decision.exact,
-            variance=decision.variance,
-            condition=round_.condition,
-        )
+                    yield Arrived(learner=learner, row=row, coded=coded)
 
     def _arrivals(self, iteration: int) -> list[LearnerId]:
         """Return the learners with a non-zero load, in simulated order of arrival."""
@@ -245,3 +303,23 @@ class LocalRun:
         tie_break = stream(seed, "arrival", iteration).random(learners)
         order: IntArray = np.lexsort((tie_break, arrival_s))
         return [int(learner) for learner in order if self.code.load[learner]]
+
+
+def _judged(opened: OpenRound[_Learner], event: RoundEvent) -> Decoded | None:
+    """Let a round take an event; returns its decision if that ends it.
+
+    Raises:
+        Corrupted: Contributions contradict one another.
+    """
+    for order in opened.step(event):
+        match order:
+            case Decode():
+                decision = opened.round.decide()
+                if isinstance(decision, Corrupt):  # it is this process that is wrong
+                    raise Corrupted(f"iteration {opened.round.iteration}: {decision.reason}")
+                return _judged(opened, Decided(decision))
+            case Commit(decision):
+                return decision
+            case Fail(error):
+                raise error
+    return None

@@ -13,22 +13,21 @@ from fullrank.environments import variant_of
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.rpc.tasks import QuickCalls
-from fullrank.run.machine import Program
-from fullrank.run.machine import Run as RunMachine
+from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import (
     Apply,
     Assemble,
     Audit,
-    Checkpoint,
     Collect,
     Compute,
     Draw,
     Drawn,
     Finish,
+    MakeDurable,
     Open,
     Play,
     Settle,
-    Store,
+    TakeCheckpoint,
 )
 from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
@@ -138,8 +137,8 @@ class Driver:
                 Audit: self._audit,
                 Compute: self._compute,
                 Apply: self._apply,
-                Store: self._make_durable,
-                Checkpoint: self._checkpoint,
+                MakeDurable: self._make_durable,
+                TakeCheckpoint: self._checkpoint,
                 Finish: self._finish,
             },
         )
@@ -192,7 +191,7 @@ class Driver:
 
     async def _audit(self, order: Audit) -> None:
         assert self._host is not None  # it gave the order
-        await self.rounds.audit(partial(self._host.settled, Store))
+        await self.rounds.audit(partial(self._host.settled, MakeDurable))
 
     async def _compute(self, order: Compute) -> None:
         assert self._sample is not None  # drawn
@@ -252,8 +251,8 @@ class Driver:
             learners = sorted(decided.received)
             raise Unsound(f"{error}; the rows came from learners {learners}") from error
 
-    async def _make_durable(self, order: Store) -> None:
-        """Store an iteration, then publish it: a published iteration survives any crash."""
+    async def _make_durable(self, order: MakeDurable) -> None:
+        """MakeDurable an iteration, then publish it: a published iteration survives any crash."""
         applied = self._unstored.pop(order.iteration)
         decided = applied.decided
         with self._watchdog.phase("writing"):
@@ -281,7 +280,7 @@ class Driver:
         self._run.progress.record_caveat("exact", caveat)
         log.warning("inexact received=%s %s", record.received, caveat)
 
-    async def _checkpoint(self, order: Checkpoint) -> None:
+    async def _checkpoint(self, order: TakeCheckpoint) -> None:
         with self._watchdog.phase("writing a checkpoint"):
             await self._store.checkpoint(committed=order.iterations, head=self._resume_head)
 

@@ -4,13 +4,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from fullrank.run.machine import Run
-from fullrank.run.orders import Apply, Begin, Checkpoint, Done, Event, Order, Stop, Store
+from fullrank.run.machine import RunMachine
+from fullrank.run.orders import (
+    Apply,
+    Begin,
+    Done,
+    MakeDurable,
+    RunEvent,
+    RunOrder,
+    Stop,
+    TakeCheckpoint,
+)
 
 Execute: TypeAlias = Callable[[Any], Awaitable[None]]
 """Executes an order; what it raises ends the run."""
 
-FIRM = (Apply, Store, Checkpoint)
+FIRM = (Apply, MakeDurable, TakeCheckpoint)
 """Orders that are executed to their end, also when the run is told to stop."""
 
 
@@ -22,13 +31,13 @@ class Host:
         execute: How orders of each kind are executed.
     """
 
-    def __init__(self, run: Run, execute: Mapping[type[Order], Execute]) -> None:
+    def __init__(self, run: RunMachine, execute: Mapping[type[RunOrder], Execute]) -> None:
         self._run, self._execute = run, execute
-        self._tasks: dict[asyncio.Future[None], Order] = {}
+        self._tasks: dict[asyncio.Future[None], RunOrder] = {}
         self._end = asyncio.Event()
         self._failure: BaseException | None = None
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: RunEvent) -> None:
         """Let the state machine take an event, and begin what it orders."""
         for order in self._run.step(event):
             task = asyncio.ensure_future(self._execute[type(order)](order))
@@ -56,7 +65,7 @@ class Host:
             await self._halt()
         self._raise()
 
-    async def settled(self, kind: type[Order]) -> None:
+    async def settled(self, kind: type[RunOrder]) -> None:
         """Return once no order of a kind is under way; what one raises, ``drive`` raises."""
         if tasks := self._under_way(kind):
             await asyncio.wait(tasks)
@@ -86,5 +95,5 @@ class Host:
             task.cancel()
         await asyncio.gather(*loose, return_exceptions=True)
 
-    def _under_way(self, *kinds: type[Order]) -> "Sequence[asyncio.Future[None]]":
+    def _under_way(self, *kinds: type[RunOrder]) -> "Sequence[asyncio.Future[None]]":
         return [task for task, order in self._tasks.items() if isinstance(order, kinds)]

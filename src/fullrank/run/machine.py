@@ -14,20 +14,20 @@ from fullrank.run.orders import (
     Assemble,
     Audit,
     Begin,
-    Checkpoint,
     Collect,
     Compute,
     Done,
     Draw,
     Drawn,
-    Event,
     Finish,
+    MakeDurable,
     Open,
-    Order,
     Play,
+    RunEvent,
+    RunOrder,
     Settle,
     Stop,
-    Store,
+    TakeCheckpoint,
 )
 
 
@@ -50,7 +50,7 @@ class Program:
         return divmod(iteration, self.updates)
 
 
-class Run:
+class RunMachine:
     """A run between two states: all that is still to do, in an order that fixes its bits.
 
     Args:
@@ -69,13 +69,13 @@ class Run:
         self.applied = self.stored = self._saved = applied
         self.finished = False
         self._known = max(known, applied)
-        self._ordered: set[Order] = set()
-        self._done: set[Order] = set()
+        self._ordered: set[RunOrder] = set()
+        self._done: set[RunOrder] = set()
         self._drawn = applied
         self._stopped: Stop | None = None
         self._resumed = applied
 
-    def step(self, event: Event) -> list[Order]:
+    def step(self, event: RunEvent) -> list[RunOrder]:
         """Take an event; returns the orders that may be executed from now on, all at once."""
         match event:
             case Begin():
@@ -94,18 +94,18 @@ class Run:
                 fresh.append(order)
         return fresh
 
-    def _take(self, order: Order) -> None:
+    def _take(self, order: RunOrder) -> None:
         """Take into account that an order is executed."""
         match order:
             case Apply(iteration):
                 self.applied = iteration + 1
                 if iteration < self._known:
                     self.stored = self.applied
-            case Store(iteration):
+            case MakeDurable(iteration):
                 self.stored = iteration + 1
             case Draw(iteration):
                 self._drawn = iteration + 1
-            case Checkpoint(iterations):
+            case TakeCheckpoint(iterations):
                 self._saved = iterations
             case Finish():
                 self.finished = True
@@ -114,20 +114,20 @@ class Run:
             self._ordered = set(filter(self._matters, self._ordered))
             self._done &= self._ordered
 
-    def _matters(self, order: Order) -> bool:
+    def _matters(self, order: RunOrder) -> bool:
         """True unless an order belongs to iterations that are over."""
         match order:
             case Play(collection) | Collect(collection):
                 return collection >= self.program.position(self.applied)[0]
             case Settle(number) | Draw(number) | Audit(number) | Compute(number):
                 return number >= self.applied
-            case Store(number) | Apply(number):
+            case MakeDurable(number) | Apply(number):
                 return number >= self.stored
-            case Checkpoint(number):
+            case TakeCheckpoint(number):
                 return number >= self.applied
         return True
 
-    def _due(self) -> Iterator[Order]:
+    def _due(self) -> Iterator[RunOrder]:
         """Everything that may be done by now."""
         last = self.program.iterations
         if self.applied == last == self._resumed:
@@ -139,10 +139,10 @@ class Run:
         if Open() not in self._done:
             return
         if self.stored < self.applied:
-            yield Store(self.stored)
+            yield MakeDurable(self.stored)
         if self._saving:
             if self.stored == self.applied:
-                yield Checkpoint(self.applied)
+                yield TakeCheckpoint(self.applied)
         elif self.applied < self._known:
             yield from self._repeat(self.applied)
         elif self.applied == last:
@@ -165,7 +165,7 @@ class Run:
         at_border = self.program.position(self.applied)[1] == 0
         return self.applied > self._saved and (at_border or self.applied == self.program.iterations)
 
-    def _repeat(self, iteration: int) -> Iterator[Order]:
+    def _repeat(self, iteration: int) -> Iterator[RunOrder]:
         """Collect again what an iteration had collected, and apply its known update."""
         collection, _ = self.program.position(iteration)
         yield Collect(collection)
@@ -173,7 +173,7 @@ class Run:
             yield from self._play_ahead(iteration)
             yield from self._apply(iteration)
 
-    def _iterate(self, iteration: int) -> Iterator[Order]:
+    def _iterate(self, iteration: int) -> Iterator[RunOrder]:
         """Collect, draw, compute and apply."""
         collection, _ = self.program.position(iteration)
         if Collect(collection) not in self._ordered:
@@ -195,7 +195,7 @@ class Run:
         if collected and Compute(iteration) in self._done:
             yield from self._apply(iteration)
 
-    def _play_ahead(self, iteration: int) -> Iterator[Order]:
+    def _play_ahead(self, iteration: int) -> Iterator[RunOrder]:
         """Begin the collections that are to act with the parameters before an update."""
         collection, step = self.program.position(iteration)
         last, _ = self.program.position(self.program.iterations - 1)
@@ -203,12 +203,12 @@ class Run:
             for later in range(collection + 1, min(collection + self.program.lag, last) + 1):
                 yield Play(later)
 
-    def _apply(self, iteration: int) -> Iterator[Order]:
+    def _apply(self, iteration: int) -> Iterator[RunOrder]:
         """Apply, unless a collection still acts with the parameters before."""
         if all(order in self._done for order in self._ordered if isinstance(order, Play)):
             yield Apply(iteration)
 
-    def _ending(self) -> Iterator[Order]:
+    def _ending(self) -> Iterator[RunOrder]:
         """Finish once every iteration is durable and no dispute is open."""
         last = Audit(self.program.iterations)
         if self.stored == self.applied:
@@ -216,9 +216,9 @@ class Run:
             if last in self._done:
                 yield Finish()
 
-    def _closing(self, stop: Stop) -> Iterator[Order]:
+    def _closing(self, stop: Stop) -> Iterator[RunOrder]:
         """Make durable what is applied, and keep the state for whoever resumes."""
         if self.stored < self.applied:
-            yield Store(self.stored)
+            yield MakeDurable(self.stored)
         elif self._resumable and self.applied < self.program.iterations and not stop.void:
-            yield Checkpoint(self.applied)
+            yield TakeCheckpoint(self.applied)

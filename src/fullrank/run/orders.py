@@ -68,14 +68,14 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class MakeDurable:
     """Make an applied iteration durable, then publish it."""
 
     iteration: int
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class TakeCheckpoint:
     """Save the state after so many iterations, all applied and durable."""
 
     iterations: int
@@ -86,7 +86,7 @@ class Finish:
     """Say that all iterations are durable and audited."""
 
 
-Order: TypeAlias = (
+RunOrder: TypeAlias = (
     Open
     | Assemble
     | Play
@@ -96,8 +96,8 @@ Order: TypeAlias = (
     | Audit
     | Compute
     | Apply
-    | Store
-    | Checkpoint
+    | MakeDurable
+    | TakeCheckpoint
     | Finish
 )
 
@@ -111,7 +111,7 @@ class Begin:
 class Done:
     """An order is executed."""
 
-    order: Order
+    order: RunOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +129,4 @@ class Stop:
     """True if the state must not be checkpointed: it is disputed, or another controller's."""
 
 
-Event: TypeAlias = Begin | Done | Drawn | Stop
+RunEvent: TypeAlias = Begin | Done | Drawn | Stop

@@ -63,7 +63,7 @@ SILENT = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policies:
+class RoundPolicies:
     """What to do with a round that cannot be committed from the rows at hand."""
 
     undecodable: str = "recode"
@@ -74,7 +74,7 @@ class Policies:
     """Time after which they apply, as errors name it."""
 
 
-DEFAULT_POLICIES = Policies()
+DEFAULT_POLICIES = RoundPolicies()
 
 
 class OpenRound(Generic[HolderT]):
@@ -104,7 +104,7 @@ class OpenRound(Generic[HolderT]):
         assignment: RowAssignment[HolderT],
         *,
         members: Members[HolderT],
-        policies: Policies = DEFAULT_POLICIES,
+        policies: RoundPolicies = DEFAULT_POLICIES,
         quorum: Quorum | None = None,
         recomputes: Callable[[], bool] = lambda: False,
         began_at: float = 0.0,

@@ -15,7 +15,7 @@ from fullrank.rounds.quorum import Quorum
 from fullrank.rounds.round import Round
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.placement import Domain, Placement
-from fullrank.run.round import DEFAULT_POLICIES, OpenRound, Policies
+from fullrank.run.round import DEFAULT_POLICIES, OpenRound, RoundPolicies
 from fullrank.run.round_orders import (
     Arrived,
     Begun,
@@ -69,7 +69,11 @@ def team_of(count: int) -> Team:
 
 
 def opened(
-    team: Team, code: Code, *, policies: Policies = DEFAULT_POLICIES, quorum: Quorum | None = None
+    team: Team,
+    code: Code,
+    *,
+    policies: RoundPolicies = DEFAULT_POLICIES,
+    quorum: Quorum | None = None,
 ) -> OpenRound[Learner]:
     """A round in which learner j holds row j, as far as there are learners."""
     rows = range(min(code.rows, len(team.members)))

@@ -6,31 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.run.machine import Program, Run
+from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import (
     Apply,
     Audit,
     Begin,
-    Checkpoint,
     Collect,
     Compute,
     Done,
     Draw,
     Drawn,
     Finish,
-    Order,
+    MakeDurable,
     Play,
+    RunOrder,
     Settle,
     Stop,
-    Store,
+    TakeCheckpoint,
 )
 
-Choose = Callable[[list[Order]], int]
+Choose = Callable[[list[RunOrder]], int]
 
 
-def history(run: Run, choose: Choose = lambda under_way: 0) -> list[Order | Done]:
+def history(run: RunMachine, choose: Choose = lambda under_way: 0) -> list[RunOrder | Done]:
     """Orders and their ends, each order ended when ``choose`` picks it from those under way."""
-    seen: list[Order | Done] = []
+    seen: list[RunOrder | Done] = []
     under_way = run.step(Begin())
     seen += under_way
     while under_way:
@@ -44,14 +44,14 @@ def history(run: Run, choose: Choose = lambda under_way: 0) -> list[Order | Done
 def putting_off(kind: type) -> Choose:
     """End orders of a kind only where no other is under way."""
 
-    def choose(under_way: list[Order]) -> int:
+    def choose(under_way: list[RunOrder]) -> int:
         others = [place for place, order in enumerate(under_way) if not isinstance(order, kind)]
         return others[0] if others else 0
 
     return choose
 
 
-def told(seen: list[Order | Done], *kinds: type) -> list[str]:
+def told(seen: list[RunOrder | Done], *kinds: type) -> list[str]:
     """Orders of some kinds, as ``play 1``."""
     orders = [order for order in seen if isinstance(order, kinds)]
     numbers = [next(iter(getattr(order, name) for name in order.__slots__)) for order in orders]
@@ -62,7 +62,7 @@ def told(seen: list[Order | Done], *kinds: type) -> list[str]:
 
 
 def test_a_run_that_collects_ahead_plays_with_the_parameters_before_an_update() -> None:
-    seen = history(Run(Program(iterations=2, lag=1)))
+    seen = history(RunMachine(Program(iterations=2, lag=1)))
     assert told(seen, Play, Collect, Draw, Compute, Apply) == [
         *("play 0", "collect 0", "draw 0", "play 1", "compute 0", "apply 0"),
         *("collect 1", "draw 1", "compute 1", "apply 1"),
@@ -70,35 +70,35 @@ def test_a_run_that_collects_ahead_plays_with_the_parameters_before_an_update() 
 
 
 def test_a_run_that_does_not_collect_ahead_plays_with_the_newest_parameters() -> None:
-    seen = history(Run(Program(iterations=2)))
+    seen = history(RunMachine(Program(iterations=2)))
     assert told(seen, Play, Apply) == ["play 0", "apply 0", "play 1", "apply 1"]
 
 
 def test_an_update_waits_for_the_play_that_acts_with_the_parameters_before() -> None:
-    seen = history(Run(Program(iterations=2, lag=1)), putting_off(Play))
+    seen = history(RunMachine(Program(iterations=2, lag=1)), putting_off(Play))
     assert seen.index(Done(Compute(0))) < seen.index(Done(Play(1))) < seen.index(Apply(0))
 
 
 def test_an_iteration_runs_while_the_one_before_is_stored_and_no_further() -> None:
-    seen = history(Run(Program(iterations=3)), putting_off(Store))
-    assert seen.index(Done(Apply(1))) < seen.index(Done(Store(0))) < seen.index(Settle(2))
+    seen = history(RunMachine(Program(iterations=3)), putting_off(MakeDurable))
+    assert seen.index(Done(Apply(1))) < seen.index(Done(MakeDurable(0))) < seen.index(Settle(2))
 
 
 @pytest.mark.parametrize(("lag", "ahead"), [(0, []), (1, ["play 1"])])
 def test_a_repeated_iteration_plays_what_was_played_before_its_updates_are_applied(
     lag: int, ahead: list[str]
 ) -> None:
-    run = Run(Program(iterations=2, lag=lag), known=1)
+    run = RunMachine(Program(iterations=2, lag=lag), known=1)
     seen = history(run, lambda under_way: len(under_way) - 1)
-    begun = told(seen, Play, Collect, Draw, Compute, Apply, Store)
+    begun = told(seen, Play, Collect, Draw, Compute, Apply, MakeDurable)
     assert begun[: begun.index("apply 0") + 1] == ["collect 0", *ahead, "apply 0"]
-    assert "store 0" not in begun
+    assert "makedurable 0" not in begun
     if ahead:
         assert seen.index(Done(Play(1))) < seen.index(Apply(0))
 
 
 def test_updates_over_one_collection_draw_from_it_in_turn() -> None:
-    seen = history(Run(Program(iterations=4, updates=2, lag=1)))
+    seen = history(RunMachine(Program(iterations=4, updates=2, lag=1)))
     assert told(seen, Play, Collect, Draw, Apply) == [
         *("play 0", "collect 0", "draw 0", "play 1", "apply 0", "draw 1", "apply 1"),
         *("collect 1", "draw 2", "apply 2", "draw 3", "apply 3"),
@@ -106,7 +106,7 @@ def test_updates_over_one_collection_draw_from_it_in_turn() -> None:
 
 
 def test_a_minibatch_that_the_table_holds_is_computed_beside_its_collection() -> None:
-    run = Run(Program(iterations=1))
+    run = RunMachine(Program(iterations=1))
     orders = run.step(Begin())
     while Collect(0) not in orders:
         orders = [fresh for order in orders for fresh in run.step(Done(order))]
@@ -131,13 +131,13 @@ def test_whatever_is_done_first_the_run_ends_with_the_same_updates_and_stores_ea
 ) -> None:
     applied = data.draw(st.integers(0, program.iterations)) // program.updates * program.updates
     known = data.draw(st.integers(applied, program.iterations))
-    run = Run(program, applied=applied, known=known)
+    run = RunMachine(program, applied=applied, known=known)
     seen = history(run, lambda under_way: data.draw(st.integers(0, len(under_way) - 1)))
     assert run.finished
     assert len(set(seen)) == len(seen)
     numbers = range(applied, program.iterations)
     assert told(seen, Apply) == [f"apply {number}" for number in numbers]
-    assert told(seen, Store) == [f"store {number}" for number in numbers if number >= known]
+    assert told(seen, MakeDurable) == [f"makedurable {number}" for number in numbers if number >= known]
     for number in numbers:
         collection, step = program.position(number)
         applying = seen.index(Apply(number))
@@ -154,13 +154,13 @@ def test_whatever_is_done_first_the_run_ends_with_the_same_updates_and_stores_ea
             assert max(before, default=acting - 1) == acting - 1
         if number >= known:
             assert seen.index(Done(Compute(number))) < applying
-            assert seen.index(Done(Apply(number))) < seen.index(Store(number))
+            assert seen.index(Done(Apply(number))) < seen.index(MakeDurable(number))
             following = Settle(number + 2)
             if following in seen:
-                assert seen.index(Done(Store(number))) < seen.index(following)
+                assert seen.index(Done(MakeDurable(number))) < seen.index(following)
     for order in seen:
-        if isinstance(order, Checkpoint) and order.iterations > known:
-            assert seen.index(Done(Store(order.iterations - 1))) < seen.index(order)
+        if isinstance(order, TakeCheckpoint) and order.iterations > known:
+            assert seen.index(Done(MakeDurable(order.iterations - 1))) < seen.index(order)
             assert program.position(order.iterations)[1] == 0 or order.iterations == (
                 program.iterations
             )
@@ -171,25 +171,27 @@ def test_whatever_is_done_first_the_run_ends_with_the_same_updates_and_stores_ea
 def test_a_stopped_run_stores_what_is_applied_and_begins_nothing_more(
     program: Program, data: st.DataObject, *, void: bool
 ) -> None:
-    run = Run(program)
+    run = RunMachine(program)
     under_way = run.step(Begin())
     for _ in range(data.draw(st.integers(0, 30))):
         if under_way:
             under_way += run.step(Done(under_way.pop(0)))
-    firm = [order for order in under_way if isinstance(order, (Apply, Store, Checkpoint))]
+    firm: list[RunOrder] = [
+        order for order in under_way if isinstance(order, (Apply, MakeDurable, TakeCheckpoint))
+    ]
     firm += run.step(Stop(void=void))
     while firm:
         fresh = run.step(Done(firm.pop(0)))
-        assert all(isinstance(order, (Store, Checkpoint)) for order in fresh)
+        assert all(isinstance(order, (MakeDurable, TakeCheckpoint)) for order in fresh)
         firm += fresh
     assert run.stored == run.applied
 
 
 def test_a_refused_store_is_not_tried_again_and_nothing_is_checkpointed() -> None:
-    run = Run(Program(iterations=3, checkpoint_every=1))
+    run = RunMachine(Program(iterations=3, checkpoint_every=1))
     orders = run.step(Begin())
-    while not any(isinstance(order, Store) for order in orders):
+    while not any(isinstance(order, MakeDurable) for order in orders):
         orders = [fresh for order in orders for fresh in run.step(Done(order))]
-    assert Checkpoint(1) not in orders
+    assert TakeCheckpoint(1) not in orders
     assert run.step(Stop()) == []
     assert run.stored < run.applied

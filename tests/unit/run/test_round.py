@@ -8,7 +8,7 @@ from fullrank.codes import Code
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.updates import snap
 from fullrank.rounds.decision import Verdict
-from fullrank.run.round import Policies
+from fullrank.run.round import RoundPolicies
 from fullrank.run.round_orders import (
     AddRows,
     Assign,
@@ -61,7 +61,7 @@ def test_a_round_commits_at_the_row_that_completes_it() -> None:
 
 def test_an_inexact_result_is_not_committed_while_a_row_may_mend_it() -> None:
     team = team_of(4)
-    host = Host(opened(team, NEARLY_EQUAL, policies=Policies(inexact="commit")), team)
+    host = Host(opened(team, NEARLY_EQUAL, policies=RoundPolicies(inexact="commit")), team)
     for row in range(4):
         host.sends(row)
     assert host.decision.verdict is Verdict.COMMIT
@@ -72,7 +72,7 @@ def test_an_inexact_result_is_not_committed_while_a_row_may_mend_it() -> None:
 def test_an_inexact_result_of_all_rows_is_for_the_policy(inexact: str) -> None:
     team = team_of(3)
     code = Code(name="nearly equal", matrix=NEARLY_EQUAL.matrix[:3])
-    host = Host(opened(team, code, policies=Policies(inexact=inexact)), team)
+    host = Host(opened(team, code, policies=RoundPolicies(inexact=inexact)), team)
     for row in range(3):
         host.sends(row)
     if inexact == "commit":
@@ -83,7 +83,7 @@ def test_an_inexact_result_of_all_rows_is_for_the_policy(inexact: str) -> None:
 
 def test_a_corrupt_round_names_its_parties_at_the_deadline_though_a_row_is_awaited() -> None:
     team = team_of(5)
-    host = Host(opened(team, PAIRS, policies=Policies(undecodable="fail")), team)
+    host = Host(opened(team, PAIRS, policies=RoundPolicies(undecodable="fail")), team)
     for row in range(4):
         host.sends(row, WRONG if row == 1 else UPDATES)
     host.tell(DeadlineEnded({}))
@@ -157,7 +157,7 @@ def test_a_doubted_learner_does_not_get_the_unit_again() -> None:
 @pytest.mark.parametrize("undecodable", ["recode", "wait", "fail"])
 def test_a_deadline_is_for_the_policy(undecodable: str) -> None:
     team = team_of(4)
-    host = Host(opened(team, uncoded(), policies=Policies(undecodable=undecodable)), team)
+    host = Host(opened(team, uncoded(), policies=RoundPolicies(undecodable=undecodable)), team)
     host.sends(0)
     before = len(host.orders)
     host.tell(DeadlineEnded({}))
@@ -173,7 +173,7 @@ def test_a_deadline_is_for_the_policy(undecodable: str) -> None:
 
 def test_a_stream_that_pauses_within_a_vector_is_ended_at_the_deadline() -> None:
     team = team_of(3)
-    policies = Policies(undecodable="wait", deadline_s=1.0)
+    policies = RoundPolicies(undecodable="wait", deadline_s=1.0)
     host = Host(opened(team, uncoded(), policies=policies), team)
     host.tell(DeadlineEnded({0: 0.4, 1: 0.6}))
     expelled = [order.holder for order in host.orders if isinstance(order, Expel)]

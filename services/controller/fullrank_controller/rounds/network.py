@@ -13,7 +13,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.run.assignment import RowAssignment
-from fullrank.run.round import OpenRound, Policies
+from fullrank.run.round import OpenRound, RoundPolicies
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
@@ -170,7 +170,7 @@ class NetworkRounds:
             round_,
             assignment,
             members=self._run.roster,
-            policies=Policies(
+            policies=RoundPolicies(
                 undecodable=settings.undecodable, inexact=settings.inexact, deadline_s=deadline_s
             ),
             quorum=self._auditor.quorum(iteration, assignment.code),

@@ -164,7 +164,8 @@ class RoundRunner:
         roster, progress = self._run.roster, self._run.progress
         match order:
             case Quarantine(learner, reason):
-                log.error("quarantined learner=%d reason=%s", learner, reason)
+                proof = "convicted" if self._decision is None else "quarantined"
+                log.error("%s learner=%d reason=%s", proof, learner, reason)
                 roster.quarantine(learner, reason, iteration=self._round.iteration)
                 if self._decision is None:
                     await self._tell(MembershipChanged())

@@ -9,10 +9,11 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import NotDecodable
 from fullrank.run.assignment import RowAssignment
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.membership import Membership
 
 
-async def settled(membership: Membership) -> RowAssignment:
+async def settled(membership: Membership) -> RowAssignment[Member]:
     return await asyncio.wait_for(membership.settle(deadline_s=WAIT_S), WAIT_S)
 
 
