@@ -92,7 +92,7 @@ async def test_learners_of_one_domain_have_one_voice_and_the_controller_computes
 async def test_a_run_whose_controller_cannot_compute_stops_and_names_the_dispute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
+    monkeypatch.setattr(Auditor, "computes_alike", lambda auditor: False)
     settings = tiny(*THRICE, "learners=3", "audit.every=0")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()

@@ -73,7 +73,7 @@ async def test_a_default_run_survives_a_lie_in_every_order_and_names_its_author(
 async def test_where_the_controller_cannot_compute_the_run_survives_or_names_the_parties(
     tmp_path: Path, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
+    monkeypatch.setattr(Auditor, "computes_alike", lambda auditor: False)
     async with Cluster(tmp_path, resolved(*SETTINGS)) as cluster:
         fakes = await _attach(cluster)
         stopped = ""

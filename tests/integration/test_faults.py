@@ -241,7 +241,7 @@ async def test_what_does_not_match_its_digests_is_never_committed(
     tmp_path: Path, fault: Fault, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a controller that cannot compute and may add no rows, the error names the learners."""
-    monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
+    monkeypatch.setattr(Auditor, "computes_alike", lambda auditor: False)
     settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=fail")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
@@ -262,7 +262,7 @@ async def test_by_policy_others_compute_what_is_corrupt_and_whoever_was_wrong_is
 ) -> None:
     """Remaining learners share all units of a sum; a code of each unit is assigned again."""
     if not computes:
-        monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
+        monkeypatch.setattr(Auditor, "computes_alike", lambda auditor: False)
     settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()

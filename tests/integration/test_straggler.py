@@ -212,7 +212,7 @@ async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a controller that cannot compute who is wrong."""
-    monkeypatch.setattr(Auditor, "_computes_alike", lambda auditor: False)
+    monkeypatch.setattr(Auditor, "computes_alike", lambda auditor: False)
     fault = CorruptFault(learners=(2,), iterations=(1,), byte=byte, mend_checksum=True)
     settings = (*team, *UNCODED, "controller.undecodable=fail")
     async with lab(tmp_path, *settings) as (cluster, straggler):

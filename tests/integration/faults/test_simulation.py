@@ -17,6 +17,7 @@ from tests.faultlab.simulation.collector import CollectorBehaviour
 
 from fullrank.local import LocalRun
 from fullrank.rounds.decision import Decoded
+from fullrank.run.round import OpenRound
 from fullrank.runs.journal import Journal
 from fullrank.training.blocks import BlockKey
 from fullrank.training.keyed import KeyedRollout
@@ -24,7 +25,6 @@ from fullrank_controller.collectors.blocks_in import BlockParser, Finished
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.run_numerics import RunNumerics
-from fullrank_controller.rounds import dispatcher
 
 pytestmark = pytest.mark.integration
 
@@ -143,5 +143,5 @@ def test_a_controller_that_takes_damaged_blocks_is_found_out(
 
 
 def test_a_controller_that_waits_for_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "assign_rows", lambda opened, eligible, units: {})
+    monkeypatch.setattr(OpenRound, "_add", lambda self, units: False)
     assert "live" in violated_by(range(12))
