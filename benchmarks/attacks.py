@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from fullrank import __version__
-from fullrank.rpc.channel import CHANNEL_OPTIONS
+from fullrank.net.channel import CHANNEL_OPTIONS
 from fullrank.v1 import controller_pb2 as pb
 
 Counter: TypeAlias = "Synchronized[int]"

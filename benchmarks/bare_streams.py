@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from fullrank.rpc.codec import CHUNK_BYTES
+from fullrank.net.codec import CHUNK_BYTES
 from fullrank.v1.tensor_pb2 import Chunk
 
 MARK = b"\1"

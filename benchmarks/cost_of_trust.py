@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from unittest.mock import Mock, patch
 
-from fullrank.rpc.certificates import initialise, today
+from fullrank.host.certificates import initialise, today
 from local_services import train
 
 CLAIM, GUARD_CLAIM = 1.05, 1.25

@@ -33,12 +33,12 @@ import numpy as np
 
 from fullrank.common.types import RunTerm
 from fullrank.config import load
+from fullrank.net.channel import UNLIMITED
+from fullrank.net.controller_client import ControllerClient
+from fullrank.net.messages import sample_message
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.server import METADATA_BYTES
 from fullrank.replay import TABLE, Sample
-from fullrank.rpc.channel import UNLIMITED
-from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.server import METADATA_BYTES
 from local_services import announced, start
 
 Counter: TypeAlias = "Synchronized[int]"

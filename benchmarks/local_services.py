@@ -13,10 +13,10 @@ import psutil
 
 from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, load
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.process import Launch
-from fullrank.rpc.run_status import RunState
-from fullrank.rpc.status_poller import StatusPoller
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import resolve
+from fullrank.net.controller_client import StatusPoller
+from fullrank.net.status import RunState
 from fullrank.runs.record import IterationRecord, read_records
 
 WITHIN_S = 600.0

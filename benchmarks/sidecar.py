@@ -20,8 +20,8 @@ from typing import Any
 import grpc
 
 from fullrank.config import load
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.server import OPTIONS
+from fullrank.net.channel import open_channel
+from fullrank.net.server import OPTIONS
 from local_services import announced, start
 
 CLAIM_S, REPEATS = 2e-3, 3

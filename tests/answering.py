@@ -12,8 +12,8 @@ from grpc import StatusCode
 from hypothesis import strategies as st
 from tests.hostile import garbled, hostile
 
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
+from fullrank.net.channel import PLAINTEXT
+from fullrank.net.server import Server
 
 GARBAGE = b"\xff" * 9
 """Bytes that are no message of any kind."""

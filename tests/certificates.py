@@ -6,9 +6,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fullrank.rpc.certificates import initialise, load_authority, sign, today
-from fullrank.rpc.identity import Identity, Role
-from fullrank.rpc.security import Credentials, Security
+from fullrank.host.certificates import Identity, Role, initialise, load_authority, sign, today
+from fullrank.net.channel import Credentials, Security
 
 RUN = "test"
 

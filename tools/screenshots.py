@@ -18,8 +18,8 @@ from tenacity import retry, retry_if_exception_type, wait_fixed
 
 from fullrank.common.errors import ServiceLost
 from fullrank.config import load
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import resolve
 from fullrank_dashboard.server import serve
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "dashboard"

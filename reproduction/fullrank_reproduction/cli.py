@@ -18,9 +18,9 @@ from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ConfigError
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.process import usable_cores
-from fullrank.rpc.run_status import RunState
-from fullrank.rpc.status_poller import StatusPoller
+from fullrank.host.process import usable_cores
+from fullrank.net.controller_client import StatusPoller
+from fullrank.net.status import RunState
 from fullrank.runs.record import METRICS, IterationRecord, follow, read_records
 from fullrank_reproduction import coded_maddpg
 from fullrank_reproduction.cells import Cell, CellOrigin

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from fullrank.rpc.process import keep_freed_pages, return_freed_pages
+from fullrank.host.process import keep_freed_pages, return_freed_pages
 
 Computed = TypeVar("Computed")
 

@@ -1,4 +1,4 @@
-"""The public face of ``fullrank.rpc``: watch a run from a program of your own.
+"""The public face of ``fullrank.net``: watch a run from a program of your own.
 
 >>> from fullrank.client import Monitor
 >>> with Monitor("127.0.0.1:50053") as monitor:  # doctest: +SKIP
@@ -8,9 +8,10 @@
 
 from fullrank.algorithms import Unit
 from fullrank.config.tree import TlsSettings
-from fullrank.rpc.identity import Role
-from fullrank.rpc.monitor import AsyncMonitor, Monitor, Policies
-from fullrank.rpc.run_status import (
+from fullrank.host.certificates import Role
+from fullrank.net.channel import Security
+from fullrank.net.monitor import AsyncMonitor, Monitor, Policies
+from fullrank.net.status import (
     CodeInUse,
     ForecastStatus,
     LearnerStatus,
@@ -19,7 +20,6 @@ from fullrank.rpc.run_status import (
     RunStatus,
     Setup,
 )
-from fullrank.rpc.security import Security
 from fullrank.runs.record import IterationRecord
 
 __all__ = [

@@ -15,8 +15,8 @@ from playwright.async_api import Browser, Page, async_playwright
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.config import load
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import resolve
 from fullrank_dashboard.server import serve
 
 CHROMIUM = os.environ.get("FULLRANK_CHROMIUM") or shutil.which("chromium")

@@ -12,8 +12,8 @@ from scipy.stats import chisquare
 from fullrank.common.types import FloatArray
 from fullrank.config import load
 from fullrank.config.tree import SamplingSettings
+from fullrank.net.messages import sample_message, sample_of
 from fullrank.replay import MemoryStorage, Priority, RingFile, Sample, Table
-from fullrank.rpc.messages import sample_message, sample_of
 from fullrank.wiring import Training, training_of
 
 SAMPLERS = get_args(get_type_hints(SamplingSettings)["method"])

@@ -23,8 +23,8 @@ from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.failpoints import VARIABLE
-from fullrank.rpc.run_status import RunState
-from fullrank.rpc.status_poller import StatusPoller
+from fullrank.net.controller_client import StatusPoller
+from fullrank.net.status import RunState
 from fullrank.runs.event_history import read_history
 
 pytestmark = pytest.mark.e2e

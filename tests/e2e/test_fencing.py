@@ -20,8 +20,8 @@ from tests.e2e.commands import (
 )
 from tests.waiting import WAIT_S, wait_until
 
-from fullrank.rpc.run_status import RunState
-from fullrank.rpc.status_poller import StatusPoller
+from fullrank.net.controller_client import StatusPoller
+from fullrank.net.status import RunState
 from fullrank.runs.recovery import examine
 
 pytestmark = pytest.mark.e2e

@@ -34,8 +34,8 @@ from tests.e2e.test_replay_crashes import (
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.errors import FullrankError, ServiceLost
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay import TABLE, RingFile
-from fullrank.rpc.replay_client import ReplayClient
 
 pytestmark = pytest.mark.e2e
 

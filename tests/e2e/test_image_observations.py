@@ -14,7 +14,7 @@ from tests.e2e.commands import (
     tracebacks,
 )
 
-from fullrank.rpc.channel import MESSAGE_BYTES
+from fullrank.net.channel import MESSAGE_BYTES
 from fullrank.wiring import training_of
 
 pytestmark = pytest.mark.e2e

@@ -16,8 +16,8 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay import TABLE, RingFile, Table
-from fullrank.rpc.replay_client import ReplayClient
 
 pytestmark = pytest.mark.e2e
 

@@ -17,12 +17,12 @@ from tests.e2e.commands import settings
 from tests.waiting import WAIT_S
 
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.channel import UNLIMITED, open_channel
+from fullrank.net.limits import AT_ONCE
+from fullrank.net.messages import sample_message
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.server import METADATA_BYTES
 from fullrank.replay import TABLE, Sample
-from fullrank.rpc.channel import UNLIMITED, open_channel
-from fullrank.rpc.limits import AT_ONCE
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.server import METADATA_BYTES
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank.v1.tensor_pb2 import Chunk

@@ -54,7 +54,7 @@ FORKED = """
 import os, signal, sys
 from pathlib import Path
 from fullrank.config import load
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
 from fullrank_learner import server
 
 fork = os.fork

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.commands import config_of, digests, fullrank, processes_of, settings, tracebacks
 
+from fullrank.host.certificates import KEY, Role
 from fullrank.local import LocalRun
-from fullrank.rpc.certificates import KEY
-from fullrank.rpc.identity import Role
 
 pytestmark = pytest.mark.e2e
 

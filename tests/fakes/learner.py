@@ -14,10 +14,10 @@ from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.common.types import Vector
-from fullrank.rpc.codec import Assembler
-from fullrank.rpc.controller_client import ControllerClient, WorkCall
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.security import PLAINTEXT, Security
+from fullrank.net.channel import PLAINTEXT, Security
+from fullrank.net.codec import Assembler
+from fullrank.net.controller_client import ControllerClient, WorkCall
+from fullrank.net.replay_client import ReplayClient
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_learner.run_context import LearnerContext

@@ -7,8 +7,8 @@ from tests.fakes.computation import Contribution
 from tests.fakes.faults import Fault
 
 from fullrank.common.types import Vector
-from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
-from fullrank.rpc.controller_client import WorkCall
+from fullrank.net.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
+from fullrank.net.controller_client import WorkCall
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 

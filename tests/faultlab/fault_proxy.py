@@ -16,7 +16,7 @@ import numpy as np
 
 from fullrank.common.errors import ServiceLost
 from fullrank.common.seeding import stream
-from fullrank.rpc.tasks import first
+from fullrank.host.process import first
 
 PIECE_BYTES = 64 * 1024
 """Bytes read at a time."""

@@ -11,7 +11,7 @@ from tests.faultlab.service_runs import LEARNERS
 from fullrank.cli.processes import FULLRANK, Service, start, stop
 from fullrank.common.errors import FullrankError
 from fullrank.config.tree import RunConfig
-from fullrank.rpc import lock
+from fullrank.host.run_directory import LOCK
 from fullrank.runs.identity import IDENTITY
 from fullrank.runs.record import METRICS, follow
 from fullrank.runs.snapshot import REPLAY
@@ -124,7 +124,7 @@ class ServiceCluster:
             FullrankError: It does not.
         """
         directory = self.machine.directory if name == "controller" else self.run_dir / REPLAY
-        file, holder = directory / lock.FILE, f"{self.singletons[name].process.pid}\n"
+        file, holder = directory / LOCK, f"{self.singletons[name].process.pid}\n"
         await_that(
             lambda: file.exists() and file.read_text() == holder, f"{name}, to hold {directory}"
         )

@@ -36,7 +36,7 @@ from tests.faultlab.service_schedule import FAULTS, ITERATIONS, schedule_of
 from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.config.toml import to_toml
-from fullrank.rpc.addresses import resolve
+from fullrank.host.run_directory import resolve
 from fullrank.runs.event_history import read_history
 
 CRASHED = "ended by itself"

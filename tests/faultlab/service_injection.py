@@ -29,8 +29,8 @@ from tests.faultlab.service_schedule import (
 from fullrank.cli.processes import stop
 from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.config.faults import CorruptFault
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.straggler import set_injection
+from fullrank.host.run_directory import resolve
+from fullrank.net.straggler import set_injection
 from fullrank.runs.event_history import read_history
 from fullrank.runs.events import Event, Sent, Welcomed
 

@@ -19,12 +19,12 @@ from tests.waiting import LOOK_S, WAIT_S, eventually
 from fullrank.audit.draws import AuditDraws
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.config import Resolved, RunConfig, load
+from fullrank.host.certificates import Role
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import port_of, resolve
 from fullrank.local import LocalRun
-from fullrank.rpc.addresses import port_of, resolve
-from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch
-from fullrank.rpc.security import Security
+from fullrank.net.channel import Security
+from fullrank.net.controller_client import ControllerClient
 from fullrank.runs.checkpoint import newest
 from fullrank.runs.event_history import read_history
 from fullrank.runs.journal import Journal

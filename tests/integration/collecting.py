@@ -9,10 +9,10 @@ from tests.waiting import WAIT_S
 from fullrank import __version__
 from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, load
+from fullrank.host.certificates import Role
 from fullrank.local import LocalRun
-from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.errors import translated
-from fullrank.rpc.identity import Role
+from fullrank.net.controller_client import ControllerClient
+from fullrank.net.errors import translated
 from fullrank.runs.event_history import read_history
 from fullrank.runs.events import BlockAssigned
 from fullrank.training.worker import probe_of

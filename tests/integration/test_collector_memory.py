@@ -27,14 +27,14 @@ from tests.waiting import WAIT_S, eventually
 from fullrank import __version__
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.host.run_directory import resolve
+from fullrank.net.channel import open_channel
+from fullrank.net.messages import run_term_message
+from fullrank.net.replay_streams import EpisodeWriter, episode_requests
 from fullrank.replay.episodes import NO_ACTION
 from fullrank.replay.fence import FILE as FENCE
 from fullrank.replay.fence import read_fence
 from fullrank.replay.table import TABLE
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.messages import run_term_message
-from fullrank.rpc.writer_client import EpisodeWriter, episode_requests
 from fullrank.runs.snapshot import REPLAY
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey

@@ -10,7 +10,7 @@ from tests.integration.collecting import ACTORS, SMALL, VALUES, alone, assigned,
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_collector.server import attach as attach_collector
 

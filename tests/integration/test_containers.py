@@ -16,7 +16,7 @@ from tests.waiting import eventually
 
 from fullrank.algorithms.container_learner import ContainerLearner
 from fullrank.cli.status import containers
-from fullrank.rpc.status_messages import decode_status
+from fullrank.net.monitor_messages import decode_status
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb

@@ -14,7 +14,7 @@ from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.common.errors import StaleTerm
-from fullrank.rpc.controller_client import ControllerClient, WorkCall
+from fullrank.net.controller_client import ControllerClient, WorkCall
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import RunTerm
 

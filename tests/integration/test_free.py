@@ -16,10 +16,10 @@ from fullrank.cli.status import collectors
 from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Corrupted, EnvironmentFailed, Stuck
 from fullrank.local import LocalRun
+from fullrank.net.monitor_messages import decode_status
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.store import table_file
-from fullrank.rpc.status_messages import decode_status
 from fullrank.runs.identity import run_of
 from fullrank.runs.snapshot import REPLAY
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms

@@ -11,8 +11,8 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError
 from fullrank.config import load
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
+from fullrank.net.channel import open_channel
 from fullrank_learner.server import attach, main
 
 pytestmark = pytest.mark.integration

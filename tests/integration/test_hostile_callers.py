@@ -19,15 +19,14 @@ from tests.unit.services.replay.replay_service import RUN_TERM, rows, sample, se
 
 from fullrank import __version__
 from fullrank.config.tree import PluginSettings
+from fullrank.host.run_directory import resolve
+from fullrank.net.channel import PLAINTEXT, open_blocking_channel
+from fullrank.net.controller_client import ControllerClient
+from fullrank.net.messages import run_term_message, sample_message
+from fullrank.net.monitor import AsyncMonitor
+from fullrank.net.replay_client import append_requests
+from fullrank.net.server import Server
 from fullrank.replay import TABLE
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.channel import open_blocking_channel
-from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.messages import run_term_message, sample_message
-from fullrank.rpc.monitor import AsyncMonitor
-from fullrank.rpc.replay_client import append_requests
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2, replay_pb2, straggler_pb2
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of

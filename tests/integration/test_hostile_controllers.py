@@ -20,13 +20,13 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import ConfigError, FullrankError, Malformed
 from fullrank.config import from_toml, load, to_toml
 from fullrank.config.tree import RunConfig
+from fullrank.net.channel import PLAINTEXT
+from fullrank.net.codec import chunks, encode_agent
+from fullrank.net.controller_client import WorkCall
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.server import Health
 from fullrank.replay import TABLE
 from fullrank.replay.items import Gathered
-from fullrank.rpc.codec import chunks, encode_agent
-from fullrank.rpc.controller_client import WorkCall
-from fullrank.rpc.health import Health
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.security import PLAINTEXT
 from fullrank.runs.event_log import EventLog
 from fullrank.training.block_player import acting_sections
 from fullrank.v1 import controller_pb2 as pb

@@ -13,10 +13,10 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ServiceLost
-from fullrank.rpc import limits
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.server import METADATA_BYTES
+from fullrank.net import limits
+from fullrank.net.channel import open_channel
+from fullrank.net.controller_client import ControllerClient
+from fullrank.net.server import METADATA_BYTES
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 

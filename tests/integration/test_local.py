@@ -9,9 +9,9 @@ from tests.integration.cluster import SUM, Cluster, centralised, reference_diges
 
 from fullrank.common.errors import RunDirectoryInUse
 from fullrank.config.layers import Resolved
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import lock_replay
 from fullrank.local import LocalRun
-from fullrank.rpc.lock import lock_replay
-from fullrank.rpc.process import Launch
 from fullrank.runs.event_history import read_history
 from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records

@@ -21,8 +21,8 @@ from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.local import LocalRun
+from fullrank.net.codec import PLAYED_CHUNKS, bundle, encode_chunks
 from fullrank.replay.episodes import NO_ACTION
-from fullrank.rpc.codec import PLAYED_CHUNKS, bundle, encode_chunks
 from fullrank.training.block_player import PlayedBlock
 from fullrank.v1 import controller_pb2 as pb
 

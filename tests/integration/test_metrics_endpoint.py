@@ -10,10 +10,10 @@ from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import AddressInUse, ConfigError
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import resolve
 from fullrank.replay.store import table_key
 from fullrank.replay.table import TABLE
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.process import Launch
 from fullrank.runs.identity import run_of
 from fullrank_learner.server import main as serve_learners
 

@@ -20,8 +20,8 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.codes import make_code
 from fullrank.common.errors import ServiceLost
 from fullrank.common.types import FloatArray
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.iterations import decode_iteration
+from fullrank.host.run_directory import resolve
+from fullrank.net.monitor_messages import decode_iteration
 from fullrank.runs.checkpoint import newest
 from fullrank.training.evaluation import Greedy
 from fullrank.v1 import controller_pb2

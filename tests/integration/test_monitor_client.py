@@ -22,7 +22,7 @@ from fullrank.codes import make_code
 from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.config import to_toml
 from fullrank.config.elsewhere import from_elsewhere
-from fullrank.rpc.addresses import resolve
+from fullrank.host.run_directory import resolve
 from fullrank.runs.record import METRICS
 
 pytestmark = pytest.mark.integration

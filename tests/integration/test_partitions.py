@@ -12,7 +12,7 @@ from tests.faultlab.fault_proxy import NetworkFault as Failure
 from tests.integration.cluster import Cluster, Service, reference_digests, resolved
 from tests.waiting import eventually
 
-from fullrank.rpc.addresses import resolve
+from fullrank.host.run_directory import resolve
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from tests.addresses import free_address
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S
 
-from fullrank.rpc.addresses import resolve
+from fullrank.host.run_directory import resolve
 
 METRICS = Path(__file__).parents[2] / "deploy" / "metrics"
 DASHBOARD = METRICS / "grafana" / "dashboards" / "fullrank.json"

@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 from fullrank.common.errors import ConfigError, DeadlinePassed, FullrankError, ServiceLost
 from fullrank.config import Resolved
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import read_records

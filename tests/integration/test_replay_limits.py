@@ -12,15 +12,14 @@ from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import OutOfRange
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.channel import PLAINTEXT, open_channel
+from fullrank.net.errors import RETRY_AFTER
+from fullrank.net.messages import run_term_message, sample_message
+from fullrank.net.replay_client import ReplayClient, append_requests
+from fullrank.net.server import Server
 from fullrank.replay import TABLE, Sample
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.errors import RETRY_AFTER
-from fullrank.rpc.messages import run_term_message, sample_message
-from fullrank.rpc.replay_client import ReplayClient, append_requests
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub

@@ -14,7 +14,7 @@ from fullrank.client import AsyncMonitor, RunState
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.toml import settings_digest, to_toml
-from fullrank.rpc.health import Health
+from fullrank.net.server import Health
 from fullrank.run.orders import Settle
 from fullrank.runs.ending import failed, read_ending, write_ending
 from fullrank_collector.server import attach as attach_collector

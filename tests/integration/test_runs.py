@@ -13,12 +13,12 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import NotFound
 from fullrank.common.types import EncodedVector, FloatArray
 from fullrank.config import load, read_config
+from fullrank.host.shared_memory import ReadBlock
+from fullrank.net import replay_client
+from fullrank.net.codec import EncodedField, encode_chunks
+from fullrank.net.messages import sample_of
 from fullrank.replay import MappedTable, Sample
 from fullrank.replay.rate_limiter import RateLimiter
-from fullrank.rpc import replay_client
-from fullrank.rpc.codec import EncodedField, encode_chunks
-from fullrank.rpc.messages import sample_of
-from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.wiring import training_of
 from fullrank_learner.server import attach
 

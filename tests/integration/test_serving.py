@@ -16,9 +16,9 @@ from tests.waiting import WAIT_S, eventually
 
 from fullrank import __version__
 from fullrank.common.errors import AddressInUse, NotFound, RunDirectoryInUse
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
-from fullrank.rpc.controller_client import ControllerClient
+from fullrank.host.run_directory import resolve
+from fullrank.net.channel import MESSAGE_BYTES, open_channel
+from fullrank.net.controller_client import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
 
 pytestmark = pytest.mark.integration

@@ -10,8 +10,8 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank import __version__
-from fullrank.rpc import server
-from fullrank.rpc.controller_client import ControllerClient
+from fullrank.net import server
+from fullrank.net.controller_client import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller import streams
 from fullrank_controller.learners import servicer

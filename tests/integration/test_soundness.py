@@ -14,8 +14,8 @@ from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Unsound
 from fullrank.config.layers import Resolved
 from fullrank.environments.base import environments
-from fullrank.rpc.ended_status import ended_status
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
+from fullrank.net.status import ended_status
 from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal import read
 from fullrank.runs.record import read_records

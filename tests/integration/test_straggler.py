@@ -24,10 +24,10 @@ from fullrank.config import (
     ThrottleFault,
     load,
 )
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.process import Launch
-from fullrank.rpc.straggler import Injected, get_injection, set_injection
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import resolve
+from fullrank.net.channel import open_channel
+from fullrank.net.straggler import Injected, get_injection, set_injection
 from fullrank.stragglers import FixedK
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.straggler_pb2 import GetInjectionRequest, SetInjectionRequest

@@ -14,15 +14,14 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.common.errors import AccessDenied, ConfigError, ServiceLost, Unauthenticated
 from fullrank.common.types import RunTerm
 from fullrank.config import PluginSettings, load
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.certificates import initialise, today
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.identity import Role
-from fullrank.rpc.probe import probe
-from fullrank.rpc.process import Launch
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.straggler import get_injection, set_injection
+from fullrank.host.certificates import Role, initialise, today
+from fullrank.host.probe import probe
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import resolve
+from fullrank.net.channel import open_channel
+from fullrank.net.controller_client import ControllerClient
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.straggler import get_injection, set_injection
 from fullrank.v1.replay_pb2 import OpenTableRequest
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_learner.server import attach

@@ -18,12 +18,12 @@ from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.replay_streams import EpisodeWriter
 from fullrank.replay import TABLE, EpisodeLayout, RingFile, Table
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.writer_client import EpisodeWriter
 
 pytestmark = pytest.mark.integration
 

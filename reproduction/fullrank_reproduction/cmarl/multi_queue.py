@@ -19,17 +19,17 @@ from typing import TypeVar
 import numpy as np
 
 from fullrank.common.types import RunTerm
+from fullrank.net.channel import PLAINTEXT
+from fullrank.net.messages import sample_message
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.replay_streams import EpisodeWriter
+from fullrank.net.server import Server
 from fullrank.replay import TABLE, EpisodeDraw, Sample
 from fullrank.replay.authorship import ENTRIES
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.fence import Fence
 from fullrank.replay.intake import Arrival
 from fullrank.replay.store import Store, table_key
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
-from fullrank.rpc.writer_client import EpisodeWriter
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.pacing import Pacing

@@ -1,6 +1,6 @@
 """A played block as messages to the controller."""
 
-from fullrank.rpc.codec import PLAYED_CHUNKS, bundle, encode_chunks
+from fullrank.net.codec import PLAYED_CHUNKS, bundle, encode_chunks
 from fullrank.training.block_player import PlayedBlock
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb

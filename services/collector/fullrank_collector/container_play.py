@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fullrank.common.errors import ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.config.collection import ContainerSettings
-from fullrank.rpc.heads import head_message
+from fullrank.net.messages import head_message
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.container import Container
 from fullrank.v1 import controller_pb2 as pb

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fullrank.common.errors import EnvironmentFailed, Stuck
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.rpc.security import Security
-from fullrank.rpc.writer_client import EpisodeWriter, RefusedEpisode
+from fullrank.net.channel import Security
+from fullrank.net.replay_streams import EpisodeWriter, RefusedEpisode
 from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import FAILURES, BlockKey
 from fullrank.v1 import controller_pb2 as pb

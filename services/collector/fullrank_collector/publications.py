@@ -7,8 +7,8 @@ import numpy as np
 
 from fullrank.algorithms.problem import Section
 from fullrank.common.errors import InvalidContribution
-from fullrank.rpc.codec import Assembler
-from fullrank.rpc.heads import head_of
+from fullrank.net.codec import Assembler
+from fullrank.net.messages import head_of
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb

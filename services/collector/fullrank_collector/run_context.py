@@ -10,8 +10,8 @@ from fullrank.config.elsewhere import device_kind, from_elsewhere
 from fullrank.config.tree import EnvironmentSettings, RunConfig
 from fullrank.config.trust import check_trusted, remember
 from fullrank.environments.base import is_adapted
-from fullrank.rpc.codec import decode_agents
-from fullrank.rpc.messages import equal_setup
+from fullrank.net.codec import decode_agents
+from fullrank.net.messages import equal_setup
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.training.worker import Probe, probe_of

@@ -7,12 +7,12 @@ from asyncio import Event
 from concurrent.futures import ThreadPoolExecutor
 
 from fullrank.common.errors import ConfigError, Stuck
-from fullrank.rpc.attachment import attach_as
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, end_process, tune_process
-from fullrank.rpc.replicas import Restarts, run_replica, run_replicas
-from fullrank.rpc.security import Security
+from fullrank.host.certificates import Role
+from fullrank.host.children import Restarts, run_replica, run_replicas
+from fullrank.host.process import Launch, end_process, tune_process
+from fullrank.net.attachment import attach_as
+from fullrank.net.channel import Security
+from fullrank.net.server import Health
 from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.session import CollectorSession
 

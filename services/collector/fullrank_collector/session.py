@@ -16,15 +16,14 @@ from fullrank.common.errors import EnvironmentFailed, InvalidContribution, Servi
 from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.attachment import keep_lease, received, welcomed
-from fullrank.rpc.controller_client import CollectCall, ControllerClient
-from fullrank.rpc.errors import translated
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.messages import run_term_message
-from fullrank.rpc.process import end_process
-from fullrank.rpc.security import Security
-from fullrank.rpc.tasks import first
+from fullrank.host.certificates import Role
+from fullrank.host.process import end_process, first
+from fullrank.net.attachment import keep_lease, received, welcomed
+from fullrank.net.channel import Security
+from fullrank.net.controller_client import CollectCall, ControllerClient
+from fullrank.net.errors import translated
+from fullrank.net.messages import run_term_message
+from fullrank.net.server import Health
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb

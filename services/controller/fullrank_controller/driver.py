@@ -10,9 +10,9 @@ from fullrank.common.errors import Unsound
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
+from fullrank.host.process import QuickCalls
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
-from fullrank.rpc.tasks import QuickCalls
 from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import (
     Apply,

@@ -12,16 +12,14 @@ from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import settings_digest, to_toml
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.addresses import announce, resolve, withdraw
-from fullrank.rpc.errors import Context, statuses
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.lock import lock_run
-from fullrank.rpc.prometheus import Exporter, Family
-from fullrank.rpc.replay_client import close_run
-from fullrank.rpc.security import Security
-from fullrank.rpc.server import Server
-from fullrank.rpc.tasks import first, is_set
+from fullrank.host.certificates import Role
+from fullrank.host.process import first, is_set
+from fullrank.host.run_directory import announce, lock_run, resolve, withdraw
+from fullrank.net.channel import Security
+from fullrank.net.errors import Context, statuses
+from fullrank.net.prometheus import Exporter, Family
+from fullrank.net.replay_client import close_run
+from fullrank.net.server import Health, Server
 from fullrank.runs.ending import Ending, failed, write_ending
 from fullrank.runs.identity import CHECKPOINTS, IDENTITY, check_continues
 from fullrank.runs.record import METRICS, published

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from fullrank.common.errors import ServiceLost
-from fullrank.rpc.addresses import announce
-from fullrank.rpc.prometheus import Exporter
-from fullrank.rpc.security import Security
-from fullrank.rpc.server import Server
+from fullrank.host.run_directory import announce
+from fullrank.net.channel import Security
+from fullrank.net.prometheus import Exporter
+from fullrank.net.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.driver import Driver
 from fullrank_controller.learners.servicer import ControllerServicer

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from fullrank.rpc.prometheus import Family, counter, gauge
+from fullrank.net.prometheus import Family, counter, gauge
 from fullrank.run.assignment import RowAssignment
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import scalars

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.addresses import port_of
-from fullrank.rpc.messages import unit_messages
-from fullrank.rpc.shared_memory import WrittenBlock
-from fullrank.rpc.sockets import is_socket
+from fullrank.host.run_directory import is_socket, port_of
+from fullrank.host.shared_memory import WrittenBlock
+from fullrank.net.messages import unit_messages
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import plan_of

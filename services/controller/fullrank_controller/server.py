@@ -13,12 +13,12 @@ from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.imports import collecting_later
 from fullrank.config.toml import settings_digest
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.process import STOPPED, Launch, run, stop_event, tune_process
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.security import Security
+from fullrank.host.certificates import Role
+from fullrank.host.process import STOPPED, Launch, run, stop_event, tune_process
+from fullrank.host.run_directory import resolve
+from fullrank.net.channel import Security
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.server import Health
 from fullrank.runs.ending import read_ending
 from fullrank.wiring import Training
 from fullrank_controller.epilogue import record_failure, tell

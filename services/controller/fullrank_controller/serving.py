@@ -13,7 +13,7 @@ from fullrank.config import RunConfig, as_tables
 from fullrank.config.elsewhere import remember_run
 from fullrank.config.toml import settings_digest
 from fullrank.config.trust import remember
-from fullrank.rpc.process import end_process
+from fullrank.host.process import end_process
 from fullrank.runs.ending import finished
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord, published

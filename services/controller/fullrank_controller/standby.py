@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fullrank.common.errors import ConfigError, FullrankError, NotFound, ServiceLost
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.addresses import is_announced
-from fullrank.rpc.controller_client import ControllerClient
-from fullrank.rpc.identity import Role
-from fullrank.rpc.security import Security
-from fullrank.rpc.silence import Silence
+from fullrank.host.certificates import Role
+from fullrank.host.run_directory import is_announced
+from fullrank.net.channel import Security
+from fullrank.net.controller_client import ControllerClient
+from fullrank.net.limits import Silence
 from fullrank.runs.identity import IDENTITY
 from fullrank.runs.mirror import take_over
 from fullrank.v1 import controller_pb2 as pb

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from fullrank.common.errors import DeadlinePassed, InvalidContribution, Overloaded, ServiceLost
-from fullrank.rpc.access import identity_of
-from fullrank.rpc.errors import Context
+from fullrank.net.access import identity_of
+from fullrank.net.errors import Context
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.membership.member import Member, Origin
 

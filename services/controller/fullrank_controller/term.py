@@ -8,10 +8,10 @@ from functools import partial
 
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
+from fullrank.host.shared_memory import written_block
+from fullrank.net.codec import encode_agent
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
-from fullrank.rpc.codec import encode_agent
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.shared_memory import written_block
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Began
 from fullrank.runs.journal import Journal

@@ -20,11 +20,9 @@ from fullrank.common.foreign import brief
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.toml import read_config
 from fullrank.config.tree import PluginSettings, RunConfig, TlsSettings
-from fullrank.rpc.addresses import is_address
-from fullrank.rpc.ended_status import ended_status
-from fullrank.rpc.monitor import AsyncMonitor
-from fullrank.rpc.monitor_address import monitor_of
-from fullrank.rpc.run_status import CodeInUse
+from fullrank.host.run_directory import is_address
+from fullrank.net.monitor import AsyncMonitor, monitor_of
+from fullrank.net.status import CodeInUse, ended_status
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import DelayModel, NoDelay, delay_models

@@ -9,10 +9,10 @@ from starlette.applications import Starlette
 
 from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.addresses import announce, resolve, withdraw
-from fullrank.rpc.health import Health
-from fullrank.rpc.process import Launch, stop_event, tune_process
-from fullrank.rpc.security import is_loopback
+from fullrank.host.process import Launch, stop_event, tune_process
+from fullrank.host.run_directory import announce, resolve, withdraw
+from fullrank.net.channel import is_loopback
+from fullrank.net.server import Health
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.page import page_of
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from fullrank.rpc.run_status import RunState, RunStatus
+from fullrank.net.status import RunState, RunStatus
 from fullrank.runs.record import IterationRecord
 
 LogLineKind: TypeAlias = Literal["fault", "audit", "change"]

@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from fullrank.common.types import JSON
-from fullrank.rpc.run_status import CodeInUse, LearnerStatus, RunStatus
+from fullrank.net.status import CodeInUse, LearnerStatus, RunStatus
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Iterable
 
 from fullrank.common.errors import InvalidContribution
-from fullrank.rpc.codec import Assembler
-from fullrank.rpc.replay_client import ReplayClient
+from fullrank.net.codec import Assembler
+from fullrank.net.replay_client import ReplayClient
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_learner.active_assignment import ActiveAssignment, fault_of

@@ -11,11 +11,11 @@ import numpy as np
 
 from fullrank.common.errors import Cancelled, FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
-from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
-from fullrank.rpc.controller_client import WorkCall
-from fullrank.rpc.errors import translated
-from fullrank.rpc.messages import sent_event
-from fullrank.rpc.tasks import QUICK_S
+from fullrank.host.process import QUICK_S
+from fullrank.net.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
+from fullrank.net.controller_client import WorkCall
+from fullrank.net.errors import translated
+from fullrank.net.messages import sent_event
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow

@@ -14,8 +14,8 @@ from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
-from fullrank.rpc.codec import decode_agents, encode_agent
-from fullrank.rpc.messages import equal_setup
+from fullrank.net.codec import decode_agents, encode_agent
+from fullrank.net.messages import equal_setup
 from fullrank.stragglers import DelayModel, delay_of
 from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb

@@ -11,12 +11,12 @@ from contextlib import closing
 from dataclasses import replace
 
 from fullrank.common.errors import ConfigError
-from fullrank.rpc.attachment import attach_as
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, tune_process
-from fullrank.rpc.replicas import Restarts, run_replica, run_replicas
-from fullrank.rpc.security import Security
+from fullrank.host.certificates import Role
+from fullrank.host.children import Restarts, run_replica, run_replicas
+from fullrank.host.process import Launch, tune_process
+from fullrank.net.attachment import attach_as
+from fullrank.net.channel import Security
+from fullrank.net.server import Health
 from fullrank.runs.event_log import EventLog
 from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
 from fullrank_learner.session import LearnerSession

@@ -12,17 +12,16 @@ from fullrank import __version__
 from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import from_elsewhere
-from fullrank.rpc.addresses import port_of
-from fullrank.rpc.attachment import keep_lease, received, welcomed
-from fullrank.rpc.controller_client import ControllerClient, WorkCall
-from fullrank.rpc.errors import translated
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.messages import run_term_message
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.security import Security
-from fullrank.rpc.sockets import is_socket
-from fullrank.rpc.tasks import first
+from fullrank.host.certificates import Role
+from fullrank.host.process import first
+from fullrank.host.run_directory import is_socket, port_of
+from fullrank.net.attachment import keep_lease, received, welcomed
+from fullrank.net.channel import Security
+from fullrank.net.controller_client import ControllerClient, WorkCall
+from fullrank.net.errors import translated
+from fullrank.net.messages import run_term_message
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.server import Health
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
 from fullrank.v1 import controller_pb2 as pb

@@ -3,7 +3,7 @@
 from fullrank.algorithms.roles import Parameters
 from fullrank.common.errors import NotFound
 from fullrank.common.types import EncodedVector
-from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock, written_block
+from fullrank.host.shared_memory import START, ReadBlock, WrittenBlock, written_block
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import SharedBlock
 

@@ -16,12 +16,12 @@ from fullrank.common.errors import (
 )
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
+from fullrank.net.codec import Assembler
+from fullrank.net.messages import run_term_of
 from fullrank.replay.fence import Fence
 from fullrank.replay.limits import APPEND_BYTES, rows_per_append
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
-from fullrank.rpc.codec import Assembler
-from fullrank.rpc.messages import run_term_of
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Stored
 from fullrank.v1 import replay_pb2 as pb

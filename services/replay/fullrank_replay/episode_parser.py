@@ -6,9 +6,9 @@ import numpy as np
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
+from fullrank.net.codec import Assembler
 from fullrank.replay.authorship import MOST
 from fullrank.replay.intake import WrittenEpisode
-from fullrank.rpc.codec import Assembler
 from fullrank.v1 import replay_pb2 as pb
 
 

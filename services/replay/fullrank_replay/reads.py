@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray, IntArray
+from fullrank.net.codec import SAMPLE_CHUNK, encode_chunks
+from fullrank.net.messages import sample_of
 from fullrank.replay.items import Items, rows_of_items
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
-from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks
-from fullrank.rpc.messages import sample_of
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.minibatches import GatheredRows, Minibatches
 from fullrank_replay.pacing import Pacing

@@ -7,18 +7,15 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from fullrank.common.errors import RunDirectoryInUse, ServiceLost
+from fullrank.host.certificates import Role
+from fullrank.host.process import STOPPED, Launch, first, is_set, run, stop_event, tune_process
+from fullrank.host.run_directory import announce, lock_replay, withdraw
+from fullrank.net.channel import Security
+from fullrank.net.prometheus import Exporter, Family, gauge
+from fullrank.net.server import Health, Server
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store
 from fullrank.replay.table import Table
-from fullrank.rpc.addresses import announce, withdraw
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.lock import lock_replay
-from fullrank.rpc.process import STOPPED, Launch, run, stop_event, tune_process
-from fullrank.rpc.prometheus import Exporter, Family, gauge
-from fullrank.rpc.security import Security
-from fullrank.rpc.server import Server
-from fullrank.rpc.tasks import first, is_set
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.servicer import ReplayServicer

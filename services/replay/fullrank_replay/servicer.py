@@ -8,13 +8,12 @@ from google.protobuf.message import Message
 
 from fullrank import __version__
 from fullrank.common.errors import DeadlinePassed, InvalidContribution
+from fullrank.net.errors import Context, statuses
+from fullrank.net.messages import arrival_of, check_version, run_term_message, run_term_of
 from fullrank.replay.fence import Fence
 from fullrank.replay.intake import Intake
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
-from fullrank.rpc.errors import Context, statuses
-from fullrank.rpc.messages import arrival_of, run_term_message, run_term_of
-from fullrank.rpc.version import check_version
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Truncated
 from fullrank.v1 import replay_pb2 as pb

@@ -13,12 +13,11 @@ from fullrank.common.errors import (
 )
 from fullrank.common.failpoints import reach
 from fullrank.common.types import RunTerm
+from fullrank.net.messages import check_version, run_term_of
 from fullrank.replay.authorship import MOST
 from fullrank.replay.fence import Fence
 from fullrank.replay.intake import Arrival, EpisodeOutcome, Fate, Intake, WrittenEpisode
 from fullrank.replay.store import Store, table_key
-from fullrank.rpc.messages import run_term_of
-from fullrank.rpc.version import check_version
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Stored
 from fullrank.v1 import replay_pb2 as pb

@@ -14,13 +14,12 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from fullrank.rpc.channel import UNLIMITED, open_channel
-from fullrank.rpc.errors import CALL_ENDED, Context, statuses
-from fullrank.rpc.identity import Role
-from fullrank.rpc.security import Security
-from fullrank.rpc.server import bind, guarded_server
-from fullrank.rpc.sockets import remove_socket
-from fullrank.rpc.tasks import first
+from fullrank.host.certificates import Role
+from fullrank.host.process import first
+from fullrank.host.run_directory import remove_socket
+from fullrank.net.channel import UNLIMITED, Security, open_channel
+from fullrank.net.errors import CALL_ENDED, Context, statuses
+from fullrank.net.server import bind, guarded_server
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.control import Control
 from fullrank_straggler.gate import Gate

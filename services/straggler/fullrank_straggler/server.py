@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from fullrank.config.layers import Resolved
-from fullrank.rpc.addresses import announce, resolve, withdraw
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, stop_event, tune_process
-from fullrank.rpc.prometheus import Exporter, Family, gauge
-from fullrank.rpc.security import Security
-from fullrank.rpc.server import Server
+from fullrank.host.certificates import Role
+from fullrank.host.process import Launch, stop_event, tune_process
+from fullrank.host.run_directory import announce, resolve, withdraw
+from fullrank.net.channel import Security
+from fullrank.net.prometheus import Exporter, Family, gauge
+from fullrank.net.server import Health, Server
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import Injection, injection_of

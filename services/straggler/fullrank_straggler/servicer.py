@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fullrank.common.errors import ConfigError, InvalidContribution
 from fullrank.config.faults import Fault
-from fullrank.rpc.errors import Context, statuses
-from fullrank.rpc.injection import decode_fault, decode_model, encode_injection
+from fullrank.net.errors import Context, statuses
+from fullrank.net.straggler import decode_fault, decode_model, encode_injection
 from fullrank.stragglers import delay_models
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control

@@ -15,8 +15,8 @@ from fullrank.cli.say import say
 from fullrank.common.durable import rename, replace_text
 from fullrank.common.errors import CheckpointUnusable, FullrankError, Malformed, RunDirectoryInUse
 from fullrank.common.formats import check_format
+from fullrank.host.run_directory import place_of
 from fullrank.replay.store import rename_tables
-from fullrank.rpc.addresses import place_of
 from fullrank.runs.archive import pack, unpack
 from fullrank.runs.identity import IDENTITY, check_release, is_continued, read_identity
 from fullrank.runs.recovery import Recovery

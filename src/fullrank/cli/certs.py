@@ -9,8 +9,16 @@ import typer
 
 from fullrank.cli.options import JsonOption
 from fullrank.cli.say import say, say_json
-from fullrank.rpc.certificates import examine, initialise, issued, parts, rotate, today
-from fullrank.rpc.identity import Identity, Role
+from fullrank.host.certificates import (
+    Identity,
+    Role,
+    examine,
+    initialise,
+    issued,
+    parts,
+    rotate,
+    today,
+)
 
 app = typer.Typer(no_args_is_help=True)
 

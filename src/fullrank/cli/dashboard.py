@@ -12,7 +12,7 @@ from fullrank.cli.runs import meant
 from fullrank.cli.serve import find
 from fullrank.common.errors import FullrankError
 from fullrank.config.layers import load
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
 
 log = logging.getLogger(__name__)
 

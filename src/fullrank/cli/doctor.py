@@ -18,7 +18,7 @@ from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.config import load
-from fullrank.rpc.process import usable_cores
+from fullrank.host.process import usable_cores
 
 _REQUIRED = (
     "numpy",

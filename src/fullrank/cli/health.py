@@ -6,7 +6,7 @@ import typer
 
 from fullrank.cli.say import say
 from fullrank.common.errors import ServiceLost
-from fullrank.rpc.probe import TIMEOUT_S, probe
+from fullrank.host.probe import TIMEOUT_S, probe
 
 
 def health(

@@ -11,7 +11,7 @@ from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.serve import find
 from fullrank.cli.terminal import Terminal
 from fullrank.config import RunConfig, load
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
 from fullrank.runs.record import IterationRecord
 
 SHOW_S = 0.2

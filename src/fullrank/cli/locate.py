@@ -8,11 +8,9 @@ import typer
 
 from fullrank.cli.options import tls_of
 from fullrank.cli.runs import meant
-from fullrank.rpc.addresses import is_address
-from fullrank.rpc.ended_status import ended_status
-from fullrank.rpc.monitor import Monitor
-from fullrank.rpc.monitor_address import monitor_of
-from fullrank.rpc.run_status import RunStatus
+from fullrank.host.run_directory import is_address
+from fullrank.net.monitor import Monitor, monitor_of
+from fullrank.net.status import RunStatus, ended_status
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 
 RunOption: TypeAlias = Annotated[

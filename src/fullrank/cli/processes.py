@@ -14,9 +14,8 @@ from typing import IO
 
 from fullrank.common.errors import FullrankError, ServiceLost, of_exit_code
 from fullrank.config.trust import is_bound
-from fullrank.rpc.addresses import withdraw
-from fullrank.rpc.lock import lock_run
-from fullrank.rpc.process import GRACE_S
+from fullrank.host.process import GRACE_S
+from fullrank.host.run_directory import lock_run, withdraw
 
 STOP_ORDER = ("local", "controller", "learner", "collector", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""

@@ -6,7 +6,7 @@ from fullrank.cli.runs import adopt, find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.train import LocalOption
 from fullrank.common.errors import ConfigError
-from fullrank.rpc.lock import lock_launch
+from fullrank.host.run_directory import lock_launch
 from fullrank.runs.identity import check_continues
 
 

@@ -11,9 +11,9 @@ from fullrank.cli.terminal import Terminal
 from fullrank.codes import codes
 from fullrank.codes.learner_codes import tolerance_asked_of
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.process import interrupting
-from fullrank.rpc.run_status import RunState
-from fullrank.rpc.status_poller import StatusPoller
+from fullrank.host.process import interrupting
+from fullrank.net.controller_client import StatusPoller
+from fullrank.net.status import RunState
 from fullrank.runs.caveats import disputes_of, lasting_caveats
 from fullrank.runs.record import METRICS, follow
 

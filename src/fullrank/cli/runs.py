@@ -15,8 +15,8 @@ from fullrank.config.elsewhere import read_run, require
 from fullrank.config.toml import read_config, to_toml
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.config.trust import check_trusted
+from fullrank.host.run_directory import is_address
 from fullrank.replay.store import SUFFIX
-from fullrank.rpc.addresses import is_address
 from fullrank.runs.identity import CONFIGURATION
 
 RUNS = Path("runs")

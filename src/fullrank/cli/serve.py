@@ -14,7 +14,7 @@ from fullrank.common.imports import collecting_later
 from fullrank.common.registry import nearest
 from fullrank.config.layers import load
 from fullrank.config.trust import check_trusted
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
 
 GROUP = "fullrank.services"
 JUDGED = ("controller", "local")

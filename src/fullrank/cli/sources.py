@@ -23,8 +23,8 @@ from fullrank.common.errors import CheckpointUnusable, Malformed, NotFound, Serv
 from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import check_trusted
-from fullrank.rpc.addresses import is_address
-from fullrank.rpc.monitor import Monitor, Policies
+from fullrank.host.run_directory import is_address
+from fullrank.net.monitor import Monitor, Policies
 from fullrank.runs.checkpoint import read_manifest, saved
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.wiring import training_of

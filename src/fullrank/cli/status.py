@@ -16,7 +16,7 @@ from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ServiceLost
 from fullrank.common.text import decimal
 from fullrank.common.types import JSON
-from fullrank.rpc.run_status import RunStatus
+from fullrank.net.status import RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import RETURN, means

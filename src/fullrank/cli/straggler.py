@@ -14,10 +14,10 @@ from fullrank.config.faults import Fault
 from fullrank.config.layers import load
 from fullrank.config.tree import PluginSettings, as_tables
 from fullrank.config.values import LOCAL
-from fullrank.rpc.addresses import is_address, resolve
-from fullrank.rpc.identity import Role
-from fullrank.rpc.security import Security
-from fullrank.rpc.straggler import Injected, get_injection, set_injection
+from fullrank.host.certificates import Role
+from fullrank.host.run_directory import is_address, resolve
+from fullrank.net.channel import Security
+from fullrank.net.straggler import Injected, get_injection, set_injection
 
 app = typer.Typer(no_args_is_help=True)
 

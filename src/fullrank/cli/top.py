@@ -23,8 +23,8 @@ from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.text import decimal, plain
 from fullrank.common.types import LearnerId
-from fullrank.rpc.monitor import Monitor
-from fullrank.rpc.run_status import RunState, RunStatus
+from fullrank.net.monitor import Monitor
+from fullrank.net.status import RunState, RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord, to_line
 from fullrank.runs.time_budget import spans, spent

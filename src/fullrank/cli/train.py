@@ -31,9 +31,9 @@ from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
-from fullrank.rpc.certificates import initialise, today
-from fullrank.rpc.lock import lock_launch
-from fullrank.rpc.process import usable_cores
+from fullrank.host.certificates import initialise, today
+from fullrank.host.process import usable_cores
+from fullrank.host.run_directory import lock_launch
 from fullrank.runs.record import METRICS
 
 CERTIFIED_DAYS = 365

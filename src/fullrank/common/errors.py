@@ -1,7 +1,7 @@
 """All errors that Fullrank raises on purpose; messages name fault and remedy.
 
 ``exit_code`` is the exit code of the command line (docs/exit-codes.md); the gRPC status
-of each error is in ``fullrank.rpc.errors``. An error is ``final`` if a restart cannot cure it: a
+of each error is in ``fullrank.net.errors``. An error is ``final`` if a restart cannot cure it: a
 run that ends by one has failed until its user has removed the cause.
 """
 

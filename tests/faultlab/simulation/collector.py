@@ -14,7 +14,7 @@ from fullrank import __version__
 from fullrank.algorithms import Section
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import RunTerm
-from fullrank.rpc.messages import run_term_message
+from fullrank.net.messages import run_term_message
 from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb

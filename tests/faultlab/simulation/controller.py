@@ -12,7 +12,7 @@ from tests.faultlab.simulation.link import LinkFaults, SimulatedStream
 from tests.faultlab.simulation.replay import SimulatedReplay
 
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.process import end_process
+from fullrank.host.process import end_process
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of

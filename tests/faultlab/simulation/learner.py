@@ -17,8 +17,8 @@ from fullrank.algorithms import Algorithm
 from fullrank.common.errors import FullrankError, InvalidContribution
 from fullrank.common.types import RunTerm
 from fullrank.common.updates import DIGEST_BYTES, batch_digest
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
-from fullrank.rpc.messages import run_term_message, sample_of, sent_event
+from fullrank.net.codec import LEARNER_CHUNKS, Assembler, encode_chunks
+from fullrank.net.messages import run_term_message, sample_of, sent_event
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
 from fullrank.training.worker import AssignedRow, Worker

@@ -7,12 +7,12 @@ import numpy as np
 from fullrank.common.errors import StaleTerm
 from fullrank.common.failpoints import Killed
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.messages import sample_of
+from fullrank.net.replay_client import AGAIN_S
 from fullrank.replay.items import Gathered, Items
 from fullrank.replay.samplers import Sample
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import TABLE, Table
-from fullrank.rpc.messages import sample_of
-from fullrank.rpc.replay_client import AGAIN_S
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Stored, Truncated
 from fullrank.v1 import common_pb2

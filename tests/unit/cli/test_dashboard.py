@@ -10,7 +10,7 @@ from fullrank.cli import main
 from fullrank.cli.serve import find
 from fullrank.common.errors import ConfigError
 from fullrank.config import DashboardSettings
-from fullrank.rpc.process import Launch
+from fullrank.host.process import Launch
 
 
 def test_runs_are_directories_or_addresses_and_one_that_is_not_there_yet_is_waited_for(

@@ -11,7 +11,7 @@ from fullrank.cli.status import status
 from fullrank.cli.top import Follower, top
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
-from fullrank.rpc.run_status import RunState
+from fullrank.net.status import RunState
 from fullrank.runs.caveats import DISPUTED, keep_caveat
 from fullrank.runs.ending import failed, write_ending
 from fullrank.runs.record import METRICS

@@ -12,7 +12,7 @@ from fullrank.cli.sources import PublishedPolicies
 from fullrank.config import RunConfig, load, read_config, to_toml
 from fullrank.environments.base import Environment
 from fullrank.local import LocalRun
-from fullrank.rpc import monitor
+from fullrank.net import monitor
 from fullrank.runs.checkpoint import save
 from fullrank.runs.evaluations import read_evaluations
 from fullrank.runs.scalars import scalars

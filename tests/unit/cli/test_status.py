@@ -6,7 +6,7 @@ import pytest
 
 from fullrank.cli.status import headline, players
 from fullrank.cli.terminal import Terminal
-from fullrank.rpc.run_status import CollectorStatus, ContainerStatus, RunStatus
+from fullrank.net.status import CollectorStatus, ContainerStatus, RunStatus
 
 CONTAINERS = 3
 FAILED = "the head of container 1 was lost in an update, MemoryError(), after 17 updates"

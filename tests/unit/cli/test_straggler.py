@@ -11,9 +11,9 @@ from tests.waiting import WAIT_S
 
 from fullrank.config import PluginSettings
 from fullrank.config.values import LOCAL
-from fullrank.rpc.addresses import announce, withdraw
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
+from fullrank.host.run_directory import announce, withdraw
+from fullrank.net.channel import PLAINTEXT
+from fullrank.net.server import Server
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of

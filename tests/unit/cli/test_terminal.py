@@ -16,7 +16,7 @@ from fullrank.cli.status import headline, learners
 from fullrank.cli.terminal import Terminal
 from fullrank.cli.top import picture
 from fullrank.environments import make_environment
-from fullrank.rpc.run_status import LearnerStatus, RunStatus
+from fullrank.net.status import LearnerStatus, RunStatus
 
 EVIL = "\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
 SHOWN = r"\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"

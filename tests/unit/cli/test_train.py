@@ -15,8 +15,8 @@ from fullrank.common.errors import RunDirectoryInUse
 from fullrank.config import RunConfig
 from fullrank.config.layers import load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
-from fullrank.rpc.lock import lock_launch
-from fullrank.rpc.run_status import RunState
+from fullrank.host.run_directory import lock_launch
+from fullrank.net.status import RunState
 
 from .conftest import Command
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from fullrank.common.types import FloatArray
 from fullrank.config import load
+from fullrank.host.process import Launch
 from fullrank.replay.file_format import FileLayout, read_header
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import table_file
-from fullrank.rpc.process import Launch
 from fullrank.runs import journal
 from fullrank.runs.identity import run_of
 from fullrank.runs.journal import Journal

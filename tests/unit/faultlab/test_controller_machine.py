@@ -6,7 +6,7 @@ import pytest
 from tests.faultlab.controller_machine import ControllerMachine
 
 from fullrank.common.errors import ServiceLost
-from fullrank.rpc.addresses import announce
+from fullrank.host.run_directory import announce
 
 OTHERS = {"config.toml", "history", "logs", "machines", "replay", "services"}
 

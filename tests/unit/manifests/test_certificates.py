@@ -5,7 +5,7 @@ from tests.kustomize import DEPLOY
 from tests.workloads import config_of, service_of, workloads_of
 
 from fullrank.config import load
-from fullrank.rpc.identity import Role
+from fullrank.host.certificates import Role
 
 
 def test_each_container_listens_and_dials_with_its_own_role_s_certificate_alone(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray
+from fullrank.net.messages import sample_message, sample_of
 from fullrank.replay import (
     EpisodeDraw,
     EpisodeLayout,
@@ -21,7 +22,6 @@ from fullrank.replay import (
     Table,
 )
 from fullrank.replay.episodes import episodes_in
-from fullrank.rpc.messages import sample_message, sample_of
 
 CAPACITY = 40
 LENGTH = 1

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost, of_exit_code
-from fullrank.rpc.ended_status import ended_status
-from fullrank.rpc.run_status import RunState
+from fullrank.net.status import RunState, ended_status
 from fullrank.runs.ending import failed, finished, read_ending, write_ending
 
 

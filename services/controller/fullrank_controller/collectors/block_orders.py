@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fullrank.rpc.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
+from fullrank.net.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from fullrank.common.deadlines import is_duration
 from fullrank.common.errors import InvalidContribution
+from fullrank.net.codec import Assembler
 from fullrank.replay.episode_checks import check_finite, check_steps
 from fullrank.replay.episodes import episodes_in
-from fullrank.rpc.codec import Assembler
 from fullrank.training.block_player import PlayedBlock
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.v1 import controller_pb2 as pb

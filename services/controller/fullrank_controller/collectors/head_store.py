@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.common.durable import replace_bytes
 from fullrank.common.errors import FullrankError, InvalidContribution, Malformed
 from fullrank.common.foreign import open_regular
-from fullrank.rpc.heads import head_message, head_of
+from fullrank.net.messages import head_message, head_of
 from fullrank.training.heads import ContainerHead, Heads
 from fullrank.v1 import controller_pb2 as pb
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fullrank.rpc.prometheus import Family, counter, gauge
+from fullrank.net.prometheus import Family, counter, gauge
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.block_orders import CollectorWork, unplayed
 from fullrank_controller.collectors.free_pool import FreePool

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 from fullrank.common.errors import ConfigError, FullrankError, InvalidContribution
-from fullrank.rpc.errors import Context
-from fullrank.rpc.messages import run_term_of
-from fullrank.rpc.tasks import first
-from fullrank.rpc.version import check_version
+from fullrank.host.process import first
+from fullrank.net.errors import Context
+from fullrank.net.messages import check_version, run_term_of
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.blocks_in import BlockParser

@@ -14,9 +14,8 @@ from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.roles import Algorithm, Parameters
 from fullrank.codes import support
 from fullrank.common.types import Matrix, UnitIndex
-from fullrank.planning.costs import sections_of
-from fullrank.replay.samplers import Sample
-from fullrank.rpc.codec import (
+from fullrank.host.shared_memory import START, WrittenBlock
+from fullrank.net.codec import (
     CONTROLLER_CHUNKS,
     JOINED_BYTES,
     EncodedField,
@@ -24,8 +23,9 @@ from fullrank.rpc.codec import (
     encode_chunks,
     joined,
 )
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.shared_memory import START, WrittenBlock
+from fullrank.net.messages import sample_message
+from fullrank.planning.costs import sections_of
+from fullrank.replay.samplers import Sample
 from fullrank.run.assignment import RowAssignment
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids

@@ -7,7 +7,7 @@ import numpy as np
 from fullrank.common.deadlines import is_duration
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import EncodedVector
-from fullrank.rpc.codec import Assembler
+from fullrank.net.codec import Assembler
 from fullrank.run.round_orders import Arrived, SectionsUnreadable
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids

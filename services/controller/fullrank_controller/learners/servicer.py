@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 from fullrank.common.errors import FullrankError, NotFound
-from fullrank.rpc.errors import Context, statuses
-from fullrank.rpc.messages import run_term_of
-from fullrank.rpc.shared_memory import ReadBlock
-from fullrank.rpc.tasks import first
-from fullrank.rpc.version import check_version
+from fullrank.host.process import first
+from fullrank.host.shared_memory import ReadBlock
+from fullrank.net.errors import Context, statuses
+from fullrank.net.messages import check_version, run_term_of
 from fullrank.run.round_orders import MembershipChanged
 from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb

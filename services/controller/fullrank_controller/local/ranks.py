@@ -26,7 +26,7 @@ from fullrank.algorithms.devices import placed, visible
 from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig
-from fullrank.rpc.rank_processes import START_S, RankProcesses
+from fullrank.host.children import START_S, RankProcesses
 from fullrank.runs.journal import UPDATE_BYTES
 from fullrank.training.centralised import Targets
 from fullrank.training.ranks import Division, Rank, Share, divide, received_bytes, rounding

@@ -11,10 +11,10 @@ from typing import Any
 from fullrank.algorithms.roles import Concurrent
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.config import RunConfig
-from fullrank.rpc.health import Health
-from fullrank.rpc.identity import Role
-from fullrank.rpc.process import Launch, run, stop_event, tune_process, usable_cores
-from fullrank.rpc.security import Security
+from fullrank.host.certificates import Role
+from fullrank.host.process import Launch, run, stop_event, tune_process, usable_cores
+from fullrank.net.channel import Security
+from fullrank.net.server import Health
 from fullrank.wiring import Training, refuse_free
 from fullrank_controller.driver import Driver
 from fullrank_controller.epilogue import record_failure

@@ -8,12 +8,12 @@ import numpy as np
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.host.run_directory import lock_replay
 from fullrank.replay.fence import Fence
 from fullrank.replay.limits import rows_per_append
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import TABLE, Table
-from fullrank.rpc.lock import lock_replay
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Stored, Truncated
 

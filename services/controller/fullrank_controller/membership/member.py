@@ -11,8 +11,8 @@ from typing import Self
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import LearnerId
-from fullrank.rpc.shared_memory import ReadBlock
-from fullrank.rpc.silence import Silence
+from fullrank.host.shared_memory import ReadBlock
+from fullrank.net.limits import Silence
 from fullrank.run.placement import Domain
 from fullrank.runs.verdicts import Party
 from fullrank.v1.common_pb2 import Ids

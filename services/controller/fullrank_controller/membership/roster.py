@@ -9,8 +9,8 @@ from typing import NamedTuple
 from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
-from fullrank.rpc.shared_memory import ReadBlock
-from fullrank.rpc.silence import Silence
+from fullrank.host.shared_memory import ReadBlock
+from fullrank.net.limits import Silence
 from fullrank.run.placement import Domain
 from fullrank.runs.verdicts import Kind, Party
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of

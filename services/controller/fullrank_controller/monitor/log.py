@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
-from fullrank.rpc.iterations import encode_iteration
+from fullrank.net.monitor_messages import encode_iteration
 from fullrank.runs.record import IterationRecord, follow
 from fullrank.v1 import monitor_pb2 as pb
 

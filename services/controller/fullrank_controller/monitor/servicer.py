@@ -9,9 +9,9 @@ from fullrank import __version__
 from fullrank.algorithms.roles import ACTING
 from fullrank.codes import support
 from fullrank.common.errors import CheckpointUnusable, NotFound
+from fullrank.net.codec import EncodedField, encode_chunks, joined
+from fullrank.net.errors import Context, statuses
 from fullrank.planning.plan import Plan
-from fullrank.rpc.codec import EncodedField, encode_chunks, joined
-from fullrank.rpc.errors import Context, statuses
 from fullrank.run.assignment import RowAssignment
 from fullrank.runs.checkpoint import newest
 from fullrank.v1 import controller_pb2

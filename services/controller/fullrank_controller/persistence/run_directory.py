@@ -17,9 +17,8 @@ from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
+from fullrank.host.run_directory import is_elsewhere, lock_run, place_of, withdraw
 from fullrank.replay.store import rename_tables
-from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
-from fullrank.rpc.lock import lock_run
 from fullrank.runs.caveats import DISPUTED, disputes_of, keep_caveat, lasting_caveats
 from fullrank.runs.ending import Ending, write_ending
 from fullrank.runs.identity import (

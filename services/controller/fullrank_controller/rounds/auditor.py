@@ -10,10 +10,10 @@ from fullrank.audit.proof import Evidence
 from fullrank.codes import Code, support
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.quorum import Quorum, claims_of
 from fullrank.rounds.reports import Claim
-from fullrank.rpc.replay_client import ReplayClient
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import RecomputedStatements
 from fullrank.wiring import Training, audit_period

@@ -11,10 +11,10 @@ from fullrank.audit.proof import Finding, advance, doubtful_from, prove
 from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import RunConfig
+from fullrank.net.messages import sample_message
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.checkpoint import Checkpoint
 from fullrank.runs.events import TakenBack
 from fullrank.runs.journal import read, supersede

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.samplers import Sample
-from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.caveats import rows_lost
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged

@@ -8,10 +8,10 @@ from functools import partial
 from fullrank.audit.proof import Evidence
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
+from fullrank.net.replay_client import ReplayClient
 from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
-from fullrank.rpc.replay_client import ReplayClient
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.round import OpenRound, RoundPolicies
 from fullrank.runs.record import IterationRecord

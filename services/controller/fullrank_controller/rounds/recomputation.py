@@ -9,11 +9,11 @@ import numpy as np
 
 from fullrank.common.errors import FullrankError, Unsound
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.net.messages import sample_message
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.quorum import computed_value, units_of
 from fullrank.rounds.reports import Claim, reporter_of
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.replay_client import ReplayClient
 from fullrank.training.soundness import sound_updates
 from fullrank.wiring import Training
 from fullrank_controller.cancellation import Cancellation

@@ -9,9 +9,9 @@ import pytest
 from fullrank.algorithms import Parameters, Problem
 from fullrank.algorithms.problem import Section
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.host.shared_memory import ReadBlock, WrittenBlock
+from fullrank.net.codec import Assembler
 from fullrank.replay import Sample
-from fullrank.rpc.codec import Assembler
-from fullrank.rpc.shared_memory import ReadBlock, WrittenBlock
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners import broadcast as module

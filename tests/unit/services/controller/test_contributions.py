@@ -8,9 +8,9 @@ import pytest
 from tests.unit.services.controller.builders import SIZE, UNITS, join, make_run, open_round
 
 from fullrank.common.errors import InvalidContribution
+from fullrank.host.shared_memory import START, ReadBlock, WrittenBlock
+from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.rounds.round import Round
-from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
-from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import Arrived, Reported, RoundEvent
 from fullrank.v1 import controller_pb2 as pb

@@ -19,7 +19,7 @@ from fullrank.common.errors import (
     Unsound,
 )
 from fullrank.config import RunConfig
-from fullrank.rpc.lock import lock_run
+from fullrank.host.run_directory import lock_run
 from fullrank.runs.ending import read_ending
 from fullrank_controller.epilogue import record_failure
 from fullrank_controller.persistence.run_directory import hold

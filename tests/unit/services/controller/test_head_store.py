@@ -9,7 +9,7 @@ from tests.unit.services.controller.builders import NUMERICS, make_config
 from tests.waiting import eventually
 
 from fullrank.common.errors import InvalidContribution, StaleTerm
-from fullrank.rpc.heads import head_message
+from fullrank.net.messages import head_message
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.heads import ContainerHead
 from fullrank.v1 import controller_pb2 as pb

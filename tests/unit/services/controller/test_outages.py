@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.common.errors import ServiceLost
-from fullrank.rpc.addresses import announce
+from fullrank.host.run_directory import announce
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.server import ensure_in_place

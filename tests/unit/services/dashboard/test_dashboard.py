@@ -25,8 +25,9 @@ from fullrank.common.errors import (
 )
 from fullrank.common.types import JSON, Interval
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
-from fullrank.rpc.process import Launch
-from fullrank.rpc.run_status import (
+from fullrank.host.process import Launch
+from fullrank.net.monitor_messages import decode_setup
+from fullrank.net.status import (
     CollectorStatus,
     ContainerStatus,
     LearnerStatus,
@@ -34,7 +35,6 @@ from fullrank.rpc.run_status import (
     RunStatus,
     Setup,
 )
-from fullrank.rpc.status_messages import decode_setup
 from fullrank.runs.ending import failed, write_ending
 from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS

@@ -14,8 +14,8 @@ import pytest
 from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.common.errors import OutOfRange
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.net.controller_client import WorkCall
 from fullrank.replay.items import Gathered
-from fullrank.rpc.controller_client import WorkCall
 from fullrank.runs.event_log import EventLog
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb

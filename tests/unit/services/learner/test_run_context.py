@@ -10,7 +10,7 @@ import pytest
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml, load, to_toml
 from fullrank.config.tree import PluginSettings
-from fullrank.rpc.codec import encode_agent
+from fullrank.net.codec import encode_agent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
 from fullrank_learner.run_context import HostPlace, LearnerContext, prepare

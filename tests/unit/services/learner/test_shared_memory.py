@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fullrank.common.types import EncodedVector
-from fullrank.rpc.shared_memory import ReadBlock, WrittenBlock
+from fullrank.host.shared_memory import ReadBlock, WrittenBlock
 from fullrank_learner.shared_memory import SharedMemory
 
 P = 6

@@ -12,14 +12,13 @@ import pytest
 from tests.waiting import WAIT_S
 
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.channel import PLAINTEXT, open_channel
+from fullrank.net.messages import run_term_message, sample_message
+from fullrank.net.replay_client import ReplayClient, append_requests
+from fullrank.net.server import Server
 from fullrank.replay import TABLE, Sample
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store, table_key
-from fullrank.rpc.channel import open_channel
-from fullrank.rpc.messages import run_term_message, sample_message
-from fullrank.rpc.replay_client import ReplayClient, append_requests
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub

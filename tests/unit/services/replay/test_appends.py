@@ -12,10 +12,10 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import Overloaded
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.channel import MESSAGE_BYTES, open_channel
+from fullrank.net.codec import CHUNK_BYTES
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.limits import APPEND_BYTES
-from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
-from fullrank.rpc.codec import CHUNK_BYTES
-from fullrank.rpc.replay_client import ReplayClient
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_replay import appends, pacing

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
+from fullrank.net.replay_streams import episode_requests
 from fullrank.replay import EpisodeLayout, MemoryStorage, Table
 from fullrank.replay.authorship import ENTRIES, MOST
 from fullrank.replay.intake import Arrival, Fate, Intake, WrittenEpisode
 from fullrank.replay.pace import Pace
-from fullrank.rpc.writer_client import episode_requests
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_replay.episode_parser import EpisodeParser, RejectedEpisode

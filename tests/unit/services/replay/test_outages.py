@@ -13,12 +13,12 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError, OutOfRange, ServiceLost, StaleTerm
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.channel import PLAINTEXT
+from fullrank.net.messages import sample_message
+from fullrank.net.replay_client import ReplayClient
+from fullrank.net.server import Server
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store
-from fullrank.rpc.messages import sample_message
-from fullrank.rpc.replay_client import ReplayClient
-from fullrank.rpc.security import PLAINTEXT
-from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.servicer import ReplayServicer

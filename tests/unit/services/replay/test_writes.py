@@ -15,13 +15,13 @@ from tests.waiting import WAIT_S, eventually
 from fullrank import __version__
 from fullrank.common.errors import ConfigError, InvalidContribution, StaleTerm
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.net.messages import run_term_message
+from fullrank.net.replay_streams import EpisodeWriter, RefusedEpisode, episode_requests
 from fullrank.replay import TABLE, EpisodeLayout
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
-from fullrank.rpc.messages import run_term_message
-from fullrank.rpc.writer_client import EpisodeWriter, RefusedEpisode, episode_requests
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import inbox as inbox_module
 from fullrank_replay.inbox import Inbox

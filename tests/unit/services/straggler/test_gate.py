@@ -19,7 +19,7 @@ from fullrank.config import (
     load,
     to_toml,
 )
-from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
+from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_straggler.gate import Gate

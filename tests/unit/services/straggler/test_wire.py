@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fullrank.config import CorruptFault
-from fullrank.rpc.codec import CHUNK_BYTES, LEARNER_CHUNKS, encode_chunks
+from fullrank.net.codec import CHUNK_BYTES, LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk

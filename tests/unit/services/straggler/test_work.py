@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
 from fullrank.config import PluginSettings, ThrottleFault, load, to_toml
-from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
+from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_straggler.control import Control

@@ -1,0 +1,1 @@
+"""Processes of one host: start, shutdown, locks, addresses, shared memory, certificates."""

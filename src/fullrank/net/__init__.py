@@ -1,0 +1,1 @@
+"""What speaks gRPC: codec, channels, servers, access, errors, clients."""

@@ -1,0 +1,115 @@
+"""Clients of the controller: asynchronous for services, blocking for the command line."""
+
+from pathlib import Path
+from typing import Self, TypeAlias
+
+import grpc
+
+from fullrank.common.errors import ServiceLost
+from fullrank.config.tree import RunConfig
+from fullrank.host.certificates import Role
+from fullrank.host.run_directory import resolve
+from fullrank.net.channel import PLAINTEXT, Security, open_blocking_channel, open_channel
+from fullrank.net.errors import checked, translated
+from fullrank.net.monitor_messages import decode_status
+from fullrank.net.status import RunStatus
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
+
+WorkCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.ControllerMessage]
+CollectCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.CollectorOrder]
+
+CALL_S = 10.0
+"""Deadline of a small unary call."""
+
+
+def _as_is(message: bytes) -> bytes:
+    return message
+
+
+class ControllerClient:
+    """Client of ControllerService.
+
+    Args:
+        address: ``host:port``.
+        security: Identity of the caller.
+    """
+
+    def __init__(self, address: str, *, security: Security = PLAINTEXT) -> None:
+        self._channel = open_channel(address, trust=security.towards(Role.CONTROLLER))
+        self._stub = ControllerServiceStub(self._channel)
+        self.peer = f"controller {address}"
+
+    def work(self) -> WorkCall:
+        """Open the Work stream; requests are encoded messages.
+
+        It has no deadline of its own: the controller bounds each step of the dialogue, and
+        heartbeats bound its silence.
+        """
+        return self._channel.stream_stream(
+            f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work",
+            request_serializer=_as_is,
+            response_deserializer=pb.ControllerMessage.FromString,
+        )()
+
+    def collect(self) -> CollectCall:
+        """Open the Collect stream, which is bounded as ``work`` is."""
+        return self._channel.stream_stream(
+            f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Collect",
+            request_serializer=_as_is,
+            response_deserializer=pb.CollectorOrder.FromString,
+        )()
+
+    async def heartbeat(self, lease: bytes, *, timeout_s: float) -> None:
+        """Renew the lease; ``NotFound`` if it has ended."""
+        request = pb.HeartbeatRequest(lease=lease)
+        with translated(self.peer):
+            await self._stub.Heartbeat(request, timeout=timeout_s)
+
+    async def status(self, *, timeout_s: float = CALL_S) -> pb.GetStatusResponse:
+        """Status of the run."""
+        with translated(self.peer):
+            return checked(await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s))
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+
+STATUS_S = 2.0
+"""Deadline of one call."""
+
+
+class StatusPoller:
+    """Asks the controller of a run for its status; one that is not up yet is STARTING."""
+
+    def __init__(self, run_dir: Path, config: RunConfig) -> None:
+        self._run_dir = run_dir
+        self._configured = config.controller.address
+        self._tls = config.tls
+        self._channel: grpc.Channel | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
+
+    def status(self) -> RunStatus:
+        """Status of the run now."""
+        try:
+            if self._channel is None:
+                address = resolve(self._configured, self._run_dir, "controller")
+                trust = Security.of(self._tls, Role.MONITOR).towards(Role.CONTROLLER)
+                self._channel = open_blocking_channel(address, trust=trust)
+            stub = ControllerServiceStub(self._channel)
+            status = stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S)
+        except (ServiceLost, grpc.RpcError):
+            self._close()  # a restarted controller may listen elsewhere
+            return RunStatus()
+        return decode_status(status)

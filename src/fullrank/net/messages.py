@@ -1,0 +1,210 @@
+"""Messages as the types of the library, and back; versions of neighbours."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fullrank import __version__
+from fullrank.algorithms import Unit
+from fullrank.common.errors import InvalidContribution, VersionMismatch
+from fullrank.common.text import plain
+from fullrank.common.types import LearnerId, RunTerm
+from fullrank.net.codec import Assembler, chunks
+from fullrank.replay.authorship import ENTRIES
+from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.intake import Arrival
+from fullrank.replay.pace import Pace
+from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.runs.events import Sent
+from fullrank.runs.identity import series
+from fullrank.training.heads import ContainerHead
+from fullrank.v1 import common_pb2, controller_pb2, replay_pb2
+from fullrank.v1 import controller_pb2 as pb
+
+
+def sample_message(sample: Sample) -> common_pb2.Sample:
+    """A sample as a message."""
+    priority, episodes = sample.priority, sample.episodes
+    return common_pb2.Sample(
+        table=sample.table,
+        seed=sample.seed,
+        iteration=sample.iteration,
+        tail=sample.tail,
+        head=sample.head,
+        size=sample.size,
+        priority=None
+        if priority is None
+        else common_pb2.Priority(first=priority.first, count=priority.count, gain=priority.gain),
+        episodes=None
+        if episodes is None
+        else common_pb2.EpisodeDraw(length=episodes.length, newest=episodes.newest),
+    )
+
+
+def sample_of(message: common_pb2.Sample) -> Sample:
+    """A sample from its message."""
+    return Sample(
+        table=message.table,
+        seed=message.seed,
+        iteration=message.iteration,
+        tail=message.tail,
+        head=message.head,
+        size=message.size,
+        priority=_priority_of(message.priority) if message.HasField("priority") else None,
+        episodes=_episodes_of(message.episodes) if message.HasField("episodes") else None,
+    )
+
+
+def _priority_of(message: common_pb2.Priority) -> Priority:
+    return Priority(first=message.first, count=message.count, gain=message.gain)
+
+
+def _episodes_of(message: common_pb2.EpisodeDraw) -> EpisodeDraw:
+    return EpisodeDraw(length=message.length, newest=message.newest)
+
+
+def arrival_message(arrival: Arrival) -> replay_pb2.Arrival:
+    """The rules of a table that grows by arrival as a message."""
+    pace, layout = arrival.pace, arrival.episodes
+    return replay_pb2.Arrival(
+        updates_per_episode=pace.updates_per_episode,
+        slack=pace.slack,
+        window=pace.window,
+        warmup=pace.warmup,
+        max_lag=pace.max_lag,
+        first=pace.first,
+        episodes=None
+        if layout is None
+        else replay_pb2.EpisodeSizes(
+            observation_sizes=layout.observation_sizes,
+            action_sizes=layout.action_sizes,
+            state_size=layout.state_size,
+        ),
+    )
+
+
+def arrival_of(message: replay_pb2.Arrival, *, row_size: int) -> Arrival:
+    """The rules of a table from their message.
+
+    Args:
+        message: The rules.
+        row_size: Entries of a row of the table, with its authorship.
+
+    Raises:
+        InvalidContribution: A value is not valid, or such rows have another size.
+    """
+    layout, sizes = None, message.episodes
+    if message.HasField("episodes"):
+        if not sizes.action_sizes or len(sizes.action_sizes) != len(sizes.observation_sizes):
+            raise InvalidContribution("arrival.episodes lacks the sizes of some agent")
+        if not all(sizes.action_sizes):
+            raise InvalidContribution("arrival.episodes.action_sizes has an agent without actions")
+        if sum(sizes.observation_sizes) + sum(sizes.action_sizes) + sizes.state_size > row_size:
+            raise InvalidContribution(f"arrival.episodes does not fit rows of {row_size}")
+        layout = EpisodeLayout(
+            observation_sizes=tuple(sizes.observation_sizes),
+            action_sizes=tuple(sizes.action_sizes),
+            state_size=sizes.state_size,
+        )
+    entries = row_size - ENTRIES
+    if entries < 1 or (layout is not None and layout.row_size != entries):
+        raise InvalidContribution(
+            f"row_size is {row_size}, not that of arrival.episodes and {ENTRIES} entries more"
+        )
+    pace = Pace(
+        updates_per_episode=message.updates_per_episode,
+        slack=message.slack,
+        window=message.window,
+        warmup=message.warmup,
+        max_lag=message.max_lag,
+        first=message.first,
+    )
+    return Arrival(episodes=layout, pace=pace)
+
+
+def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:
+    """The units of a run by index."""
+    return [common_pb2.Unit(agent=unit.agent, part=unit.part) for unit in units]
+
+
+def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:
+    """A run term as a message."""
+    return common_pb2.RunTerm(run=run_term.run, term=run_term.term, instance=run_term.instance)
+
+
+def run_term_of(message: common_pb2.RunTerm) -> RunTerm:
+    """A run term from its message."""
+    return RunTerm(message.run, message.term, message.instance)
+
+
+def sent_event(header: controller_pb2.Coded, *, learner: LearnerId) -> Sent:
+    """The event that a learner is about to send the coded vector of a header."""
+    ids = header.ids
+    return Sent(
+        run=ids.run,
+        term=ids.term,
+        epoch=ids.epoch,
+        iteration=ids.iteration,
+        attempt=ids.attempt,
+        learner=learner,
+        row=header.row,
+        batch_digest=header.batch_digest.hex(),
+        items=tuple(header.items),
+    )
+
+
+def equal_setup(first: controller_pb2.Welcome, second: controller_pb2.Welcome) -> bool:
+    """Return whether two greetings describe runs of equal configuration and environment."""
+    return all(
+        getattr(first, name) == getattr(second, name)
+        for name in ("configuration", "agents", "state_size", "masked")
+    )
+
+
+def head_message(container: int, head: ContainerHead) -> pb.ContainerHead:
+    """Encode the head of a container."""
+    return pb.ContainerHead(
+        container=container,
+        updates=head.version,
+        chunks=chunks(head.values.astype(np.float32, copy=False), array_id=container),
+    )
+
+
+def head_of(message: pb.ContainerHead, *, size: int) -> ContainerHead:
+    """Decode a head.
+
+    Args:
+        message: The message.
+        size: Entries of a head.
+
+    Raises:
+        InvalidContribution: It has another size, or does not match its checksums.
+    """
+    values = np.empty(size, np.float32)
+    assembler = Assembler(values, array_id=message.container)
+    try:
+        for chunk in message.chunks:
+            assembler.add(chunk)
+    except InvalidContribution as error:
+        raise InvalidContribution(f"the head of container {message.container}: {error}") from None
+    if not assembler.complete:
+        raise InvalidContribution(f"the head of container {message.container} is not complete")
+    return ContainerHead(message.updates, values)
+
+
+def check_version(version: str, *, peer: str, own: str) -> None:
+    """Refuse a neighbour of another minor release; patches of one release work together.
+
+    Args:
+        version: The version that it names; empty if it is too old to name one.
+        peer: Its role, for the message.
+        own: The role of this process.
+
+    Raises:
+        VersionMismatch: The releases differ; the message names both versions.
+    """
+    if series(version) != series(__version__):
+        raise VersionMismatch(
+            f"version {plain(version[:32]) or 'unknown'} of the {peer} differs from the {own}'s "
+            f"{__version__}; install versions of one minor release on both"
+        )

@@ -1,0 +1,388 @@
+"""Asynchronous client of replay; every call has a deadline."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from google.protobuf.message import Message
+
+from fullrank import __version__
+from fullrank.common.errors import (
+    InvalidContribution,
+    Malformed,
+    NotFound,
+    Overloaded,
+    ServiceLost,
+    StaleTerm,
+)
+from fullrank.common.text import plain
+from fullrank.common.types import FloatArray, RunTerm
+from fullrank.host.certificates import Role
+from fullrank.net.channel import PLAINTEXT, Security, open_channel
+from fullrank.net.codec import CHUNK_BYTES, chunks
+from fullrank.net.errors import checked, translated
+from fullrank.net.messages import arrival_message, check_version, run_term_message, sample_of
+from fullrank.net.replay_streams import SampleStream
+from fullrank.replay.authorship import MOST, Authorship
+from fullrank.replay.draw_window import Reach
+from fullrank.replay.intake import Arrival
+from fullrank.replay.items import Gathered, Items
+from fullrank.replay.limits import rows_per_minibatch
+from fullrank.replay.mapped_table import MappedTable
+from fullrank.replay.samplers import Sample
+from fullrank.replay.table import TABLE
+from fullrank.v1 import common_pb2
+from fullrank.v1 import replay_pb2 as pb
+from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+
+T = TypeVar("T")
+
+CONFIRM_S = 5.0
+"""Longest wait for the term that has opened a table."""
+AGAIN_S = 0.1
+"""Pause before a failed call is repeated."""
+
+CLOSE_S = 10.0
+"""Deadline of telling the service that a run has ended."""
+
+MOST_ROWS = 2**62
+"""Rows that a table ever has, at most: positions fit a signed integer, and so do their sums."""
+FEW_BYTES = 2**18
+"""Bytes of drawn rows that are gathered in less time than a change of threads takes."""
+
+
+class Repeated:
+    """Calls of a service that are repeated while it restarts, is away or has no room.
+
+    A service that has no room, as on a full disk, is there: such a call fails at the deadline.
+
+    Args:
+        peer: The service, for messages.
+        deadline_s: For all attempts of a call together, or until it is said that they wait.
+        away: Takes the reason for which calls wait, each time that the deadline has passed, and an
+            empty one once none waits any more; it may raise. None: a call fails at the deadline.
+    """
+
+    def __init__(
+        self, peer: str, *, deadline_s: float, away: Callable[[str], None] | None = None
+    ) -> None:
+        self._peer, self._deadline_s, self._away = peer, deadline_s, away
+        self._waiting = 0
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call that failed or was deferred, for as long as that may help."""
+        return await self.outlast(lambda: self.within_deadline(call))
+
+    async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat attempts, each of which has the deadline, while the service is away."""
+        away, waits = self._away, False
+        try:
+            while True:
+                try:
+                    return await attempt()
+                except ServiceLost as error:
+                    if away is None or isinstance(error, Overloaded):
+                        raise
+                    self._waiting += not waits
+                    waits = True
+                    away(str(error))
+        finally:
+            self._waiting -= waits
+            if away is not None and waits and not self._waiting:
+                away("")
+
+    async def within_deadline(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call that failed or was deferred, until the deadline."""
+        last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                while True:
+                    try:
+                        with translated(self._peer):
+                            return await call()
+                    except ServiceLost as error:
+                        last = error
+                    after_s = last.retry_after_s if isinstance(last, Overloaded) else 0.0
+                    await asyncio.sleep(max(AGAIN_S, after_s))
+        except TimeoutError:
+            raise last from None
+
+
+class ReplayClient:
+    """Appends to and samples from one table of a replay service.
+
+    Positions make every call idempotent, so that calls survive a restart of the service.
+
+    Args:
+        address: ``host:port``.
+        deadline_s: For calls, repetitions included.
+        security: Identity of the caller.
+        away: As of ``Repeated``; ``get_sample`` and ``map_table`` end at the deadline all the same.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        deadline_s: float,
+        security: Security = PLAINTEXT,
+        away: Callable[[str], None] | None = None,
+    ) -> None:
+        self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
+        self._stub = ReplayServiceStub(self._channel)
+        self._peer = f"replay {plain(address)}"
+        self._deadline_s = deadline_s
+        self._calls = Repeated(self._peer, deadline_s=deadline_s, away=away)
+        self._sampling = asyncio.Lock()
+        dial = partial(self._stub.GetSamples, wait_for_ready=True)
+        self._samples = SampleStream(dial, peer=self._peer)
+        self._run_term = common_pb2.RunTerm()
+        self._mapped: MappedTable | None = None
+        self._drawn_head = 0
+        """Head of the newest sample drawn; 0: none."""
+
+    async def map_table(self) -> None:
+        """Map the file of the run's table; samples of acknowledged rows are gathered from it then.
+
+        Raises:
+            NotFound: This process cannot read the file, or the table is not in one.
+            ServiceLost: The service does not answer.
+        """
+        self._mapped = None
+        located = await self._locate(timeout_s=self._deadline_s)
+        self._mapped = MappedTable(Path(located.path), located.instance)
+
+    async def _locate(self, *, timeout_s: float) -> pb.LocateTableResponse:
+        request = pb.LocateTableRequest(table=TABLE, run=self._run_term.run)
+        locate = partial(self._stub.LocateTable, timeout=timeout_s, wait_for_ready=True)
+        with translated(self._peer):
+            return checked(await locate(request))
+
+    async def confirm(self) -> None:
+        """Return if no later controller of the run has opened the table since.
+
+        Raises:
+            StaleTerm: One has.
+            FullrankError: The service does not answer soon, or has no such table.
+        """
+        opened = (await self._locate(timeout_s=CONFIRM_S)).opened
+        own = self._run_term
+        if opened.run == own.run and opened.term > own.term:
+            raise StaleTerm(
+                f"{self._peer}: the table was opened in term {opened.term} of run {own.run}, this "
+                f"controller is of term {own.term}: a later controller runs; nothing more is "
+                "committed here"
+            )
+
+    async def open_table(
+        self,
+        *,
+        row_size: int,
+        capacity: int,
+        head: int,
+        run_term: RunTerm,
+        arrival: Arrival | None = None,
+    ) -> tuple[int, int]:
+        """Open the table, which then ends at ``head`` or before; returns (tail, head).
+
+        Waits for the service to start. Later appends are made under ``run_term``. With ``arrival``
+        writers fill the table instead, and it keeps all its rows.
+
+        Raises:
+            StaleTerm: Another controller has opened the table in this term or a later one.
+            ConfigError: The service has no room for it, or holds it with another size.
+            VersionMismatch: The service runs another version.
+        """
+        self.under(run_term)
+        request = pb.OpenTableRequest(
+            table=TABLE,
+            row_size=row_size,
+            capacity=capacity,
+            head=head,
+            run_term=self._run_term,
+            version=__version__,
+            arrival=None if arrival is None else arrival_message(arrival),
+        )
+        response = await self._insist(self._stub.OpenTable, request)
+        check_version(response.version, peer="replay service", own="controller")
+        most = head if arrival is None else MOST_ROWS
+        if not response.tail <= response.head <= most:
+            raise self._no_range(response.tail, response.head, f"that ends at {most} or before")
+        return response.tail, response.head
+
+    async def _insist(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
+        """Make a unary call until it is answered, by a message."""
+
+        async def asked() -> T:
+            return checked(await call(request, timeout=self._deadline_s, wait_for_ready=True))
+
+        return await self._calls.insist(asked)
+
+    def _no_range(self, tail: int, head: int, expected: str) -> Malformed:
+        return Malformed(f"{self._peer}: the rows [{tail}, {head}), not a range {expected}")
+
+    def under(self, run_term: RunTerm) -> None:
+        """Make later calls for a run, under a term that has opened its table."""
+        self._run_term = run_term_message(run_term)
+
+    async def await_draw(self, iteration: int, *, newest: int) -> Reach | int:
+        """Wait a while until an iteration may begin; return how far a table of arrivals reaches.
+
+        The rows are kept until the iteration's minibatch was gathered or the next iteration asks.
+
+        Args:
+            iteration: The iteration that is to begin.
+            newest: Most rows to draw from.
+
+        Returns:
+            The range; or the number of episodes that the iteration still waits for.
+
+        Raises:
+            StaleTerm: Another controller has opened the table since.
+        """
+        request = pb.AwaitDrawRequest(
+            table=TABLE, run_term=self._run_term, iteration=iteration, newest=newest
+        )
+        response = await self._insist(self._stub.AwaitDraw, request)
+        if response.missing:
+            return response.missing
+        last = Authorship(response.writer, response.sequence, response.version, response.episodes)
+        if not response.tail < response.head <= min(response.tail + newest, MOST_ROWS):
+            raise self._no_range(response.tail, response.head, f"of 1 to {newest}")
+        if max(*last, response.lag) > MOST:
+            raise Malformed(f"{self._peer}: a number of the newest episode exceeds {MOST}")
+        return Reach(response.tail, response.head, last, response.lag)
+
+    async def append(self, first_position: int, rows: FloatArray) -> int:
+        """Store rows of any size; returns the acknowledged head.
+
+        The rows travel in appends of about a chunk, or of one row that is larger; each is stored
+        whole or not at all.
+
+        Args:
+            first_position: Position of the first row.
+            rows: Shape (n, row_size).
+
+        Raises:
+            StaleTerm: Another controller has opened the table since.
+        """
+        head = first_position
+        step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
+        for start in range(0, len(rows), step):
+            block = rows[start : start + step]
+            requests = partial(self._append_requests, head, block)
+            append = partial(self._stub.Append, timeout=self._deadline_s, wait_for_ready=True)
+            await self._calls.insist(partial(_stored, append, requests))
+            head += len(block)
+        return head
+
+    def _append_requests(self, head: int, rows: FloatArray) -> Iterator[pb.AppendRequest]:
+        """The messages of one attempt to append rows, by which replay knows all samples so far."""
+        return append_requests(
+            TABLE, head, rows, run_term=self._run_term, drawn_head=self._drawn_head
+        )
+
+    async def await_sample(
+        self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
+    ) -> Gathered:
+        """Fetch like ``get_sample``, however long the service is away."""
+        return await self._calls.outlast(
+            lambda: self.get_sample(sample, row_size=row_size, items=items)
+        )
+
+    async def get_sample(
+        self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
+    ) -> Gathered:
+        """Fetch some or all items of a minibatch, within the deadline.
+
+        One stream serves all samples of a learner, one after the other. An empty minibatch needs no
+        request.
+
+        Args:
+            sample: The minibatch.
+            row_size: Entries of a row.
+            items: Items to fetch; by default all.
+        """
+        if not sample.size or items == ():
+            return Gathered(np.empty((0, row_size), np.float32), 0, items)
+        if sample.size > (most := rows_per_minibatch(4 * row_size)):
+            raise InvalidContribution(f"sample.size is {sample.size}, and {most} rows can come")
+        async with self._sampling:
+            if self._mapped is not None:
+                gathered = await _gather(self._mapped, sample_of(sample), items, row_size)
+                if gathered is not None:
+                    return gathered
+            return await self._calls.within_deadline(
+                lambda: self._samples.using(self._fetch(sample, row_size, items))
+            )
+
+    async def _fetch(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
+        """Ask the service for a minibatch that cannot be gathered from the mapped file."""
+        request = pb.GetSamplesRequest(sample=sample, items=items, run=self._run_term.run)
+        batch = await self._samples.fetch(request, row_size)
+        if self._mapped is not None:  # the service may have opened the file anew
+            with suppress(NotFound):
+                await self.map_table()
+        return batch
+
+    def drew(self, sample: Sample) -> None:
+        """Tell the service of a sample with the next append, which it paces by samples."""
+        if sample.size:
+            self._drawn_head = sample.head
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+
+async def close_run(address: str, run_term: RunTerm, *, security: Security = PLAINTEXT) -> None:
+    """Tell a replay service that a run has ended.
+
+    Raises:
+        ServiceLost: It does not answer.
+        StaleTerm: Its table is another run's, or of a later term.
+    """
+    async with open_channel(address, trust=security.towards(Role.REPLAY)) as channel:
+        request = pb.CloseRunRequest(table=TABLE, run_term=run_term_message(run_term))
+        with translated(f"replay {plain(address)}"):
+            await ReplayServiceStub(channel).CloseRun(request, timeout=CLOSE_S)
+
+
+async def _stored(
+    append: Callable[[Iterator[pb.AppendRequest]], Awaitable[pb.AppendResponse]],
+    requests: Callable[[], Iterator[pb.AppendRequest]],
+) -> None:
+    """Store rows in one append, whose requests are made anew for each attempt."""
+    await append(requests())
+
+
+async def _gather(
+    mapped: MappedTable, sample: Sample, items: Items, row_size: int
+) -> Gathered | None:
+    """Gather few rows at once, many or those that are searched for on a thread."""
+    found = sample.episodes is None and sample.priority is None
+    if found and 4 * row_size * sample.size <= FEW_BYTES:
+        return mapped.gather(sample, items)
+    return await asyncio.to_thread(mapped.gather, sample, items)
+
+
+def append_requests(
+    table: str,
+    first_position: int,
+    rows: FloatArray,
+    *,
+    run_term: common_pb2.RunTerm,
+    drawn_head: int = 0,
+) -> Iterator[pb.AppendRequest]:
+    """The messages of one append; the first of them names it."""
+    request = pb.AppendRequest(
+        table=table, first_position=first_position, run_term=run_term, drawn_head=drawn_head
+    )
+    for chunk in chunks(rows, array_id=0):
+        request.chunk.CopyFrom(chunk)
+        yield request
+        request = pb.AppendRequest()

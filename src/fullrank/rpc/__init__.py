@@ -1,1 +1,0 @@
-"""The only library package that imports grpc: codec, channels, servers, errors, clients."""

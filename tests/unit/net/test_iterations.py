@@ -1,0 +1,55 @@
+"""Records of iterations survive the way to subscribers."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.net.monitor_messages import decode_iteration, encode_iteration
+from fullrank.runs.record import IterationRecord
+from fullrank.v1 import monitor_pb2 as pb
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+OPTIONAL = st.none() | FINITE
+COUNT = st.integers(0, 2**32 - 1)
+LEARNERS = st.integers(0, 99)
+TIMES = st.dictionaries(LEARNERS, FINITE, max_size=5)
+SIZES = st.dictionaries(st.text(max_size=9), st.integers(0, 2**63 - 1), max_size=3)
+
+
+@given(
+    st.builds(
+        IterationRecord,
+        iteration=st.integers(0, 2**63 - 1),
+        term=COUNT,
+        epoch=COUNT,
+        attempt=COUNT,
+        code_rows=COUNT,
+        tolerance=COUNT,
+        return_mean=OPTIONAL,
+        side_returns=st.dictionaries(st.text(max_size=9), FINITE, max_size=3),
+        win_rate=OPTIONAL,
+        statistics=st.dictionaries(st.text(max_size=9), FINITE, max_size=3),
+        round_s=FINITE,
+        collect_s=FINITE,
+        decode_s=FINITE,
+        decodable_s=OPTIONAL,
+        condition=OPTIONAL,
+        error_bound=OPTIONAL,
+        compute_s=TIMES,
+        assigned_s=TIMES,
+        started_s=TIMES,
+        sent_s=TIMES,
+        arrival_s=TIMES,
+        rows=st.dictionaries(LEARNERS, COUNT, max_size=5),
+        audited=st.dictionaries(LEARNERS, COUNT, max_size=5),
+        received=st.lists(LEARNERS, unique=True, max_size=5).map(tuple),
+        late=st.lists(LEARNERS, unique=True, max_size=5).map(sorted).map(tuple),
+        quarantined=st.lists(LEARNERS, max_size=2).map(tuple),
+        caveats=st.lists(st.text(max_size=9), max_size=2).map(tuple),
+        update_digest=st.binary(max_size=16).map(bytes.hex),
+        bytes_sent=SIZES,
+        bytes_received=SIZES,
+    )
+)
+def test_a_record_survives_the_message(record: IterationRecord) -> None:
+    data = encode_iteration(record).SerializeToString()
+    assert decode_iteration(pb.Iteration.FromString(data)) == record
