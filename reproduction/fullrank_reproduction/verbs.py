@@ -1,6 +1,6 @@
 """Command-line verbs of this package."""
 
-from fullrank.cli.verb import Verb
+from fullrank.cli.main import Verb
 
 REPRODUCE = Verb(
     "Reproduce",

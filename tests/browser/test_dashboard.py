@@ -115,7 +115,7 @@ async def test_a_container_has_a_lane_of_its_published_head_and_of_updates_since
         const collectors = heads.map(([updates, published], collector) => (
             { ...facts, collector, container: { ...learned, updates, published } }
         ));
-        drawCollectors({ collectors, status: { playing: "" } });
+        drawCollectors({ status: { collectors, playing: "" } });
         return [...document.querySelectorAll("#collectors .lanes li")].map(
             (lane) => [...lane.querySelectorAll("i")].map((part) => part.style.width)
         );

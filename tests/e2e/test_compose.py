@@ -41,7 +41,7 @@ def test_learners_may_be_scaled_up_and_down_while_the_lab_s_proxy_tells_them_apa
         assert [record.iteration for record in records] == list(range(len(records)))
         assert {record.term for record in records} == {term}
         assert len(stack.containers("learner")) == 4
-        joined = stack.container("straggler").exec_run(["fullrank", "health", "127.0.0.1:50063"])
+        joined = stack.container("straggler").exec_run(["fullrank", "doctor", "127.0.0.1:50063"])
         assert joined.output == b"SERVING\n"
         control = ("straggler", "get", "straggler:50062")
         assert "fixed_k" in stack.compose("run", "--rm", "admin", *control)

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.cli import main
-from fullrank.cli import top as top_module
 from fullrank.client import AsyncMonitor, Monitor, RunState, Unit
 from fullrank.codes import make_code
 from fullrank.common.errors import NotFound, ServiceLost
@@ -26,6 +26,8 @@ from fullrank.host.run_directory import resolve
 from fullrank.runs.record import METRICS
 
 pytestmark = pytest.mark.integration
+
+status_module = import_module("fullrank.cli.status")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "watch_a_run.py"
 
@@ -168,10 +170,10 @@ class Printed:
         return any(words in line for line in self.told())
 
 
-async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
+async def test_follow_outlasts_a_controller_that_is_away_and_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(top_module, "PERIOD_S", 0.01)
+    monkeypatch.setattr(status_module, "PERIOD_S", 0.01)
     printed = Printed(monkeypatch)
     async with Cluster(tmp_path, resolved("iterations=6")) as cluster:
         cluster.replay()
@@ -179,7 +181,8 @@ async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
         await monitor_of(cluster)
         for _ in range(4):
             await cluster.fake(Fault.STALL, at=2)
-        watching = asyncio.create_task(asyncio.to_thread(fullrank, "top", str(tmp_path), "--json"))
+        words = ("status", str(tmp_path), "--follow", "--json")
+        watching = asyncio.create_task(asyncio.to_thread(fullrank, *words))
         await eventually(lambda: len(printed.shown()) == 2, what="two iterations")
         await controller.end()
         await eventually(lambda: printed.tells("away"), what="it is away")
@@ -191,15 +194,15 @@ async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
     assert all(line.startswith("controller away: ") for line in printed.told())
 
 
-async def test_top_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
+async def test_follow_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(top_module, "PERIOD_S", 0.01)
+    monkeypatch.setattr(status_module, "PERIOD_S", 0.01)
     certificates, foreign = (certify(tmp_path / name) for name in ("own", "foreign"))
     run, shown, renewed = (tmp_path / name for name in ("run", "shown", "renewed"))
     tells = Printed(monkeypatch).tells
-    words = ("top", str(run), "--json", "--certificates", str(shown))
-    watching = asyncio.create_task(asyncio.to_thread(fullrank, *words))
+    words = ("status", str(run), "--json", "--certificates", str(shown))
+    watching = asyncio.create_task(asyncio.to_thread(fullrank, *words, "--follow"))
     await eventually(lambda: tells("no status: there is no run"), what="it is unknown")
     shown.symlink_to(foreign)
     async with Cluster(run, resolved(f"tls.certificates={certificates}")) as cluster:
@@ -211,7 +214,7 @@ async def test_top_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
             lambda: tells("its certificate is expired or not of our authority; retrying"),
             what="why",
         )
-        assert await asyncio.to_thread(fullrank, "status", *words[1:2], *words[3:]) == 12
+        assert await asyncio.to_thread(fullrank, *words) == 12
         assert tells("fullrank: monitor 127.0.0.1")
         renewed.symlink_to(certificates)
         renewed.replace(shown)

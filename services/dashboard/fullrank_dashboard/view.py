@@ -1,19 +1,18 @@
 """View of one run, for a page."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from math import isfinite
 
 import numpy as np
 
 from fullrank.common.types import JSON
-from fullrank.net.status import CodeInUse, LearnerStatus, RunStatus
+from fullrank.net.status import CodeInUse, RunStatus, Status
 from fullrank.runs.evaluations import EvaluationRecord
-from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
-from fullrank.runs.scalars import RETURN, WIN_RATE, intervals, learning, means, scalars
-from fullrank.runs.time_budget import bottleneck, spans, spent
+from fullrank.runs.scalars import intervals, learning, scalars
+from fullrank.runs.time_budget import spans
 from fullrank.stragglers import DelayModel, NoDelay
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.story import LogLine, of_records, of_statuses
@@ -115,30 +114,16 @@ class RunView:
 
     def facts(self) -> JSON:
         """All facts but the curve, the evaluations and the code."""
-        recent = list(self._recent)[-SMOOTHED:]
-        phases = {name: total_s / len(recent) for name, total_s in spent(recent).items()}
-        longest, numbers = bottleneck(phases), means(recent)
+        status = Status(now=self._now or RunStatus(), records=list(self._recent))
         return {
+            "status": status.facts(),
             "name": self.name,
             "problem": self.problem,
             "environment": self._environment,
-            "status": None if self._now is None else asdict(self._now),
-            "learners": self._attached(),
-            "collectors": [] if self._now is None else _collector_facts(self._now),
-            "return": numbers.get(RETURN),
-            "win_rate": numbers.get(WIN_RATE),
-            "rate": numbers.get("agent_updates_per_s"),
             "totals": {name: self.curve.total(name) for name in TOTALS},
-            "phases": phases,
-            "bottleneck": None if longest is None else str(longest),
             "round": None if self.last is None else self.round(self.last),
             "log": [asdict(line) for line in reversed(self._log)],
         }
-
-    def _attached(self) -> list[JSON]:
-        if self._now is None:
-            return []
-        return [_learner_facts(learner, self._now, self._recent) for learner in self._now.learners]
 
     def round(self, record: IterationRecord) -> JSON:
         """An iteration with a lane for each learner that was assigned a row."""
@@ -181,42 +166,6 @@ def _numbers(record: IterationRecord, saved_s: float) -> dict[str, float]:
         "inexact": not record.exact,
         "audited": sum(record.audited.values()),
     }
-
-
-def _learner_facts(
-    learner: LearnerStatus, now: RunStatus, recent: Collection[IterationRecord]
-) -> JSON:
-    late = sum(learner.learner in record.late for record in recent)
-    return {
-        "learner": learner.learner,
-        "host": learner.host,
-        "rows": learner.rows,
-        "state": learner.activity(now),
-        "silent_s": learner.silent_s,
-        "late": late / len(recent) if recent else 0.0,
-    }
-
-
-def _collector_facts(now: RunStatus) -> list[JSON]:
-    return [
-        {
-            "collector": each.collector,
-            "host": each.host,
-            "state": each.activity,
-            "blocks": each.blocks,
-            "block_s": each.block_s,
-            "reassigned": each.reassigned,
-            "idle": each.idle,
-            "free": each.free,
-            "settled": each.settled,
-            "stale": each.stale,
-            "invalid": each.invalid,
-            "lag": each.lag,
-            "silent_s": each.silent_s,
-            "container": asdict(each.container) if each.container is not None else None,
-        }
-        for each in now.collectors
-    ]
 
 
 TOTALS = ("time/round_s", "saved_s", "code/late", "inexact", "audited")

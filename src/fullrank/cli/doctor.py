@@ -1,4 +1,4 @@
-"""``fullrank doctor``: check that this machine can run Fullrank."""
+"""``fullrank doctor``: check that this machine can run Fullrank, or that a service is healthy."""
 
 import importlib.metadata
 import json
@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-import psutil
 import typer
 
 from fullrank import __version__
@@ -17,7 +17,9 @@ from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
+from fullrank.common.errors import ServiceLost
 from fullrank.config import load
+from fullrank.host.probe import TIMEOUT_S, probe
 from fullrank.host.process import usable_cores
 
 _REQUIRED = (
@@ -55,8 +57,24 @@ class Check:
     """True if Fullrank cannot work without it."""
 
 
-def doctor(as_json: JsonOption = False) -> None:
-    """Check that this machine can run Fullrank; exit status 1 if it cannot."""
+def doctor(
+    service: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[HOST:PORT]",
+            help="Ask the service with this health.address whether it is at work.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that this machine can run Fullrank; exit status 1 if it cannot.
+
+    With an address: print SERVING, or end with exit code 9 and the reason.
+    """
+    if service is not None:
+        _ask(service)
+        return
     checks = list(examine(RUNS))
     usable = all(check.ok for check in checks if check.required)
     if as_json:
@@ -110,6 +128,8 @@ def _cores() -> tuple[bool, str]:
 
 
 def _memory() -> tuple[bool, str]:
+    import psutil  # here, because images of services have none
+
     memory = psutil.virtual_memory()
     free, total = memory.available / 2**30, memory.total / 2**30
     enough = memory.available >= _LEAST_MEMORY_BYTES
@@ -159,6 +179,8 @@ def _services() -> tuple[bool, str]:
 
 
 def _writable(runs: Path) -> tuple[bool, str]:
+    import psutil
+
     place = next(path for path in (runs.absolute(), *runs.absolute().parents) if path.is_dir())
     with tempfile.TemporaryFile(dir=place) as file:
         file.write(b"\0")
@@ -178,3 +200,14 @@ def _show(checks: list[Check], *, usable: bool) -> None:
         console.print(mark, style=colour, end="")
         console.print(f"  {check.name:{width}}  {check.detail}", soft_wrap=True)
     console.print("ready" if usable else "not usable: see the lines that say no", style="bold")
+
+
+def _ask(address: str) -> None:
+    """Print SERVING, or raise the reason."""
+    try:
+        found = probe(address, timeout_s=TIMEOUT_S)
+    except OSError as error:
+        raise ServiceLost(f"{address}: {error}") from None
+    if found != "SERVING":
+        raise ServiceLost(f"{address}: {found}")
+    say(found)

@@ -7,17 +7,27 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from fullrank import __version__
-from fullrank.cli.log import start_log, starting
-from fullrank.cli.say import say
-from fullrank.cli.verb import Verb
+from fullrank.cli.say import say, start_log, starting
 from fullrank.common.errors import FullrankError
 from fullrank.common.foreign import brief
 from fullrank.common.imports import collecting_later
+
+
+class Verb(NamedTuple):
+    """A verb; its module is imported only when the verb is run."""
+
+    panel: str
+    """Heading of its group in ``fullrank --help``."""
+    place: str
+    """``module:attribute`` of a function or a Typer application."""
+    help: str
+    """Help text, one line."""
+
 
 log = logging.getLogger("fullrank")
 
@@ -36,10 +46,9 @@ PANELS = (TRAIN, CODES, OPERATE, "Reproduce")
 VERBS = {
     "train": Verb(TRAIN, "fullrank.cli.train:train", "Train a team on local services."),
     "env": Verb(TRAIN, "fullrank.cli.env:app", "Check what is understood of an environment."),
-    "resume": Verb(TRAIN, "fullrank.cli.resume:resume", "Resume a run from its newest checkpoint."),
-    "status": Verb(TRAIN, "fullrank.cli.status:status", "Show a run's progress and time budget."),
-    "top": Verb(TRAIN, "fullrank.cli.top:top", "Watch a run live in the terminal."),
-    "dashboard": Verb(TRAIN, "fullrank.cli.dashboard:dashboard", "Watch runs on a web page."),
+    "resume": Verb(TRAIN, "fullrank.cli.train:resume", "Resume a run from its newest checkpoint."),
+    "status": Verb(TRAIN, "fullrank.cli.status:status", "Show a run's progress, once or live."),
+    "dashboard": Verb(TRAIN, "fullrank.cli.serve:dashboard", "Watch runs on a web page."),
     "eval": Verb(TRAIN, "fullrank.cli.evaluate:evaluate", "Evaluate a run's trained policies."),
     "compare": Verb(TRAIN, "fullrank.cli.compare:compare", "Compare the policies of several runs."),
     "plot": Verb(TRAIN, "fullrank.cli.plot:plot", "Plot a run's returns and round times."),
@@ -51,8 +60,7 @@ VERBS = {
     "simulate": Verb(CODES, "fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
     "serve": Verb(OPERATE, "fullrank.cli.serve:serve", "Run one service."),
     "config": Verb(OPERATE, "fullrank.cli.config:app", "Show the configuration and its origins."),
-    "doctor": Verb(OPERATE, "fullrank.cli.doctor:doctor", "Check this machine's installation."),
-    "health": Verb(OPERATE, "fullrank.cli.health:health", "Ask whether a service is healthy."),
+    "doctor": Verb(OPERATE, "fullrank.cli.doctor:doctor", "Check this machine, or a service."),
     "certs": Verb(OPERATE, "fullrank.cli.certs:app", "Manage the services' certificates."),
     "straggler": Verb(OPERATE, "fullrank.cli.straggler:app", "Show or change injected delays."),
 }

@@ -1,10 +1,10 @@
 """``fullrank plot``: plots of returns, win rates, losses and round times of runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Self, TypeAlias, TypeVar
 
 import numpy as np
 import typer
@@ -13,7 +13,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.cli.panels import PANELS, RETURNS, Panel
 from fullrank.cli.runs import find_run, named
 from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError
@@ -23,7 +22,52 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.runs.evaluations import EvaluationRecord, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, begun, read_records
-from fullrank.runs.scalars import intervals, series
+from fullrank.runs.scalars import RETURN, WIN_RATE, intervals, series
+
+T = TypeVar("T")
+
+_NAMES = {RETURN: "all agents", WIN_RATE: "won"}
+"""Names of curves by tag; the name of a side's return is the side, other tags are names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Content of one pair of axes."""
+
+    label: str
+    tags: Callable[[Iterable[str]], Sequence[str]]
+    """Tags of the curves among all tags of a run."""
+    scale: str = "linear"
+    bounds: tuple[float, float] | None = None
+
+    def of(self, numbers: Mapping[str, T]) -> dict[str, T]:
+        """The numbers of the panel by the names of its curves, out of numbers by tag."""
+        return {
+            _NAMES.get(tag, tag.removeprefix("return/")): numbers[tag]
+            for tag in self.tags(numbers)
+            if tag in numbers
+        }
+
+
+def _returns(tags: Iterable[str]) -> Sequence[str]:
+    """The return of each side, or of all agents where there is one side."""
+    sides = [tag for tag in tags if tag.startswith("return/") and tag != RETURN]
+    return sides if len(sides) > 1 else (RETURN,)
+
+
+def _always(*tags: str) -> Callable[[Iterable[str]], Sequence[str]]:
+    return lambda _: tags
+
+
+RETURNS = Panel(label="mean episode return", tags=_returns)
+PANELS = (
+    RETURNS,
+    Panel(label="win rate", tags=_always(WIN_RATE), bounds=(-0.02, 1.02)),
+    Panel(label="error", tags=_always("loss", "td_error_abs"), scale="log"),
+    Panel(label="value of an action", tags=_always("q_taken_mean", "target_mean")),
+)
+"""Panels above that of the round times, each drawn if a run has its numbers."""
+
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """Colour by number of late learners: none, one, two, more."""

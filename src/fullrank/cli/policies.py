@@ -1,6 +1,6 @@
-"""The newest policies of a run, and episodes played by them."""
+"""The newest policies of a run, episodes played by them, and the outcome of a finished run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -11,18 +11,23 @@ from fullrank.cli.say import kept_stdout
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, variant_of
+from fullrank.environments.base import is_adapted
+from fullrank.environments.particle.scene import Drawable
 from fullrank.runs.checkpoint import newest
+from fullrank.runs.evaluations import append, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
+from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.statistics import bootstrap, wilson
 from fullrank.training.episodes import episode_statistics
 from fullrank.training.evaluation import (
     Act,
     Evaluation,
+    Greedy,
     evaluate,
     evaluate_and_close,
     random_actions,
 )
-from fullrank.training.references import references, share_closed
+from fullrank.training.references import GOOD, RANDOM, references, share_closed
 from fullrank.wiring import environment_of, training_of
 
 COPIES = 50
@@ -144,3 +149,51 @@ def _returns(evaluation: Evaluation) -> JSON:
     if evaluation.won is not None:
         facts["win_rate"] = wilson(evaluation.won)._asdict()
     return facts
+
+
+EPISODES, FEW = 100, 10
+"""Episodes played by each policy; few where copies are separate objects, which may be slow."""
+SEED = 1000
+"""Seed of the initial states, that of ``fullrank eval``."""
+
+
+def outcome(path: Path, config: RunConfig) -> Iterator[str]:
+    """Evaluate the final policies, record the result, and yield the lines that report it.
+
+    Where no episode ended in training, none is played: it might have no end.
+    """
+    if all(record.return_mean is None for record in read_records(path / METRICS)):
+        yield "no episode ended, so there is no return to report"
+        return
+    policies = trained(path, config)
+    episodes = episodes_of(config)
+    evaluations = read_evaluations(path)
+    earlier = [
+        evaluation for evaluation in evaluations if evaluation.iteration < policies.iteration
+    ]
+    environment = environment_of(config, copies=min(episodes, COPIES))
+    drawable = isinstance(environment, Drawable)
+    with counting("playing", episodes, "episodes") as told:
+        act = Greedy(policies.algorithm.actor)
+        greedy = evaluate_and_close(environment, act, episodes, SEED, told=told)
+    played = {"trained": greedy, **play_references(config, episodes=episodes, seed=SEED)}
+    random = summary(played[RANDOM])
+    if policies.version not in (
+        Version(evaluation.term, evaluation.iteration) for evaluation in evaluations
+    ):
+        append(path, facts_of(config, policies, {"trained": greedy}, seed=SEED))
+    for name, value in summary(greedy).items():
+        words = f"without exploration, {episodes} episodes; random play {random[name]}"
+        yield f"{name}: {value} {words}"
+    if (closed := share_closed(played, "trained")) is not None:
+        good = summary(played[GOOD])["return"]
+        yield f"gap closed from random play to a good policy ({good}): {closed.mean:.0%}"
+    if earlier:
+        yield f"the evaluation before, at iteration {earlier[-1].iteration}: {earlier[-1].returns}"
+    if drawable:
+        yield f"watch an episode: fullrank render {path}"
+
+
+def episodes_of(config: RunConfig) -> int:
+    """Number of episodes that each policy plays."""
+    return FEW if is_adapted(config.environment.name) else EPISODES

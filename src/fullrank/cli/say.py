@@ -1,10 +1,17 @@
-"""Printing of plain lines; tables and live views are printed by ``fullrank.cli.terminal``."""
+"""Plain lines on the standard streams and in the log of a process.
+
+Tables and live views are printed by ``fullrank.cli.terminal``.
+"""
 
 import json
+import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from typing import Any
 
+from fullrank import __version__
 from fullrank.common.text import plain
 
 
@@ -29,3 +36,28 @@ def kept_stdout() -> Iterator[None]:
     """Send what others print meanwhile, such as an environment, to standard error."""
     with redirect_stdout(sys.stderr):
         yield
+
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def starting(name: str) -> str:
+    """The first line of a process, said before it imports gRPC and torch."""
+    return f"fullrank {name} {__version__} starts (pid {os.getpid()})"
+
+
+class _PlainFormatter(logging.Formatter):
+    """Formats records as plain lines, since reasons and names come from other processes."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = plain(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(plain, super().formatException(ei).split("\n")))
+
+
+def start_log(handler: logging.Handler, *, form: str = FORMAT) -> None:
+    """Send the log of this process to a handler."""
+    handler.setFormatter(_PlainFormatter(form))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -1,5 +1,6 @@
-"""``fullrank serve NAME``: one service in this process."""
+"""``fullrank serve NAME``: one service in this process; ``fullrank dashboard``, one of them."""
 
+import logging
 import os
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -8,8 +9,10 @@ from typing import Annotated, TypeAlias, cast
 
 import typer
 
-from fullrank.cli.options import ConfigOption, SetOption
-from fullrank.common.errors import ConfigError
+from fullrank.cli.options import CertificatesOption, ConfigOption, SetOption
+from fullrank.cli.runs import meant
+from fullrank.cli.say import start_log
+from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.imports import collecting_later
 from fullrank.common.registry import nearest
 from fullrank.config.layers import load
@@ -97,3 +100,43 @@ def find(name: str) -> Main:
         raise ConfigError(
             f"the {name} needs the package {error.name!r}: pip install 'fullrank[{name}]'"
         ) from error
+
+
+log = logging.getLogger(__name__)
+
+
+def dashboard(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Run directories, their names below runs/, or host:port of their monitors; "
+            "default: the newest run.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="Port on loopback; 0: any free port."),
+    ] = None,
+    certificates: CertificatesOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Serve the page until Ctrl-C, waiting for controllers that cannot be reached."""
+    start_log(logging.StreamHandler(), form="%(message)s")
+    options = {
+        "dashboard.runs": [_known(run) for run in runs] if runs else [meant(None)],
+        "dashboard.address": None if port is None else f"127.0.0.1:{port}",
+        "tls.certificates": None if certificates is None else str(certificates),
+    }
+    resolved = load(environ=os.environ, overrides=overrides or (), options=options)
+    raise typer.Exit(find("dashboard")(Launch(resolved=resolved)))
+
+
+def _known(run: str) -> str:
+    """The run as ``meant`` resolves it, or unchanged if it does not exist yet."""
+    try:
+        return meant(run)
+    except FullrankError as error:
+        log.warning("%s; waiting for it", error)
+        return run

@@ -1,194 +1,254 @@
-"""``fullrank status``: the current state of a run."""
+"""``fullrank status``: the state of a run, once or live, in a terminal, a pipe, or as JSON."""
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from statistics import median
+from typing import Annotated, Protocol
 
-from rich.table import Table
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from fullrank.cli.locate import RunOption, ended, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
+from fullrank.cli.progress import LineView
 from fullrank.cli.say import say
+from fullrank.cli.status_view import headline, learners, picture, players
 from fullrank.cli.terminal import Terminal
-from fullrank.common.errors import ServiceLost
-from fullrank.common.text import decimal
-from fullrank.common.types import JSON
-from fullrank.net.status import RunStatus
+from fullrank.common.errors import FullrankError, ServiceLost
+from fullrank.common.text import plain
+from fullrank.net.monitor import Monitor
+from fullrank.net.status import RunState, RunStatus, Status
 from fullrank.runs.progress import SMOOTHED
-from fullrank.runs.record import IterationRecord
-from fullrank.runs.scalars import RETURN, means
-from fullrank.runs.time_budget import bottleneck, spent
+from fullrank.runs.record import IterationRecord, to_line
 
-VERDICTS = 5
-"""Verdicts that are shown, the newest ones; ``--json`` has all."""
+PERIOD_S = 0.5
+"""Period of polls, seconds."""
+KEPT = 500
+"""Number of iterations that the live view covers."""
+LONGEST_PAUSE_S = 10.0
+"""Longest pause between attempts to reach the controller."""
 
 
 def status(
-    run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
+    run: RunOption = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Show the run live until it has ended, also while its controller is away; with "
+            "--json, a line for each committed iteration.",
+        ),
+    ] = False,
+    certificates: CertificatesOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a run's progress, its learners and its time budget."""
-    now, records = _look(run, certificates)
+    if follow:
+        _follow(run, certificates, as_json=as_json)
+        return
+    now = _look(run, certificates)
     if as_json:
-        say(json.dumps(facts(now, records)))
+        say(json.dumps(now.facts()))
         return
     console = Terminal()
-    for line in headline(now, records):
+    for line in headline(now):
         console.print(line, highlight=False, soft_wrap=True)
-    for table in (learners(now), *players(now)):
+    for table in (learners(now.now), *players(now.now)):
         console.print(table)
 
 
-def _look(
-    run: str | None, certificates: Path | None
-) -> tuple[RunStatus, Sequence[IterationRecord]]:
-    """The status of a run and its last iterations, from its directory once it has ended."""
+def _look(run: str | None, certificates: Path | None) -> Status:
+    """The status of a run, from its directory once it has ended."""
     try:
         with locate(run, certificates)() as monitor:
             now = monitor.status()
             first = max(0, now.committed - SMOOTHED)
-            return now, list(monitor.watch(first, until_now=True))
+            return Status(now=now, records=list(monitor.watch(first, until_now=True)))
     except ServiceLost:
         if (found := ended(run)) is None:
             raise
         now, records = found
-        return now, records[-SMOOTHED:]
+        return Status(now=now, records=records[-SMOOTHED:])
 
 
-def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
-    """The state as JSON; unknown values are null."""
-    phases, numbers = spent(records), means(records)
-    longest = bottleneck(phases)
-    return {
-        **asdict(now),
-        "return_mean": numbers.get(RETURN),
-        "round_median_s": median(record.round_s for record in records) if records else None,
-        "agent_updates_per_s": numbers.get("agent_updates_per_s"),
-        "phases_s": {phase: seconds / len(records) for phase, seconds in phases.items()},
-        "bytes": {kind: size / len(records) for kind, size in traffic_of(records).items()},
-        "bottleneck": None if longest is None else asdict(longest),
-    }
+def _follow(run: str | None, certificates: Path | None, *, as_json: bool) -> None:
+    """Show a run until it has ended; retry while the controller cannot be reached."""
+    follower = Follower(locate(run, certificates), ended=partial(ended, run))
+    console = Terminal()
+    shown: Shown = Screen(console) if console.is_terminal else Plain(console)
+    if as_json:
+        shown = Json()
+    try:
+        for now, new in _poll(follower, shown.say):
+            shown.show(now, new)
+            if now.state in (RunState.FINISHED, RunState.FAILED):
+                return
+    finally:
+        shown.close()
 
 
-def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
-    """Summary of the run in a few lines."""
-    lines = [
-        f"run {now.run}, term {now.term}: {now.state}, {now.committed} of {now.iterations} "
-        f"iterations{': ' * bool(now.message)}{now.message}"
-        f"{f' (exit code {now.exit_code})' * bool(now.exit_code)}"
-    ]
-    if now.round_s:
-        awaited = ", ".join(map(str, now.awaited)) or "none"
-        lines.append(
-            f"this round: rows of rank {now.rank} for {now.units} units after "
-            f"{now.round_s:.2f} s, awaited: {awaited}"
-        )
-    if records:
-        last, numbers = records[-1], means(records)
-        value = decimal(numbers[RETURN]) if RETURN in numbers else "-"
-        lines.append(
-            f"last {len(records)} iterations: return {value}, "
-            f"round {1e3 * median(record.round_s for record in records):.0f} ms, code {last.code}, "
-            f"tolerance {last.tolerance}"
-        )
-        if "agent_updates_per_s" in numbers:
-            lines.append(_overlap(numbers))
-        lines += _per_iteration(records)
-    if now.playing:
-        lines.append(now.playing)
-    if now.blocks is not None:
-        lines.append(str(now.blocks))
-    return [*lines, *now.caveats, *now.verdicts[-VERDICTS:], *_failures(now)]
+class Follower:
+    """Polls a run and receives each iteration once.
+
+    Args:
+        dial: Dials the monitor at its current address.
+        ended: Reads the status and the iterations of a run that has ended; None for any other.
+    """
+
+    def __init__(
+        self,
+        dial: Callable[[], Monitor],
+        *,
+        ended: Callable[[], tuple[RunStatus, list[IterationRecord]] | None] = lambda: None,
+    ) -> None:
+        self._dial, self._ended = dial, ended
+        self._monitor: Monitor | None = None
+        self._last: IterationRecord | None = None
+
+    def poll(self) -> tuple[RunStatus, list[IterationRecord]]:
+        """The status of the run and the iterations committed since the last poll.
+
+        Raises:
+            FullrankError: The controller is away or denies access, or there is no such run.
+        """
+        try:
+            if self._monitor is None:
+                self._monitor = self._dial()
+            now = self._monitor.status()
+            return now, self._new(self._monitor, now)
+        except FullrankError as error:
+            self.hang_up()
+            if not isinstance(error, ServiceLost) or (found := self._ended()) is None:
+                raise
+            now, records = found
+            last = -1 if self._last is None else self._last.iteration
+            return now, [record for record in records if record.iteration > last]
+
+    def _new(self, monitor: Monitor, now: RunStatus) -> list[IterationRecord]:
+        first, term = max(0, now.committed - KEPT), 0
+        if self._last is not None:
+            first, term = self._last.iteration + 1, self._last.term
+        new = list(monitor.watch(first, seen_term=term, until_now=True))
+        self._last = new[-1] if new else self._last
+        return new
+
+    def hang_up(self) -> None:
+        """Close the connection; the next poll dials again."""
+        if self._monitor is not None:
+            self._monitor.close()
+        self._monitor = None
 
 
-def _failures(now: RunStatus) -> list[str]:
-    """The last failure of each collector, unless a caveat names it."""
-    said = (
-        f"collector {each.collector} on {each.host}: {each.failed}"
-        for each in now.collectors
-        if each.failed
+def _poll(
+    follower: Follower, say: Callable[[str], None]
+) -> Iterator[tuple[RunStatus, list[IterationRecord]]]:
+    """Poll for ever; ``say`` receives the reasons of failed polls."""
+
+    def away(attempt: RetryCallState) -> None:
+        assert attempt.outcome is not None
+        error = attempt.outcome.exception()
+        what = "controller away" if isinstance(error, ServiceLost) else "no status"
+        say(f"{what}: {error}; retrying")
+
+    patient = Retrying(
+        retry=retry_if_exception_type(FullrankError),
+        wait=wait_random_exponential(multiplier=PERIOD_S, max=LONGEST_PAUSE_S),
+        before_sleep=away,
     )
-    return [line for line in said if line not in now.caveats]
+    try:
+        while True:
+            yield patient(follower.poll)
+            time.sleep(PERIOD_S)
+    finally:
+        follower.hang_up()
 
 
-def _overlap(numbers: Mapping[str, float]) -> str:
-    """Mean times of playing, update and iteration, and agent-updates per second."""
-    times = {name: numbers.get(f"time/{name}_s") for name in ("play", "update", "iteration")}
-    shown = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times.items() if s is not None)
-    return f"{shown}, {numbers['agent_updates_per_s']:,.0f} agent-updates/s"
+class Shown(Protocol):
+    """Output of ``status --follow``."""
+
+    def say(self, message: str) -> None:
+        """Show a message."""
+
+    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
+        """Show the result of a poll."""
+
+    def close(self) -> None:
+        """Finish the output."""
 
 
-def _per_iteration(records: Sequence[IterationRecord]) -> list[str]:
-    """Mean time of each phase, the longest of them, and mean traffic with the learners."""
-    lines, phases = [], spent(records)
-    if (longest := bottleneck(phases)) is not None:
-        times = (f"{phase} {1e3 * s / len(records):.1f}" for phase, s in phases.items())
-        lines += [f"ms an iteration: {', '.join(times)}", f"bottleneck: {longest}"]
-    traffic = traffic_of(records)
-    sizes = (f"{kind} {size / len(records) / 1e6:.3f}" for kind, size in traffic.items())
-    return [*lines, f"MB an iteration: {', '.join(sizes)}"] if traffic else lines
+class Json:
+    """A line of metrics.jsonl for each iteration; messages go to standard error."""
+
+    def say(self, message: str) -> None:
+        """Print the message to standard error."""
+        say(message, error=True)
+
+    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
+        """Print the iterations."""
+        for record in new:
+            say(to_line(record))
+
+    def close(self) -> None:
+        """Do nothing: every line is printed at once."""
 
 
-def traffic_of(records: Sequence[IterationRecord]) -> Counter[str]:
-    """Bytes between controller and learners over several iterations, by kind."""
-    total: Counter[str] = Counter()
-    for record in records:
-        total.update(record.bytes_sent)
-        total.update(record.bytes_received)
-    return total
+class Plain:
+    """A line every few seconds."""
+
+    def __init__(self, console: Terminal) -> None:
+        self._console = console
+        self._lines: LineView | None = None
+        self._said = ""
+
+    def say(self, message: str) -> None:
+        """Print the message unless it repeats the last one."""
+        if message != self._said:
+            self._console.print(message, highlight=False, soft_wrap=True)
+        self._said = message
+
+    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
+        """Print the run's message, and an iteration if enough time has passed since the last."""
+        if now.message:
+            self.say(now.message)
+        self._lines = self._lines or LineView(self._console, iterations=now.iterations)
+        self._lines.show(new)
+
+    def close(self) -> None:
+        """Print the last iteration."""
+        if self._lines is not None:
+            self._lines.close()
 
 
-def learners(now: RunStatus) -> Table:
-    """Table of the attached learners."""
-    columns = ("learner", "host", "row", "state", "data", "vectors", "heard")
-    table = Table(*columns, box=None, pad_edge=False)
-    for learner in now.learners:
-        rows = ",".join(map(str, learner.rows)) or "-"
-        heard = f"{learner.silent_s:.1f} s ago"
-        data = "mapped" if learner.maps_table else "sent"
-        if learner.batch_bytes:
-            data += f" {learner.batch_bytes / 1e6:.3f} MB"
-        vectors = "shared" if learner.shares_memory else "sent"
-        state = learner.activity(now)
-        table.add_row(str(learner.learner), learner.host, rows, state, data, vectors, heard)
-    return table
+class Screen:
+    """The full view, drawn again at each poll."""
 
+    def __init__(self, console: Terminal) -> None:
+        self._records: deque[IterationRecord] = deque(maxlen=KEPT)
+        self._live = Live(Text("looking for the controller"), console=console, auto_refresh=False)
+        self._live.start()
+        self._picture: RenderableType = ""
 
-def players(now: RunStatus) -> list[Table]:
-    """Tables of the collectors and of the containers among them, where there are any."""
-    tables = [collectors(now)] if now.collectors else []
-    return [*tables, containers(now)] if any(each.container for each in now.collectors) else tables
-
-
-def collectors(now: RunStatus) -> Table:
-    """Table of the collectors; of those that play freely, what became of their episodes."""
-    free = any(collector.free for collector in now.collectors)
-    facts = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
-    columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard")
-    table = Table(*columns, box=None, pad_edge=False)
-    for each in now.collectors:
-        episodes = (str(each.settled), str(each.stale), str(each.invalid))
-        blocks = (f"{1e3 * each.block_s:.1f} ms", str(each.reassigned), f"{each.idle:.0%}")
-        table.add_row(
-            str(each.collector),
-            each.host,
-            each.activity,
-            str(each.blocks),
-            *(episodes if free else blocks),
-            str(each.lag),
-            f"{each.silent_s:.1f} s ago",
+    def say(self, message: str) -> None:
+        """Show the message above the last view."""
+        self._live.update(
+            Group(Text(plain(message), style="bold red"), self._picture), refresh=True
         )
-    return table
 
+    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
+        """Draw the view."""
+        for record in new:
+            while self._records and self._records[-1].iteration >= record.iteration:
+                self._records.pop()  # superseded
+            self._records.append(record)
+        self._picture = picture(Status(now=now, records=list(self._records)))
+        self._live.update(self._picture, refresh=True)
 
-def containers(now: RunStatus) -> Table:
-    """Table of the containers: episodes played and handed over, and heads."""
-    columns = ("container", "played", "handed over", "updates", "published", "divergence")
-    table = Table(*columns, box=None, pad_edge=False)
-    for each in now.collectors:
-        if (facts := each.container) is not None:
-            counts = (facts.played, facts.handed_over, facts.updates, facts.published)
-            table.add_row(str(each.collector), *map(str, counts), f"{facts.divergence:.3f}")
-    return table
+    def close(self) -> None:
+        """Leave the last view on the screen."""
+        self._live.stop()

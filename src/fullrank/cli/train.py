@@ -1,4 +1,4 @@
-"""``fullrank train``: a run on local services or here, shown live."""
+"""``fullrank train`` and ``resume``: a run on local services or here, shown live."""
 
 import os
 import shutil
@@ -9,19 +9,20 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fullrank.cli.log import starting
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
     DelayOption,
+    RunArgument,
     SeedOption,
     SetOption,
     StragglersOption,
     TopologyOption,
+    TrustOption,
     size_options,
 )
-from fullrank.cli.runs import default_run_dir, make_directory
-from fullrank.cli.say import say
+from fullrank.cli.runs import adopt, default_run_dir, find_run, make_directory, runnable_config
+from fullrank.cli.say import say, starting
 from fullrank.codes import codes
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
@@ -34,6 +35,7 @@ from fullrank.config.trust import remember
 from fullrank.host.certificates import initialise, today
 from fullrank.host.process import usable_cores
 from fullrank.host.run_directory import lock_launch
+from fullrank.runs.identity import check_continues
 from fullrank.runs.record import METRICS
 
 CERTIFIED_DAYS = 365
@@ -270,3 +272,18 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
             entry.unlink()
     if not keep:
         path.rmdir()
+
+
+def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:
+    """Continue a run from its newest checkpoint, on local services or in this process."""
+    path = find_run(run)
+    if not (path / "config.toml").exists():
+        raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
+    check_continues(path)
+    config = runnable_config(path, trust)
+    say(starting("resume"))
+    from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
+
+    with lock_launch(path):
+        adopt(path)
+        run_to_end(path, config, local=local)

@@ -1,6 +1,6 @@
 """Ask a process for its health, by one grpc.health.v1 call in plain HTTP/2, written out.
 
-``fullrank health`` calls it, and container health checks run this file itself::
+``fullrank doctor HOST:PORT`` calls it, and container health checks run this file itself::
 
     python3 -I -S probe.py HOST:PORT [SERVICE]
 

@@ -3,9 +3,12 @@
 A run that has ended has its status in its directory: no service need run any more.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum, auto
 from pathlib import Path
+from statistics import median
 from typing import ClassVar
 
 from pydantic import ConfigDict
@@ -21,6 +24,10 @@ from fullrank.environments import AgentSpec
 from fullrank.runs.caveats import disputes_of, lasting_caveats
 from fullrank.runs.ending import read_ending
 from fullrank.runs.identity import IDENTITY
+from fullrank.runs.progress import SMOOTHED
+from fullrank.runs.record import IterationRecord
+from fullrank.runs.scalars import RETURN, WIN_RATE, means
+from fullrank.runs.time_budget import bottleneck, spent
 from fullrank.runs.verdicts import read_verdicts
 
 
@@ -207,6 +214,65 @@ class RunStatus:
     def awaited(self) -> list[LearnerId]:
         """Learners whose rows have not arrived in the current iteration."""
         return [status.learner for status in self.learners if status.rows and not status.answered]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A run at one moment with its last iterations: each audience is shown a projection of it."""
+
+    now: RunStatus
+    records: Sequence[IterationRecord] = ()
+    """The last iterations; shares of late learners are of all of them."""
+
+    @property
+    def recent(self) -> Sequence[IterationRecord]:
+        """The iterations over which numbers are averaged."""
+        return self.records[-SMOOTHED:]
+
+    def numbers(self) -> dict[str, float]:
+        """Means of recent iterations by tag."""
+        return means(self.recent)
+
+    def phases_s(self) -> dict[str, float]:
+        """Mean seconds of each phase of an iteration."""
+        return {phase: s / len(self.recent) for phase, s in spent(self.recent).items()}
+
+    def traffic_bytes(self) -> dict[str, float]:
+        """Mean bytes between controller and learners in an iteration, by kind."""
+        total: Counter[str] = Counter()
+        for record in self.recent:
+            total.update(record.bytes_sent)
+            total.update(record.bytes_received)
+        return {kind: size / len(self.recent) for kind, size in total.items()}
+
+    def round_s(self) -> float | None:
+        """Median duration of a round, seconds; None before the first."""
+        return median(record.round_s for record in self.recent) if self.recent else None
+
+    def late(self, learner: LearnerId) -> float:
+        """Share of the iterations that did not wait for a learner."""
+        late = sum(learner in record.late for record in self.records)
+        return late / len(self.records) if self.records else 0.0
+
+    def facts(self) -> JSON:
+        """The status for programs and pages; unknown numbers are null."""
+        numbers, phases_s = self.numbers(), self.phases_s()
+        longest = bottleneck(phases_s)
+        return {
+            **asdict(self.now),
+            "learners": [
+                asdict(each) | {"state": each.activity(self.now), "late": self.late(each.learner)}
+                for each in self.now.learners
+            ],
+            "collectors": [asdict(each) | {"state": each.activity} for each in self.now.collectors],
+            "return_mean": numbers.get(RETURN),
+            "win_rate": numbers.get(WIN_RATE),
+            "round_median_s": self.round_s(),
+            "agent_updates_per_s": numbers.get("agent_updates_per_s"),
+            "phases_s": phases_s,
+            "bytes": self.traffic_bytes(),
+            "bottleneck": None if longest is None else asdict(longest) | {"text": str(longest)},
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

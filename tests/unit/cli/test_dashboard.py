@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.cli import dashboard as module
 from fullrank.cli import main
 from fullrank.cli.serve import find
 from fullrank.common.errors import ConfigError
@@ -22,7 +21,7 @@ def test_runs_are_directories_or_addresses_and_one_that_is_not_there_yet_is_wait
         launches.append(launch)
         return 0
 
-    monkeypatch.setattr(module, "find", {"dashboard": keep}.__getitem__)
+    monkeypatch.setattr("fullrank.cli.serve.find", {"dashboard": keep}.__getitem__)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs/mine").mkdir(parents=True)
     with pytest.raises(SystemExit, match="0"):

@@ -78,7 +78,7 @@ def test_whatever_an_examination_raises_is_its_finding(
     def full(path: str) -> None:
         raise PermissionError("cannot look")
 
-    monkeypatch.setattr(module.psutil, "disk_usage", full)
+    monkeypatch.setattr("psutil.disk_usage", full)
     code, found = findings(fullrank)
     assert code == 1
     assert found["run directory"]["detail"] == "PermissionError: cannot look"

@@ -7,8 +7,7 @@ import pytest
 from tests.unit.runs.test_record import record, write
 
 from fullrank.cli.locate import ended, locate
-from fullrank.cli.status import status
-from fullrank.cli.top import Follower, top
+from fullrank.cli.status import Follower, status
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
 from fullrank.net.status import RunState
@@ -55,9 +54,9 @@ def test_status_repeats_what_an_ended_run_has_lost(
     assert str(convicted) in shown
 
 
-def test_top_ends_with_a_run_that_has_failed(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_follow_ends_with_a_failed_run(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     fail(run)
-    top(run)
+    status(run, follow=True)
     assert capsys.readouterr().out
 
 

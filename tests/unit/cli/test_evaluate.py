@@ -7,8 +7,8 @@ from typing import Any, Self, cast
 import numpy as np
 import pytest
 
+from fullrank.cli.evaluate import PublishedPolicies
 from fullrank.cli.policies import Version, trained
-from fullrank.cli.sources import PublishedPolicies
 from fullrank.config import RunConfig, load, read_config, to_toml
 from fullrank.environments.base import Environment
 from fullrank.local import LocalRun

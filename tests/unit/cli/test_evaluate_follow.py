@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fullrank.cli import sources
+from fullrank.cli.evaluate import CheckpointPolicies
 from fullrank.cli.plot import draw
 from fullrank.cli.policies import Trained, Version
-from fullrank.cli.sources import CheckpointPolicies
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import Interval
 from fullrank.runs import checkpoint
@@ -56,7 +56,7 @@ def after_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
         return found
 
     monkeypatch.setattr(CheckpointPolicies, "newer", look)
-    monkeypatch.setattr(sources, "LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(import_module("fullrank.cli.evaluate"), "LONGEST_PAUSE_S", 0.0)
     return planned.__setitem__
 
 

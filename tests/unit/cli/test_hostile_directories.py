@@ -30,8 +30,7 @@ VERBS = (
     "render RUN --output OUT.gif",
     "resume RUN --local",
 )
-"""Verbs that read a run's directory, the last one of which writes to it, too. ``top`` looks for it
-as ``status`` does and then waits for a controller."""
+"""Verbs that read a run's directory, the last one of which writes to it, too."""
 
 FILES = (
     "config.toml",

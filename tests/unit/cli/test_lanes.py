@@ -2,7 +2,7 @@
 
 from tests.unit.runs.test_time_budget import timed
 
-from fullrank.cli.top import lanes, sparkline
+from fullrank.cli.status_view import lanes, sparkline
 
 
 def test_a_lane_shows_each_phase_to_scale_and_when_the_rank_sufficed() -> None:

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from fullrank import __version__
-from fullrank.cli.verb import Verb
+from fullrank.cli.main import Verb
 from fullrank.common import errors
 from fullrank.common.errors import CodeError, FullrankError, NotDecodable
 

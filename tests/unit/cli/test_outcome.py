@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli import running
-from fullrank.cli.outcome import EPISODES, outcome
+from fullrank.cli.policies import EPISODES, outcome
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
 from fullrank.runs.caveats import keep_caveat

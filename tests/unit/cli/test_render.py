@@ -13,8 +13,7 @@ from PIL import Image, ImageSequence
 
 from fullrank.algorithms import Player
 from fullrank.algorithms.roles import Memory
-from fullrank.cli.drawing import Moment, frames
-from fullrank.cli.render import play
+from fullrank.cli.render import Moment, frames, play
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import make_environment
 from fullrank.environments.particle.cooperative_navigation import CooperativeNavigation

@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from fullrank.cli.status import headline, players
+from fullrank.cli.status_view import headline, players
 from fullrank.cli.terminal import Terminal
-from fullrank.net.status import CollectorStatus, ContainerStatus, RunStatus
+from fullrank.net.status import CollectorStatus, ContainerStatus, RunStatus, Status
 
 CONTAINERS = 3
 FAILED = "the head of container 1 was lost in an update, MemoryError(), after 17 updates"
@@ -44,5 +44,5 @@ def test_each_container_takes_one_whole_line_of_each_table(width: int) -> None:
 
 def test_the_container_that_began_anew_is_named_once() -> None:
     said = f"collector 1 on 4f3a2b1c0d9e: {FAILED}"
-    assert headline(status(), []).count(said) == 1
-    assert headline(status(said), []).count(said) == 1
+    assert headline(Status(now=status())).count(said) == 1
+    assert headline(Status(now=status(said))).count(said) == 1

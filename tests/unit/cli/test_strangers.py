@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 from tests.games import RAN, Visit, game
 
-from fullrank.cli.sources import PublishedPolicies
+from fullrank.cli.evaluate import PublishedPolicies
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml
 from fullrank.config.elsewhere import is_own_run

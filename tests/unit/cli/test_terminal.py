@@ -9,14 +9,13 @@ import pytest
 from rich.live import Live
 from rich.table import Table
 
-from fullrank.cli.drawing import Moment, frames
-from fullrank.cli.log import start_log
 from fullrank.cli.progress import LineView
-from fullrank.cli.status import headline, learners
+from fullrank.cli.render import Moment, frames
+from fullrank.cli.say import start_log
+from fullrank.cli.status_view import headline, learners, picture
 from fullrank.cli.terminal import Terminal
-from fullrank.cli.top import picture
 from fullrank.environments import make_environment
-from fullrank.net.status import LearnerStatus, RunStatus
+from fullrank.net.status import LearnerStatus, RunStatus, Status
 
 EVIL = "\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
 SHOWN = r"\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
@@ -39,10 +38,10 @@ def hostile() -> RunStatus:
 
 def test_lines_and_tables_of_a_status(printed: tuple[Terminal, io.StringIO]) -> None:
     terminal, file = printed
-    for line in headline(hostile(), []):
+    for line in headline(Status(now=hostile())):
         terminal.print(line, highlight=False)
     terminal.print(learners(hostile()))
-    terminal.print(picture(hostile(), []))
+    terminal.print(picture(Status(now=hostile())))
     assert "\x1b" not in file.getvalue()
     assert file.getvalue().count(SHOWN) >= 7
 

@@ -3,11 +3,13 @@
 import asyncio
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from tests.addresses import free_address
 from tests.waiting import WAIT_S
 
+from fullrank.cli import main
 from fullrank.common.errors import AddressInUse
 from fullrank.host import probe as probe_file
 from fullrank.host.probe import probe
@@ -57,12 +59,14 @@ async def test_without_an_address_nothing_is_served() -> None:
 
 
 async def test_the_command_prints_one_line_and_ends_with_the_documented_code(
-    address: str,
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked() -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "fullrank", "health", address, "--timeout", f"{WAIT_S}"]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        return run.returncode, run.stdout, run.stderr
+    monkeypatch.setattr(import_module("fullrank.cli.doctor"), "TIMEOUT_S", WAIT_S)
+
+    def asked() -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["doctor", address])
+        return (ended.value.code, *capsys.readouterr())
 
     async with Health(address) as health:
         await health.at_work(True)

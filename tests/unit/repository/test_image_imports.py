@@ -49,7 +49,7 @@ def test_a_service_starts_with_what_its_image_holds(service: str) -> None:
         if locked.isdisjoint(map(_normal, distributions)) and not package.startswith("fullrank")
     }
     assert "pytest" in absent
-    verbs = [f"fullrank.cli.{verb}" for verb in ("main", "serve", "certs", "health")]
+    verbs = [f"fullrank.cli.{verb}" for verb in ("main", "serve", "certs", "doctor")]
     program = START.format(absent=absent, modules=[*verbs, f"fullrank_{service}.server"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -59,7 +59,7 @@ function drawSelected() {
   drawCollectors(run);
   drawLog(run);
   drawTimes(run);
-  if (run.code) drawCode(run.code, run.learners);
+  if (run.code) drawCode(run.code, run.status.learners);
   drawRounds(run);
 }
 
@@ -139,7 +139,7 @@ function drawRounds(run) {
   $("#live").setAttribute("aria-pressed", String(wanted === null));
   if (wanted !== null) return;
   slider.value = run.round.iteration;
-  drawRound(run.round, run.status?.units);
+  drawRound(run.round, run.status.units);
 }
 
 /** Show a round; null follows the newest. */
@@ -155,7 +155,7 @@ async function look(iteration) {
   const response = await fetch(`/runs/${selected}/rounds/${asked}`);
   const answer = await response.json();
   if (asked !== wanted) return;
-  if (response.ok) drawRound(answer, run.status?.units);
+  if (response.ok) drawRound(answer, run.status.units);
   else $("#round .lead").textContent = answer.problem;
 }
 
@@ -193,7 +193,7 @@ addEventListener("keydown", (event) => {
   if (/^[1-9]$/.test(event.key)) select(Number(event.key) - 1);
   KEYS[event.key]?.();
 });
-addEventListener("resize", () => runs[selected]?.code && drawCode(runs[selected].code, runs[selected].learners));
+addEventListener("resize", () => runs[selected]?.code && drawCode(runs[selected].code, runs[selected].status.learners));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
 $("#theme").onclick = switchTheme;
 $("#smoothing").oninput = () => { drawReturns(); soon(() => runs[selected] && drawTimes(runs[selected])); };

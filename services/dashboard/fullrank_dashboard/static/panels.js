@@ -5,14 +5,16 @@ import { $, h, mark, number, percent, renew, seconds, whole } from "./dom.js";
 export function drawSummary(run) {
   const { status, totals, round } = run;
   const rounds = run.curve.length * run.curve.width;
-  const committed = status?.committed ?? (round ? round.iteration + 1 : 0);
+  const known = status.term > 0;  // a term counts from 1
+  const committed = known ? status.committed : round ? round.iteration + 1 : 0;
+  const rate = status.agent_updates_per_s;
   const items = [
-    ["state", run.problem ? "away" : (status?.state ?? "–"), status ? `term ${status.term}` : ""],
-    ["iterations", whole(committed), status?.iterations ? `of ${whole(status.iterations)}` : ""],
-    ["return", number(run.return), run.win_rate == null ? "" : `won ${percent(run.win_rate)}`],
-    ["round", rounds ? seconds(totals["time/round_s"] / rounds) : "–", run.rate == null ? "mean" : `mean, ${whole(Math.round(run.rate))} agent-updates/s`],
+    ["state", run.problem ? "away" : status.state, known ? `term ${status.term}` : ""],
+    ["iterations", whole(committed), status.iterations ? `of ${whole(status.iterations)}` : ""],
+    ["return", number(status.return_mean), status.win_rate == null ? "" : `won ${percent(status.win_rate)}`],
+    ["round", rounds ? seconds(totals["time/round_s"] / rounds) : "–", rate == null ? "mean" : `mean, ${whole(Math.round(rate))} agent-updates/s`],
     ["saved by the code", rounds ? seconds(totals.saved_s) : "–", rounds ? share(totals) : ""],
-    ["learners", run.learners.length ? whole(run.learners.length) : "–", round ? `tolerance ${round.tolerance}` : ""],
+    ["learners", status.learners.length ? whole(status.learners.length) : "–", round ? `tolerance ${round.tolerance}` : ""],
   ];
   $("#summary").replaceChildren(...items.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, " ", h("small", {}, more)))));
 }
@@ -20,10 +22,10 @@ export function drawSummary(run) {
 const share = ({ "time/round_s": round_s, saved_s }) => `at least, ${percent(saved_s / (round_s + saved_s))}`;
 
 /** Time of each phase, and advice about the longest. */
-export function drawBudget({ phases, bottleneck }) {
-  const [what, advice] = bottleneck?.split(": ") ?? [];
+export function drawBudget({ status: { phases_s, bottleneck } }) {
+  const [what, advice] = bottleneck?.text.split(": ") ?? [];
   $("#budget .lead").replaceChildren(...(bottleneck ? [h("b", {}, what), `: ${advice}.`] : ["Nothing was measured yet."]));
-  const known = Object.entries(phases);
+  const known = Object.entries(phases_s);
   const total = known.reduce((sum, [, spent]) => sum + spent, 0) || 1;
   $(".bar").replaceChildren(...known.map(([phase, spent]) => {
     const part = h("i", { className: phase });
@@ -47,13 +49,13 @@ export function drawProof({ round, totals, status }) {
     ["largest error", round.exact ? "0" : number(round.error_bound)],
     ["digests compared", whole(totals.audited)],
     ["digest", h("span", { className: "mono", title: round.digest }, round.digest.slice(0, 16))],
-    ...(status?.caveats ?? []).map((caveat) => ["but", h("span", { className: "warn", title: caveat }, caveat)]),
+    ...status.caveats.map((caveat) => ["but", h("span", { className: "warn", title: caveat }, caveat)]),
   ];
   $("#proof dl").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
 /** Table of the attached learners. */
-export function drawLearners({ learners }) {
+export function drawLearners({ status: { learners } }) {
   const cells = (each) => [
     each.learner, each.host, each.rows.join(", ") || "–", each.state, `${seconds(each.silent_s)} ago`,
     h("span", {}, h("progress", { max: 1, value: each.late, "aria-hidden": "true" }), percent(each.late)),
@@ -67,13 +69,12 @@ const EPISODES = ["settled", "stale", "invalid"];
 const LEARNING = { played: "played", handed_over: "handed over" };
 
 /** Table of the attached collectors, their totals, and who waits for whom; hidden in runs without any. */
-export function drawCollectors({ collectors, status }) {
-  const blocks = status?.blocks;
+export function drawCollectors({ status: { collectors, blocks, playing } }) {
   const free = collectors.some((each) => each.free);
   const learning = collectors.some((each) => each.container);
   $("#collectors").hidden = !blocks && !free;
   if (!blocks && !free) return;
-  $("#collectors .lead").textContent = status.playing;
+  $("#collectors .lead").textContent = playing;
   $("#collectors .note").textContent = blocks ? [
     `${whole(blocks.played)} blocks played, ${seconds(blocks.block_s)} each`,
     `${whole(blocks.reassigned)} reassigned, ${whole(blocks.lost)} lost with their collector, ${whole(blocks.failed)} failed`,

@@ -102,11 +102,11 @@ def test_wins_are_shown_beside_returns_where_there_are_any() -> None:
     played = EvaluationRecord(iteration=2, term=1, returns=interval, sides={}, win_rate=interval)
     view.evaluated([played])
     assert view.curve.columns(0)["win_rate"] == [0.25, None, 0.75]
-    assert view.facts()["win_rate"] == 0.5
+    assert view.facts()["status"]["win_rate"] == 0.5
     assert view.evaluations()[0]["win_rate"] == interval
     without = RunView("run")
     without.committed([record(0)])
-    assert without.facts()["win_rate"] is None
+    assert without.facts()["status"]["win_rate"] is None
     assert "win_rate" not in without.curve.columns(0)
 
 
@@ -202,21 +202,21 @@ def test_collectors_are_shown_with_what_they_play() -> None:
         failed="",
     )
     view = RunView("run")
-    assert view.facts()["collectors"] == []
+    assert view.facts()["status"]["collectors"] == []
     view.stands(replace(_status(0), collectors=(collector,)), None)
-    (shown,) = view.facts()["collectors"]
+    (shown,) = view.facts()["status"]["collectors"]
     assert (shown["state"], shown["blocks"], shown["lag"]) == ("block 2 of 5 for 0.2 s", 7, 1)
     assert replace(collector, spare="other numerics").activity == "spare: other numerics"
     assert replace(collector, block=None).activity == "idle"
     free = replace(collector, block=None, free=True, settled=30, stale=2, invalid=1)
     assert free.activity == "plays"
     view.stands(replace(_status(0), collectors=(free,)), None)
-    (shown,) = view.facts()["collectors"]
+    (shown,) = view.facts()["status"]["collectors"]
     assert (shown["free"], shown["settled"], shown["stale"], shown["invalid"]) == (True, 30, 2, 1)
     assert shown["container"] is None
     facts = ContainerStatus(played=50, handed_over=30, updates=9, published=8, divergence=0.25)
     view.stands(replace(_status(0), collectors=(replace(free, container=facts),)), None)
-    (shown,) = view.facts()["collectors"]
+    (shown,) = view.facts()["status"]["collectors"]
     assert shown["container"] == asdict(facts)
 
 
