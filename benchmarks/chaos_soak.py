@@ -27,7 +27,7 @@ from tests.faultlab.service_faults import CRASHED, FaultEvent, train_under_fault
 from tests.faultlab.service_runs import UNIT_S, Mode, fault_free_run, free_run_violations
 
 from fullrank.common.errors import FullrankError
-from fullrank.runs.event_history import follow
+from fullrank.runs.event_log import follow
 from fullrank.runs.events import Assigned, Committed, Event
 
 CLAIM = 0.95

@@ -1,8 +1,9 @@
-"""Count the code of each package and compare it with its budget in ``pyproject.toml``.
+"""Count the code of each package, compare it with its budget, and list the modules.
 
 A line counts if it holds code: docstrings, comments, blank lines, imports and generated stubs do
-not. ``[tool.fullrank.budget]`` gives the lines that a package may have; whoever adds a way to do
-something removes another one.
+not. ``[tool.fullrank.budget]`` in ``pyproject.toml`` gives the lines that a package may have;
+whoever adds a way to do something removes another one. ``docs/modules.md`` has the first paragraph
+of each module's docstring; ``--write`` renews it.
 """
 
 import ast
@@ -18,6 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 STUBS = "fullrank/v1"
 PRODUCT = ("src", "services", "reproduction", "tools")
 """Folders whose sum is the product."""
+PAGE = ROOT / "docs" / "modules.md"
+OPENING = """<!-- Written by `tools/budget.py --write` from docstrings; change those and run it. -->
+# Modules
+
+[How an iteration works](architecture.md) names the modules that an iteration passes through. Here
+are all of them, by package.
+"""
 SILENT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -86,8 +94,27 @@ def name(path: Path) -> str:
     return ".".join(part for part in parts[first:] if part != "__init__")
 
 
+def page() -> str:
+    """A table of the modules of each package, by the first paragraphs of their docstrings."""
+    found: dict[Path, list[str]] = {}
+    for path in (path for part in PRODUCT[:3] for path in modules(ROOT / part)):
+        about = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n\n")[0]
+        link = f"[`{path.stem}`](../{path.relative_to(ROOT).as_posix()})"
+        contents = " ".join(about.split()).replace("``", "`").replace("|", "\\|")
+        found.setdefault(path.parent, []).append(f"| {link} | {contents} |")
+    return OPENING + "".join(
+        "\n".join(
+            [f"\n## {folder.relative_to(ROOT)}\n", "| module | contents |", "|---|---|", *rows, ""]
+        )
+        for folder, rows in sorted(found.items())
+    )
+
+
 def main() -> int:
-    """Print each package's lines and budget; 1 if one is exceeded or has none."""
+    """Print lines and budgets; 1 if one is exceeded or missing, or the page is stale."""
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(page())
+        return 0
     with (ROOT / "pyproject.toml").open("rb") as file:
         budgets: dict[str, int] = tomllib.load(file)["tool"]["fullrank"]["budget"]
     lines = counted(list(budgets))
@@ -106,7 +133,10 @@ def main() -> int:
     found = importers()
     rare = sum(1 for count in found.values() if count == 1)
     print(f"{sum(lines.values()):7} lines, {len(found)} modules, {rare} with one importer")
-    return int(bool(missed) or any(lines[package] > budgets[package] for package in lines))
+    stale = not PAGE.exists() or PAGE.read_text() != page()
+    if stale:
+        print("docs/modules.md is stale; run python tools/budget.py --write")
+    return int(bool(missed or stale) or any(lines[each] > budgets[each] for each in lines))
 
 
 if __name__ == "__main__":

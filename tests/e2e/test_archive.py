@@ -22,7 +22,7 @@ from tests.e2e.commands import (
 from tests.faultlab.invariants import violations
 from tests.waiting import wait_until
 
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.record import published
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.commands import ENDLESS, centralised, committed, digests, kill_all, settings, start
 from tests.waiting import wait_until
 
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Left
 
 pytestmark = pytest.mark.e2e

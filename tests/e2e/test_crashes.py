@@ -19,7 +19,7 @@ from tests.waiting import WAIT_S, wait_until
 from fullrank.common.failpoints import VARIABLE
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 
 pytestmark = pytest.mark.e2e
 

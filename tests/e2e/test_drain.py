@@ -9,7 +9,7 @@ from tests.e2e.commands import centralised, committed, digests, kill_all, settin
 from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Left
 
 pytestmark = pytest.mark.e2e

@@ -28,7 +28,7 @@ from fullrank.client import Monitor
 from fullrank.common.errors import ServiceLost
 from fullrank.common.failpoints import VARIABLE
 from fullrank.host.run_directory import resolve
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import IterationRecord
 

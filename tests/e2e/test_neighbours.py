@@ -21,8 +21,8 @@ from tests.waiting import WAIT_S, wait_until
 from fullrank.local import LocalRun
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
-from fullrank.runs.caveats import lasting_caveats
-from fullrank.runs.event_history import read_history
+from fullrank.runs.ending import lasting_caveats
+from fullrank.runs.event_log import read_history
 
 pytestmark = pytest.mark.e2e
 

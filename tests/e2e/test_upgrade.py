@@ -24,7 +24,7 @@ from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank import __version__
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.identity import series
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]

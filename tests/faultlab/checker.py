@@ -9,7 +9,7 @@ from itertools import chain
 
 from tests.faultlab.invariants import violations
 
-from fullrank.runs.event_history import EventHistory
+from fullrank.runs.event_log import EventHistory
 from fullrank.runs.events import Began, Committed, Event, Reopened, Stored, Truncated
 
 TERMS = 2

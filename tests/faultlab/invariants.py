@@ -20,7 +20,7 @@ import numpy as np
 
 from fullrank.codes import Decoder
 from fullrank.common.types import LearnerId, Matrix, UnitIndex
-from fullrank.runs.event_history import EventHistory
+from fullrank.runs.event_log import EventHistory
 from fullrank.runs.events import (
     Acknowledged,
     Added,

@@ -37,7 +37,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.config.toml import to_toml
 from fullrank.host.run_directory import resolve
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 
 CRASHED = "ended by itself"
 """A service ended without a fault."""

@@ -31,7 +31,7 @@ from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.config.faults import CorruptFault
 from fullrank.host.run_directory import resolve
 from fullrank.net.straggler import set_injection
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Event, Sent, Welcomed
 
 REFUSAL_S = 120.0

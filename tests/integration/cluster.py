@@ -26,7 +26,7 @@ from fullrank.local import LocalRun
 from fullrank.net.channel import Security
 from fullrank.net.controller_client import ControllerClient
 from fullrank.runs.checkpoint import newest
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb

@@ -13,7 +13,7 @@ from fullrank.host.certificates import Role
 from fullrank.local import LocalRun
 from fullrank.net.controller_client import ControllerClient
 from fullrank.net.errors import translated
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.events import BlockAssigned
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb

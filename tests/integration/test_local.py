@@ -12,7 +12,7 @@ from fullrank.config.layers import Resolved
 from fullrank.host.process import Launch
 from fullrank.host.run_directory import lock_replay
 from fullrank.local import LocalRun
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank_controller.local import server

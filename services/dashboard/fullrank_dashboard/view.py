@@ -1,22 +1,102 @@
-"""View of one run, for a page."""
+"""View of one run, for a page, with its log and the time that the code has saved."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from math import isfinite
+from statistics import median
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fullrank.common.types import JSON
-from fullrank.net.status import CodeInUse, RunStatus, Status
+from fullrank.common.types import JSON, LearnerId
+from fullrank.net.status import CodeInUse, RunState, RunStatus, Status
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import intervals, learning, scalars
 from fullrank.runs.time_budget import spans
-from fullrank.stragglers import DelayModel, NoDelay
+from fullrank.stragglers import DelayModel, Delays, NoDelay
 from fullrank_dashboard.curve import Curve
-from fullrank_dashboard.story import LogLine, of_records, of_statuses
-from fullrank_dashboard.waiting import saved_s
+
+LogLineKind: TypeAlias = Literal["fault", "audit", "change"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A line of the log."""
+
+    iteration: int
+    kind: LogLineKind
+    text: str
+
+
+def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator[LogLine]:
+    """Events between two consecutive iterations."""
+
+    def line(kind: LogLineKind, text: str) -> LogLine:
+        return LogLine(iteration=now.iteration, kind=kind, text=text)
+
+    if before is not None and now.iteration <= before.iteration:
+        yield line("audit", f"iterations {now.iteration} to {before.iteration} were rolled back")
+    elif before is not None and now.term != before.term:
+        yield line("fault", f"the controller started again: term {now.term}")
+    if before is None or now.epoch != before.epoch:
+        rows = f"{now.code}, {now.code_rows} rows, tolerance {now.tolerance}"
+        yield line("change", f"code assigned, epoch {now.epoch}: {rows}")
+    if now.attempt:
+        yield line("fault", "rows were assigned again within the iteration")
+    for learner in now.quarantined:
+        yield line("audit", f"learner {learner} sent a wrong contribution and was left out")
+    if not now.exact and now.variance is None:
+        yield line("audit", f"inexact: no entry is off by more than {now.error_bound or 0:.1e}")
+
+
+def of_statuses(before: RunStatus | None, now: RunStatus) -> Iterator[LogLine]:
+    """Events between two statuses of a run."""
+
+    def line(kind: LogLineKind, text: str) -> LogLine:
+        return LogLine(iteration=now.committed, kind=kind, text=text)
+
+    if before is None:
+        if now.state is RunState.FAILED:
+            yield line("fault", f"failed: {now.message}")
+        return
+    earlier = {status.learner: status for status in before.learners}
+    present = {status.learner: status for status in now.learners}
+    for learner in sorted(present.keys() - earlier):
+        yield line("change", f"learner {learner} joined from {present[learner].host}")
+    for learner in sorted(earlier.keys() - present):
+        yield line("fault", f"learner {learner} left")
+    for learner, status in present.items():
+        if status.quarantined and not (learner in earlier and earlier[learner].quarantined):
+            yield line("audit", f"learner {learner} is quarantined: {status.quarantined}")
+    if now.state is not before.state:
+        bad = now.state in (RunState.STALLED, RunState.FAILED)
+        kind: LogLineKind = "fault" if bad else "change"
+        yield line(kind, f"{now.state}{': ' * bool(now.message)}{now.message}")
+
+
+def saved_s(record: IterationRecord, delays: Delays) -> float:
+    """Lower bound on the time from rank M to the last learner's arrival, seconds.
+
+    A late learner had not arrived when the round ended. If the run itself delays learners, it would
+    have arrived that much after the median learner.
+
+    Args:
+        record: The round.
+        delays: Delays injected by the run in this iteration, shape (N,), seconds.
+    """
+    if not record.late or record.decodable_s is None or not record.arrival_s:
+        return 0.0
+    usual_s = median(at_s - _delay_s(delays, learner) for learner, at_s in record.arrival_s.items())
+    last_s = max(usual_s + _delay_s(delays, learner) for learner in record.late)
+    return max(record.round_s, last_s) - record.decodable_s
+
+
+def _delay_s(delays: Delays, learner: LearnerId) -> float:
+    """Injected delay; 0 for learners beyond the N of the configuration."""
+    return float(delays[learner]) if learner < len(delays) else 0.0
+
 
 KEPT = 500
 """Iterations kept in full."""

@@ -15,15 +15,14 @@ from fullrank.cli.options import JsonOption, RunArgument
 from fullrank.cli.runs import find_run
 from fullrank.cli.say import say, say_json
 from fullrank.cli.terminal import Terminal
-from fullrank.common.durable import rename, replace_text
+from fullrank.common.durable import rename, replace_text, writing
 from fullrank.common.errors import CheckpointUnusable, FullrankError, Malformed, RunDirectoryInUse
-from fullrank.common.formats import check_format
+from fullrank.common.foreign import check_format
 from fullrank.common.types import JSON
 from fullrank.host.run_directory import place_of
 from fullrank.replay.store import rename_tables
-from fullrank.runs.archive import pack, unpack
-from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.checkpoint import MANIFEST, STATE, Checkpoint, load, newest, read_manifest, saved
+from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.identity import (
     CHECKPOINTS,
     IDENTITY,
@@ -35,7 +34,7 @@ from fullrank.runs.identity import (
 from fullrank.runs.journal import survey
 from fullrank.runs.record import published
 from fullrank.runs.recovery import Recovery, differences, examine
-from fullrank.runs.snapshot import REPLAY, inspect, take
+from fullrank.runs.snapshot import REPLAY, inspect, pack, take, unpack
 
 
 def export_run(
@@ -49,13 +48,11 @@ def export_run(
     path = find_run(run)
     if file.exists():
         raise FullrankError(f"{file} exists; choose another name")
-    try:
+    with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as scratch:
             found = take(path, Path(scratch) / "run")
             size = pack(Path(scratch) / "run", file)
-    except OSError as error:
-        raise FullrankError(f"cannot write {file}: {error.strerror or error}") from error
     say(f"{file}: {found.committed} committed iterations of {path}, {size / 1e6:.1f} MB")
 
 
@@ -77,12 +74,11 @@ def import_run(
     scratch = directory.with_name(f".{directory.name}.import")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        unpack(file, scratch)
-        found = _checked(scratch, file)
-        run = _identify(scratch, directory, file, same_run=same_run)
-        rename(scratch, directory)
-    except OSError as error:
-        raise FullrankError(f"cannot write {directory}: {error.strerror or error}") from error
+        with writing(directory):
+            unpack(file, scratch)
+            found = _checked(scratch, file)
+            run = _identify(scratch, directory, file, same_run=same_run)
+            rename(scratch, directory)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     which = "the same run" if same_run else "another run"

@@ -24,7 +24,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.text import decimal
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig, as_tables
-from fullrank.runs.comparison import (
+from fullrank.runs.statistics import (
     GAP,
     WINS,
     RunResult,

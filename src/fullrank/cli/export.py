@@ -17,7 +17,7 @@ from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument,
 from fullrank.cli.policies import Trained, play, summary, trained
 from fullrank.cli.runs import find_run, named, runnable_config
 from fullrank.cli.say import say
-from fullrank.common.durable import rename
+from fullrank.common.durable import rename, writing
 from fullrank.common.errors import FullrankError
 from fullrank.common.text import markdown
 from fullrank.config.tree import RunConfig
@@ -224,12 +224,10 @@ def _whole(folder: Path) -> Iterator[Path]:
     Raises:
         FullrankError: It cannot be made or written to.
     """
-    try:
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as scratch:
             partial = Path(scratch) / folder.name
             partial.mkdir()
             yield partial
             rename(partial, folder)
-    except OSError as error:
-        raise FullrankError(f"cannot write {folder}: {error.strerror}") from error

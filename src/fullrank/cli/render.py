@@ -23,6 +23,7 @@ from fullrank.cli.policies import trained
 from fullrank.cli.progress import counting
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
+from fullrank.common.durable import writing
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.seeding import derive
 from fullrank.common.text import decimal, drawn
@@ -307,10 +308,8 @@ def save(pictures: list[Image.Image], path: Path) -> None:
         ConfigError: The encoder is not installed.
         FullrankError: It cannot be written.
     """
-    try:
+    with writing(path):
         _WRITERS[path.suffix.lower()](pictures, path)
-    except OSError as error:
-        raise FullrankError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _gif(pictures: list[Image.Image], path: Path) -> None:

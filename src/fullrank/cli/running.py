@@ -18,7 +18,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.process import Launch, interrupting
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
-from fullrank.runs.caveats import disputes_of, lasting_caveats
+from fullrank.runs.ending import disputes_of, lasting_caveats
 from fullrank.runs.record import METRICS, IterationRecord, follow
 
 SHOW_S = 0.2

@@ -23,8 +23,8 @@ from fullrank.config.tree import RunConfig
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import table_file
-from fullrank.runs.caveats import lasting_caveats
 from fullrank.runs.checkpoint import Arrays, load
+from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.identity import JOURNAL, check_continues, run_of
 from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry

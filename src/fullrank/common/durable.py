@@ -1,10 +1,15 @@
-"""Replace files atomically and force directory entries to disk."""
+"""Replace files atomically, force directory entries to disk, and say what cannot be written."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from fullrank.common.errors import FullrankError
+
+ROOM = "make room and resume"
+"""Remedy where a run has stopped on a full disk."""
 
 
 @contextmanager
@@ -57,6 +62,24 @@ def rename(finished: Path, path: Path) -> None:
     """
     finished.replace(path)
     sync_directory(path.parent)
+
+
+@contextmanager
+def writing(
+    path: Path, *, remedy: str = "", raised: type[FullrankError] = FullrankError
+) -> Iterator[None]:
+    """Raise an error of Fullrank where the body cannot write ``path``.
+
+    Args:
+        path: The file or directory, which the message names.
+        remedy: End of the message.
+        raised: Kind of the error.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = f"cannot write {path}: {error.strerror or error}"
+        raise raised(f"{reason}; {remedy}" if remedy else reason) from error
 
 
 def sync_directory(directory: Path) -> None:

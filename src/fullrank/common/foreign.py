@@ -1,6 +1,11 @@
 """Data from elsewhere: files, JSON and TOML that a stranger may have written, read within bounds.
 
 Every reader here returns or raises ``Malformed``, whose message is one line of bounded length.
+
+``config.toml``, ``run.json``, ``fence.json`` and the manifests of checkpoints state the version of
+their format; that of ``run.json`` holds for ``metrics.jsonl`` and ``history/``, too. Records of the
+journal and tables have marks of their own, and peers name their version when they greet. It rises
+with every change that an older reader would misunderstand.
 """
 
 import errno
@@ -15,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fullrank.common.errors import Malformed
+from fullrank.common.errors import Malformed, VersionMismatch
 from fullrank.common.text import plain
 from fullrank.common.types import JSON
 
@@ -186,3 +191,24 @@ def _check(root: object, bounds: Bounds) -> None:
 def _unreadable(path: Path, error: OSError | ValueError) -> Malformed:
     reason = (isinstance(error, OSError) and error.strerror) or str(error)
     return Malformed(f"cannot read {plain(path)}: {reason}")
+
+
+FORMAT = 1
+"""Written today. A file that states none, such as a user's configuration, reads as 1."""
+
+
+def check_format(version: object, *, where: str) -> None:
+    """Refuse a file of a format that this version of Fullrank does not know.
+
+    Args:
+        version: The version that the file states; 1 if it states none.
+        where: Names the file in the message.
+
+    Raises:
+        VersionMismatch: The version is newer than ``FORMAT``, or is no version.
+    """
+    if type(version) is not int or not 1 <= version <= FORMAT:
+        raise VersionMismatch(
+            f"{where} has format {version!r}, and this version of Fullrank reads formats up to "
+            f"{FORMAT}: install the version that wrote it, or a later one"
+        )

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from fullrank.common.errors import ConfigError, Malformed
-from fullrank.common.foreign import Bounds, parse_toml, read_regular
-from fullrank.common.formats import check_format
+from fullrank.common.foreign import Bounds, check_format, parse_toml, read_regular
 from fullrank.common.registry import nearest
 from fullrank.common.types import JSON
 from fullrank.config.tree import RunConfig

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fullrank.common.errors import FullrankError
-from fullrank.common.formats import FORMAT
+from fullrank.common.foreign import FORMAT
 from fullrank.common.types import JSON
 from fullrank.config.collection import PACING
 from fullrank.config.elsewhere import read_run

@@ -5,32 +5,192 @@ configuration names, so that the run directory or the monitor of another could r
 process of its reader. Such an environment is therefore made only at the user's own word: a
 configuration file, an option, or an environment that the user has trained before, with the same
 arguments, in the same place and with the same local code.
+
+A word is a file of ``$XDG_STATE_HOME/fullrank/consent``, named by the digests of the call and of
+its place: real directories, and installed distributions. A file of the place beside it has a line
+for each local file of code.
 """
 
+import json
 import os
-from collections.abc import Collection, Iterable
+import platform
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+)
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from fullrank.common.errors import CodeRefused
 from fullrank.common.text import plain
 from fullrank.common.types import JSON
 from fullrank.config import state
-from fullrank.config.consent import (
-    BY_NAME,
-    FOLDER,
-    Note,
-    Recorder,
-    Remembered,
-    code_file,
-    places_of,
-    read_notes,
-    word_file,
-)
-from fullrank.config.places import named, place_of
 from fullrank.config.tree import EnvironmentSettings
 from fullrank.environments import local_code
 from fullrank.environments.base import ADAPTERS
-from fullrank.environments.local_code import digest_of, guard
+from fullrank.environments.local_code import SUFFIXES, digest_of, guard
+
+
+def place_of(module: str) -> JSON | None:
+    """Return where a module would be loaded from, without importing it; None if there is none.
+
+    The directory is that in which the module's outermost package lies.
+    """
+    specs = local_code.find(module)
+    if not specs:
+        return None
+    leaf = specs[-1]
+    if (file := local_code.code_file(leaf)) is None:
+        return None if leaf.loader is None else _python()
+    if local_code.is_standard(file):
+        return _python()
+    depth = len(specs) + (leaf.submodule_search_locations is not None)
+    root = Path(*Path(file).parts[:-depth])
+    installed = _installed(specs[0].name, root) if local_code.is_installed(file) else None
+    return installed or {"directory": str(root)}
+
+
+def named(place: JSON) -> str:
+    """Words for a place, after a noun."""
+    if "directory" in place:
+        return f"in {plain(place['directory'])}"
+    return f"of {place['distribution']} {place['version']}"
+
+
+def _python() -> JSON:
+    return {"distribution": "Python", "version": platform.python_version()}
+
+
+def _installed(package: str, root: Path) -> JSON | None:
+    """The distribution that has installed a package below ``root``; None if none has."""
+    with suppress(PackageNotFoundError):
+        found = distribution(package)  # mostly of the same name; asking all takes 0.3 s
+        if _has(found, package, root):
+            return {"distribution": found.name, "version": found.version}
+    for name in sorted(set(packages_distributions().get(package, []))):
+        if _has(found := distribution(name), package, root):
+            return {"distribution": found.name, "version": found.version}
+    return None
+
+
+def _has(found: Distribution, package: str, root: Path) -> bool:
+    here = Path(str(found.locate_file(""))).resolve() == root
+    names = {file.parts[0].partition(".")[0] for file in found.files or ()}
+    return here and package in names
+
+
+FOLDER, BY_NAME = "consent", "environments"
+"""Folders of the words that count, and of those of earlier versions, for a name alone."""
+MOST_BESIDE = 1_000
+"""Most files of a folder that are noted beside those that are loaded."""
+
+
+class Note(NamedTuple):
+    """A file of code that the user has given the word for."""
+
+    digest: str
+    loaded: bool
+    """False: it only lies beside a file that was loaded."""
+
+
+NONE = Note("", loaded=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Notes the local code that runs at the user's own word, and what lies beside it.
+
+    A run that is played, exported or drawn may import more of the same folder than its training.
+    """
+
+    notes: dict[Path, dict[str, Note]]
+    """Notes by file, for the record of each place that the user has given the word for."""
+    beside: dict[str, str] = field(default_factory=dict)
+    """Digests of the files beside those that were loaded."""
+
+    def judge(self, file: str, digest: str) -> None:
+        """Note a file that is loaded; see ``CodePolicy``."""
+        if file not in self.beside:
+            self.beside.update({each: digest_of(Path(each)) for each in _beside(file)})
+        for path, known in self.notes.items():
+            found = {
+                each: Note(seen, loaded=known.get(each, NONE).loaded)
+                for each, seen in self.beside.items()
+            } | {file: Note(digest, loaded=True)}
+            new = {each: note for each, note in found.items() if known.get(each) != note}
+            known.update(new)
+            _append(path, new)
+
+    def of_also(self, path: Path) -> Self:
+        """Return a recorder that also notes in the record of another place."""
+        return type(self)({path: read_notes(path), **self.notes})
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Refuses local code other than the user has given the word for before."""
+
+    digests: Mapping[str, str]
+    """Digest by file."""
+    calls: tuple[str, ...]
+    """The factories and ids that may run."""
+
+    def judge(self, file: str, digest: str) -> None:
+        """Refuse a file that is not remembered with these bytes; see ``CodePolicy``."""
+        if self.digests.get(file) != digest:
+            how = "changed" if file in self.digests else "is new"
+            raise CodeRefused(
+                f"{' or '.join(self.calls)} imports {plain(file)}, which {how} since this user "
+                f"trained it; add --trust {self.calls[-1]} if you know this code"
+            )
+
+
+def word_file(folder: Path, call: JSON, place: JSON) -> Path:
+    """The file of a word."""
+    return folder / f"{state.name_of(call)}-{state.name_of(place)}.json"
+
+
+def code_file(folder: Path, place: JSON) -> Path:
+    """The record of the local code of a place."""
+    return folder / f"{state.name_of(place)}.jsonl"
+
+
+def places_of(folder: Path, call: JSON) -> list[JSON]:
+    """The places in which the user has given the word for a call."""
+    texts = map(state.kept, sorted(folder.glob(f"{state.name_of(call)}-*.json")))
+    return [json.loads(text)["place"] for text in texts if text]
+
+
+def read_notes(path: Path) -> dict[str, Note]:
+    """Read the record of a place; the last digest of a file counts, in any order of processes."""
+    notes: dict[str, Note] = {}
+    for line in state.kept(path).splitlines():
+        with suppress(ValueError, KeyError):  # a line that a full disk has cut short
+            fact = json.loads(line)
+            file, loaded = fact["file"], fact["loaded"] or notes.get(fact["file"], NONE).loaded
+            notes[file] = Note(fact["digest"], loaded)
+    return notes
+
+
+def _append(path: Path, notes: Mapping[str, Note]) -> None:
+    """Append lines, which processes of one run do at the same time; no place, no record."""
+    lines = (json.dumps({"file": file, **note._asdict()}) + "\n" for file, note in notes.items())
+    with suppress(OSError), path.open("a", encoding="utf-8") as record:
+        record.write("".join(lines))
+
+
+def _beside(file: str) -> Iterator[str]:
+    """Yield the real paths of the code in the folder of a file, of not too many."""
+    folder = Path(file).parent
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIXES))
+        yield from (os.path.realpath(folder / name) for name in names[:MOST_BESIDE])
+
 
 MOST_LISTED = 10
 """Most files that a message names."""

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fullrank.common.durable import replace_bytes
+from fullrank.common.durable import replace_bytes, writing
 from fullrank.common.errors import ConfigError, Malformed
 from fullrank.common.foreign import read_regular
 
@@ -346,7 +346,5 @@ def _write_authority(folder: Path, authority: Authority) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Replace a file, readable by its owner alone."""
-    try:
+    with writing(path, remedy="choose another folder", raised=ConfigError):
         replace_bytes(path, data, mode=0o600)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another folder") from None

@@ -21,8 +21,7 @@ from fullrank.common.types import JSON, LearnerId, Matrix
 from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
-from fullrank.runs.caveats import disputes_of, lasting_caveats
-from fullrank.runs.ending import read_ending
+from fullrank.runs.ending import disputes_of, lasting_caveats, read_ending
 from fullrank.runs.identity import IDENTITY
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord

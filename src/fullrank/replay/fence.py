@@ -11,8 +11,7 @@ from typing import TypeGuard
 
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, FullrankError, Malformed, StaleTerm
-from fullrank.common.foreign import TEXT, parse_json, read_regular
-from fullrank.common.formats import FORMAT, check_format
+from fullrank.common.foreign import FORMAT, TEXT, check_format, parse_json, read_regular
 from fullrank.common.types import JSON, RunTerm
 from fullrank.replay.storage_errors import refused
 

@@ -20,11 +20,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from fullrank.common.durable import rename, replace_bytes
+from fullrank.common.durable import ROOM, rename, replace_bytes, writing
 from fullrank.common.errors import CheckpointUnusable, Malformed, StorageFailed
 from fullrank.common.failpoints import reach
-from fullrank.common.foreign import Bounds, parse_json, read_regular
-from fullrank.common.formats import FORMAT, check_format
+from fullrank.common.foreign import FORMAT, Bounds, check_format, parse_json, read_regular
 from fullrank.common.schema import Ordinal, validated
 from fullrank.common.types import JSON
 
@@ -72,12 +71,8 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
     """
     final = directory / f"{iteration:06d}"
     state = save_arrays({name: np.asarray(array, order="C") for name, array in arrays.items()})
-    try:
+    with writing(final, remedy=ROOM, raised=StorageFailed):
         _write(final, state, _manifest(iteration, facts, state))
-    except OSError as error:
-        raise StorageFailed(
-            f"cannot write {final}: {error.strerror}; make room and resume"
-        ) from error
     load(final)
     for old in saved(directory)[keep:]:
         shutil.rmtree(old)

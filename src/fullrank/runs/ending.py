@@ -1,4 +1,9 @@
-"""The end of a run, finished or failed for good, as its directory tells it."""
+"""The end of a run, finished or failed for good, and its lasting caveats, in its directory.
+
+Lasting caveats are guarantees that a run has lost for good. They are facts of the run and not of a
+controller: its directory and its mirror keep them, every record says them from then on, and every
+later term reports them.
+"""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +12,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.common.durable import replace_text
+from fullrank.common.durable import ROOM, replace_text, writing
 from fullrank.common.errors import FullrankError, Malformed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.runs.identity import IDENTITY, STAMP
@@ -74,3 +79,54 @@ def write_ending(run_dir: Path, ending: Ending) -> None:
     facts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {**STAMP}
     facts[ENDING] = _ENDING.dump_python(ending)
     replace_text(path, json.dumps(facts, indent=2) + "\n")
+
+
+CAVEATS = "caveats.txt"
+"""File of a run directory with a line for each of them; missing where there is none."""
+DISPUTED = "disputed.txt"
+"""File of a run directory with a line for each dispute that could not be taken back."""
+
+
+def lasting_caveats(run_dir: Path) -> list[str]:
+    """Return the lasting caveats of a run, in the order in which they arose."""
+    return _lines_of(run_dir / CAVEATS)
+
+
+def disputes_of(run_dir: Path) -> list[str]:
+    """Return disputes about committed iterations that could be neither proved nor taken back."""
+    return _lines_of(run_dir / DISPUTED)
+
+
+def keep_caveat(run_dir: Path, line: str) -> None:
+    """Add a caveat, on disk when this returns, unless the run has it already.
+
+    Raises:
+        FullrankError: The file cannot be written.
+    """
+    held, path = lasting_caveats(run_dir), run_dir / CAVEATS
+    if line in held:
+        return
+    with writing(path, remedy=ROOM):
+        replace_text(path, "".join(f"{caveat}\n" for caveat in [*held, line]))
+
+
+def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:
+    """Return the caveat of a run whose table does not hold the rows that it was told are stored.
+
+    Args:
+        iteration: The iteration that is committed next.
+        expected: One past the last position that the run goes on from.
+        tail: Oldest position held.
+        head: One past the newest position held.
+    """
+    held = f"only positions {tail} to {head - 1}" if head > tail else "none"
+    return (
+        f"replay lost rows before iteration {iteration}: of the acknowledged positions 0 to "
+        f"{expected - 1} it held {held}; later minibatches, and so the bits, are not those of the "
+        "run without the loss"
+    )
+
+
+def _lines_of(path: Path) -> list[str]:
+    text = read_regular(path, TEXT.size) if path.exists() else b""
+    return text.decode(errors="replace").splitlines()

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from fullrank.common.errors import FullrankError, Malformed
+from fullrank.common.durable import writing
+from fullrank.common.errors import Malformed
 from fullrank.common.foreign import parse_json
 from fullrank.common.schema import BOUNDED, Name, Ordinal, validated
 from fullrank.common.tailing import lines_of
@@ -56,11 +57,9 @@ def append(directory: Path, facts: JSON) -> None:
     Raises:
         FullrankError: It cannot be written.
     """
-    try:
-        with (directory / EVALUATIONS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(facts) + "\n")
-    except OSError as error:
-        raise FullrankError(f"cannot write {directory / EVALUATIONS}: {error.strerror}") from error
+    path = directory / EVALUATIONS
+    with writing(path), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(facts) + "\n")
 
 
 def read_evaluations(directory: Path) -> list[EvaluationRecord]:

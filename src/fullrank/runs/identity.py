@@ -16,8 +16,7 @@ from pydantic import Field, TypeAdapter
 
 from fullrank import __version__
 from fullrank.common.errors import CheckpointUnusable, Malformed, VersionMismatch
-from fullrank.common.foreign import TEXT, parse_json, read_regular
-from fullrank.common.formats import FORMAT
+from fullrank.common.foreign import FORMAT, TEXT, parse_json, read_regular
 from fullrank.common.schema import Name, Ordinal, validated
 from fullrank.common.text import plain
 from fullrank.common.types import JSON

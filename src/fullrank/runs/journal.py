@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple
 
-from fullrank.common.durable import sync_directory
-from fullrank.common.errors import FullrankError
+from fullrank.common.durable import ROOM, sync_directory, writing
 from fullrank.common.failpoints import reach
 from fullrank.common.types import JSON, FloatArray
 from fullrank.runs.journal_format import CUT_SHORT, Entry, SegmentReader, encode
@@ -27,7 +26,8 @@ UPDATE_BYTES = 16 * 2**20
 SUFFIX = ".journal"
 _NAME = re.compile(rf"(?P<first>\d+)-(?P<term>\d+){re.escape(SUFFIX)}", re.ASCII)
 
-WriteResult = TypeVar("WriteResult")
+LOST = f"the iteration is not committed: {ROOM}"
+"""Consequence of a write that failed, and its remedy."""
 
 
 class Record(NamedTuple):
@@ -86,7 +86,8 @@ class Journal:
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
         record = encode(iteration, facts, updates, stored=stored)
         path = Path(file.name)
-        _writing(path, lambda: _append(file, record))
+        with writing(path, remedy=LOST):
+            _append(file, record)
         return Record(path.stem, iteration, record)
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
@@ -253,13 +254,10 @@ def _segments(directory: Path) -> list[_Segment]:
 
 def _opened(directory: Path, *, term: int, first: int) -> BinaryIO:
     path = directory / f"{first:06d}-{term:06d}{SUFFIX}"
-    return _writing(path, lambda: _created(path))
-
-
-def _created(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("wb")
-    sync_directory(path.parent)
+    with writing(path, remedy=LOST):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("wb")
+        sync_directory(path.parent)
     return file
 
 
@@ -269,13 +267,3 @@ def _append(file: BinaryIO, record: tuple[bytes, bytes]) -> None:
     reach("journal.written")
     os.fdatasync(file.fileno())
     reach("journal.synced")
-
-
-def _writing(path: Path, write: Callable[[], WriteResult]) -> WriteResult:
-    try:
-        return write()
-    except OSError as error:
-        raise FullrankError(
-            f"cannot write {path}: {error.strerror}; the iteration is not committed: make room and "
-            "resume"
-        ) from error

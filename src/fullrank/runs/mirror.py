@@ -14,7 +14,6 @@ from pathlib import Path
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.runs.checkpoint import MANIFEST, STATE, load, saved
-from fullrank.runs.claims import Claims
 from fullrank.runs.identity import (
     CHECKPOINTS,
     CONFIGURATION,
@@ -35,6 +34,7 @@ from fullrank.runs.journal import (
 from fullrank.runs.mirrored import (
     BEGUN,
     SMALL,
+    Claims,
     Mirrored,
     checkpoint_name,
     file_name,

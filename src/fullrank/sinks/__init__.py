@@ -5,9 +5,12 @@ that of ``EvaluationSinkKind`` if it takes evaluations too: a file here, or a cl
 package names in the entry-point group ``fullrank.sinks``.
 """
 
-from fullrank.sinks.aside import Aside
 from fullrank.sinks.base import (
+    Aside,
     EvaluationSinkKind,
+    Fanout,
+    MetricsSink,
+    Sink,
     SinkKind,
     open_evaluation_sinks,
     open_sinks,
@@ -15,7 +18,6 @@ from fullrank.sinks.base import (
     sinks,
 )
 from fullrank.sinks.jsonl import JsonLines
-from fullrank.sinks.sink import Fanout, MetricsSink, Sink
 
 __all__ = [
     "Aside",

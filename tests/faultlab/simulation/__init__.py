@@ -14,7 +14,7 @@ from tests.faultlab.simulation.virtual_loop import Deadlock, VirtualLoop
 from fullrank.common.seeding import stream
 from fullrank.config.layers import load
 from fullrank.config.tree import RunConfig
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 
 ITERATIONS = 6
 CODES = ("cyclic", "mds", "replication", "random_sparse")

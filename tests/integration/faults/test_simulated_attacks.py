@@ -7,8 +7,8 @@ from tests.faultlab.simulation import colluders_of, mirrored
 from tests.integration.faults.test_simulation import simulated
 
 from fullrank.rounds.quorum import Quorum
-from fullrank.runs.claims import Claims
 from fullrank.runs.mirror import Mirror
+from fullrank.runs.mirrored import Claims
 from fullrank_controller.persistence import run_directory
 
 pytestmark = pytest.mark.integration

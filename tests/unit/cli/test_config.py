@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.common.formats import FORMAT
+from fullrank.common.foreign import FORMAT
 from fullrank.config import from_toml, load, to_toml
 
 from .conftest import Command

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.cli.conftest import Command
 
 from fullrank.runs.checkpoint import newest
-from fullrank.runs.event_history import read_history
+from fullrank.runs.event_log import read_history
 from fullrank.runs.journal import read
 from fullrank.runs.record import read_records
 

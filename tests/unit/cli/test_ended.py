@@ -11,8 +11,7 @@ from fullrank.cli.status import Follower, status
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
 from fullrank.net.status import RunState
-from fullrank.runs.caveats import DISPUTED, keep_caveat
-from fullrank.runs.ending import failed, write_ending
+from fullrank.runs.ending import DISPUTED, failed, keep_caveat, write_ending
 from fullrank.runs.record import METRICS
 from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 

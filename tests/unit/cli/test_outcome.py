@@ -6,8 +6,8 @@ from fullrank.cli import running
 from fullrank.cli.policies import EPISODES, outcome
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
-from fullrank.runs.caveats import keep_caveat
 from fullrank.runs.checkpoint import save
+from fullrank.runs.ending import keep_caveat
 from fullrank.runs.evaluations import read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, to_line
 

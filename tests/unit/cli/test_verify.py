@@ -11,7 +11,7 @@ from tests.unit.cli.verified import DARL1N, ITERATIONS, MADDPG, TEAMS, TINY, ent
 from fullrank.config import load, to_toml
 from fullrank.replay.store import table_file
 from fullrank.runs import journal
-from fullrank.runs.caveats import lasting_caveats
+from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.identity import run_of
 from fullrank.runs.journal import supersede
 from fullrank.runs.record import METRICS, read_records

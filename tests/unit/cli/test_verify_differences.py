@@ -12,7 +12,7 @@ from tests.unit.cli.verified import MADDPG, altered, entries_of, rewrite, train
 from fullrank.algorithms.optimiser import GroupedOptimiser
 from fullrank.common.errors import Unsound
 from fullrank.runs import checkpoint
-from fullrank.runs.caveats import keep_caveat
+from fullrank.runs.ending import keep_caveat
 from fullrank.training.trainer import Trainer
 
 

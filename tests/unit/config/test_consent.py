@@ -14,8 +14,7 @@ from tests.games import RAN, Visit, game
 from fullrank.common.errors import CodeRefused
 from fullrank.config import EnvironmentSettings
 from fullrank.config import state as state_files
-from fullrank.config.places import place_of
-from fullrank.config.trust import check_trusted, is_bound, remember
+from fullrank.config.trust import check_trusted, is_bound, place_of, remember
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.processes import EnvironmentProcess
 

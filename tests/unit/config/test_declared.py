@@ -7,8 +7,7 @@ import pytest
 from tests.registries import shipped
 
 from fullrank.algorithms.base import algorithms
-from fullrank.config.declared import declared
-from fullrank.config.plugins import EPISODIC, PER_AGENT
+from fullrank.config.plugins import EPISODIC, PER_AGENT, declared
 
 
 @pytest.mark.parametrize("name", shipped(algorithms))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.faultlab.invariants import violations
 
-from fullrank.runs.event_history import EventHistory
+from fullrank.runs.event_log import EventHistory
 from fullrank.runs.events import (
     Acknowledged,
     Added,

@@ -16,9 +16,8 @@ from fullrank.common.errors import CheckpointUnusable, FullrankError, VersionMis
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.ring_file import RingFile
 from fullrank.runs import checkpoint, snapshot
-from fullrank.runs.archive import CONTENTS, pack, unpack
 from fullrank.runs.journal import Journal
-from fullrank.runs.snapshot import inspect, take
+from fullrank.runs.snapshot import CONTENTS, inspect, pack, take, unpack
 
 ROWS = np.arange(60, dtype=np.float32).reshape(20, 3)
 

@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
-from fullrank.runs.comparison import RunResult, centre, difference, flat, grouped, labels
-from fullrank.runs.statistics import bootstrap, interquartile_means
+from fullrank.runs.statistics import (
+    RunResult,
+    bootstrap,
+    centre,
+    difference,
+    flat,
+    grouped,
+    interquartile_means,
+    labels,
+)
 
 
 def result(value: float, *, seed: int = 0, **settings: str | int) -> RunResult:

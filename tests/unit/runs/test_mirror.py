@@ -9,7 +9,7 @@ from tests.unit.runs.mirrored import ITERATIONS, Controller, assert_alike, commi
 from tests.unit.runs.test_recovery import flip
 
 from fullrank.common.errors import NotFound, RunDirectoryInUse, StorageFailed, VersionMismatch
-from fullrank.runs import claims
+from fullrank.runs import mirrored
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.journal import read, supersede
@@ -169,7 +169,7 @@ def test_the_mirror_of_another_run_is_refused(tmp_path: Path, iterations: int) -
     place = str(tmp_path / "mirror")
     Controller(tmp_path / "run", place).run(iterations)
     with pytest.raises(RunDirectoryInUse, match="mirrors another run, a; choose"):
-        claims.Claims(DirectoryObjects(tmp_path / "mirror"), place).claim("b", last=0)
+        mirrored.Claims(DirectoryObjects(tmp_path / "mirror"), place).claim("b", last=0)
 
 
 def test_an_empty_mirror_is_nothing_to_take_over(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.runs.scalars import scalars
 from fullrank.sinks import Aside, MetricsSink, open_evaluation_sinks, open_sinks, sinks
-from fullrank.sinks import aside as module
+from fullrank.sinks import base as module
 from fullrank.sinks.tensorboard import Events
 from fullrank.sinks.wandb import Wandb
 

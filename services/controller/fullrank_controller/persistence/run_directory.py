@@ -12,15 +12,20 @@ from fullrank.audit.draws import KEY_BYTES
 from fullrank.common.durable import replace_bytes, replace_text
 from fullrank.common.errors import CheckpointUnusable, Malformed, RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
-from fullrank.common.foreign import TEXT, read_regular
-from fullrank.common.formats import FORMAT, check_format
+from fullrank.common.foreign import FORMAT, TEXT, check_format, read_regular
 from fullrank.common.types import JSON, RunTerm
 from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
 from fullrank.host.run_directory import is_elsewhere, lock_run, place_of, withdraw
 from fullrank.replay.store import rename_tables
-from fullrank.runs.caveats import DISPUTED, disputes_of, keep_caveat, lasting_caveats
-from fullrank.runs.ending import Ending, write_ending
+from fullrank.runs.ending import (
+    DISPUTED,
+    Ending,
+    disputes_of,
+    keep_caveat,
+    lasting_caveats,
+    write_ending,
+)
 from fullrank.runs.identity import (
     CHECKPOINTS,
     IDENTITY,

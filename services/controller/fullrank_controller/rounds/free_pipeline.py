@@ -9,7 +9,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.draw_window import Reach
 from fullrank.replay.samplers import Sample
-from fullrank.runs.caveats import rows_lost
+from fullrank.runs.ending import rows_lost
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
 from fullrank.training.block_player import PlayTerms

@@ -8,7 +8,7 @@ from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
-from fullrank.runs.caveats import rows_lost
+from fullrank.runs.ending import rows_lost
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
 from fullrank.training.block_player import PlayTerms

@@ -44,9 +44,7 @@ from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.page import PageState, _messages
 from fullrank_dashboard.server import serve
-from fullrank_dashboard.story import of_records, of_statuses
-from fullrank_dashboard.view import RunView
-from fullrank_dashboard.waiting import saved_s
+from fullrank_dashboard.view import RunView, of_records, of_statuses, saved_s
 
 
 @given(values=st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=200))
