@@ -41,7 +41,7 @@ async def test_sybils_that_come_first_hold_no_row_and_change_no_bit(tmp_path: Pa
 async def test_the_first_learners_numerics_are_kept_when_more_of_others_come(
     tmp_path: Path,
 ) -> None:
-    settings = resolved(*CYCLIC, "audit.fingerprint=learners", "controller.min_tolerance=1")
+    settings = resolved(*CYCLIC, "audit.fingerprint=learners")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()

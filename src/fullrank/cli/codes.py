@@ -4,14 +4,14 @@ import json
 import math
 import sys
 import warnings
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.table import Table
 
-from fullrank.cli.options import JsonOption, TrustOption
+from fullrank.cli.options import JsonOption, RunArgument, TrustOption
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say, say_json
 from fullrank.cli.terminal import Terminal
@@ -29,39 +29,18 @@ from fullrank.common.types import JSON
 from fullrank.config.auto_code import AutoCodeSettings, code_choices
 from fullrank.config.plugins import problem_of
 from fullrank.config.tree import RunConfig
-from fullrank.planning.cluster import read_regime
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import code_of_record, label_of_record, observation_of_record
 from fullrank.planning.plan import Plan
-from fullrank.planning.planned_run import play_planned
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.wiring.plugins import max_variance_of
 
 
-def plan(
-    run: Annotated[
-        Path | None, typer.Argument(help="Run directory, or its name below runs/.")
-    ] = None,
-    regime: Annotated[
-        Path | None, typer.Option(help="Simulate this regime file, in place of a run.")
-    ] = None,
-    iterations: Annotated[
-        int, typer.Option(help="Number of the regime's rounds to simulate.", min=1)
-    ] = 150,
-    seed: Annotated[int, typer.Option(help="Seed of the regime's rounds.")] = 0,
-    trust: TrustOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Explain the planner's next choice of code, for a run's measured times or for a regime."""
-    if (run is None) == (regime is None):
-        raise ConfigError("give either the directory of a run or --regime FILE")
-    if run is not None:
-        chosen, changes = _of_run(run, trust or [])
-    else:
-        assert regime is not None
-        chosen, changes = _of_regime(regime, iterations=iterations, seed=seed)
+def plan(run: RunArgument, trust: TrustOption = None, as_json: JsonOption = False) -> None:
+    """Explain the planner's next choice of code, for a run's measured times."""
+    chosen, changes = _of_run(run, trust or [])
     if as_json:
         say_json(_plan_facts(chosen, changes))
     else:
@@ -110,21 +89,6 @@ def _planned(config: RunConfig, records: list[IterationRecord]) -> Plan:
         if observation is not None:
             planner.observe(observation)
     return planner.plan(sorted(records[-1].rows))
-
-
-def _of_regime(path: Path, *, iterations: int, seed: int) -> tuple[Plan, list[tuple[int, str]]]:
-    regime = read_regime(path)
-    defaults = RunConfig()
-    environment = replace(defaults.environment, agents=regime.agents)
-    played = play_planned(
-        lambda _: regime,
-        Payload.of(problem_of(replace(defaults, environment=environment))),
-        auto=AutoCodeSettings(),
-        iterations=iterations,
-        seed=seed,
-    )
-    changes = [(iteration, plan.candidate.label) for iteration, plan in played.changes]
-    return played.last, changes
 
 
 def _plan_facts(plan: Plan, changes: list[tuple[int, str]]) -> JSON:

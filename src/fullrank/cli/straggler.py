@@ -58,10 +58,10 @@ def set_(
         typer.Option(
             "--fault",
             metavar="'KIND KEY=VALUE ...'",
-            help="drop, throttle, corrupt or hold; may be repeated. Replaces the present faults.",
+            help="drop, throttle, corrupt or hold; may be repeated. Replaces the present faults; "
+            "none: removes them.",
         ),
     ] = None,
-    no_faults: Annotated[bool, typer.Option("--no-faults", help="Remove all faults.")] = False,
     certificates: CertificatesOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,12 +71,10 @@ def set_(
     """
     if parameters and model is None:
         raise ConfigError("--set gives a parameter of a delay model; name the model with --model")
-    if faults and no_faults:
-        raise ConfigError("--fault and --no-faults exclude each other")
     injected = set_injection(
         _control(sidecar),
         model=None if model is None else _model(model, parameters or []),
-        faults=_faults(faults or []) if faults or no_faults else None,
+        faults=None if not faults else _faults(faults),
         security=Security.of(tls_of(certificates), Role.ADMIN),
     )
     _show(injected, as_json=as_json)
@@ -96,6 +94,8 @@ def _model(name: str, parameters: list[str]) -> PluginSettings:
 
 def _faults(texts: list[str]) -> tuple[Fault, ...]:
     """Faults from texts such as ``hold learners=[1,2] iterations=[7]``."""
+    if texts == ["none"]:
+        return ()
     tables = []
     for text in texts:
         kind, *pairs = text.split()

@@ -90,14 +90,6 @@ LocalOption: TypeAlias = Annotated[
     bool,
     typer.Option("--local", help="Run in this one process; the run may move to services later."),
 ]
-RanksOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--ranks",
-        help="Number of processes, each with a device of its own, that divide every update with "
-        "--local; default: 1.",
-    ),
-]
 
 
 def train(
@@ -117,7 +109,6 @@ def train(
     run_dir: RunDirOption = None,
     tls: TlsOption = False,
     local: LocalOption = False,
-    ranks: RanksOption = None,
 ) -> None:
     """Train a team, with coded updates on local services or by itself in this process.
 
@@ -127,7 +118,7 @@ def train(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )
     names = {"environment.name": env, "algorithm.name": algorithm, "code.name": code}
-    counts = {"iterations": iterations, "ranks.count": ranks, "collectors.count": collectors}
+    counts = {"iterations": iterations, "collectors.count": collectors}
     options = {**sizes, **names, **counts}
     layers = load(
         config,

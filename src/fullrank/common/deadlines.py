@@ -5,6 +5,9 @@ from collections.abc import Collection
 QUANTILE, MEASURED = 0.99, 20
 """The quantile, and the measurements that it needs so that none of them sets it alone."""
 
+FACTOR = 5.0
+"""Multiple of usual times after which a round, a block or a sign of life is overdue."""
+
 LONGEST_S = 1e9
 """Longest duration that is believed of another process, 30 years: sums of such ones are finite."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fullrank.common.reach import Local
-from fullrank.config.values import Count, Duration, Finite, NonNegative, Positive
+from fullrank.config.values import Count, Duration, Finite, NonNegative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,6 @@ class ContainerSettings:
     """Least return of an episode, L of its priority."""
     high: Finite = 20.0
     """Greatest return of an episode, H of its priority."""
-    floor: Positive = 0.1
-    """Priority of an episode of the least return."""
-    exponent: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.6
-    """Exponent alpha of the priorities in a container's buffer."""
     capacity: Count = 3400
     """Number of episodes in a container's buffer."""
     batch_size: Count = 64

@@ -53,16 +53,30 @@ def read_toml(text: str | bytes, origin: str) -> JSON:
         raise ConfigError(str(error)) from error
 
 
+WITHDRAWN: Mapping[Key, str] = {
+    ("controller", "deadline_factor"): "it is 5",
+    ("controller", "min_tolerance"): "C is rebuilt once its guarantee is gone",
+    ("controller", "streams_per_certificate"): "it is four times controller.streams_per_host",
+    ("ranks", "backend"): "it follows from compute.device",
+    ("ranks", "timeout_s"): "it is controller.deadline_s",
+    ("containers", "floor"): "it is that of the paper",
+    ("containers", "exponent"): "it is that of the paper",
+}
+"""Settings of release 0.3 that are none since, and their values; runs of 0.3 have them."""
+
+
 def read_layer(text: str | bytes, origin: str) -> ConfigLayer:
-    """The leaves of a configuration file.
+    """The leaves of a configuration file; one that a run has stored may have withdrawn settings.
 
     Raises:
         ConfigError: The text is not TOML; the message names the origin and the line.
         VersionMismatch: The file is of a later format.
     """
     table = read_toml(text, origin)
+    stored = "format" in table
     check_format(table.pop("format", 1), where=origin)
-    return flatten(table, origin)
+    leaves = flatten(table, origin)
+    return {key: leaves[key] for key in leaves if not (stored and key in WITHDRAWN)}
 
 
 def flatten(table: Mapping[str, Any], origin: str, prefix: Key = ()) -> ConfigLayer:
@@ -126,6 +140,8 @@ def check_key(key: Key, origin: str) -> None:
         ConfigError: The key is unknown; the message has the nearest name.
     """
     dotted, section = ".".join(key), key[0]
+    if key in WITHDRAWN:
+        raise ConfigError(f"{dotted} in {origin} is no setting any more: {WITHDRAWN[key]}; drop it")
     if section not in TABLES:
         raise ConfigError(f"unknown key {dotted!r} in {origin}{nearest(section, list(TABLES))}")
     if section not in SECTIONS:

@@ -114,30 +114,25 @@ class ControllerSettings:
     inexact: Literal["commit", "fail"] = "fail"
     """Policy when every row has arrived and the decode still is not exact."""
     deadline_s: Duration = 60.0
-    """Deadline of the first rounds, seconds; later deadlines follow from measured round times."""
-    deadline_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 5.0
-    """Deadline of later rounds, as a multiple of the 99th percentile of recent round times."""
+    """Deadline of the first rounds, and of ranks that wait for another, seconds; later deadlines of
+    rounds are five times the 99th percentile of recent round times."""
     least_deadline_s: Duration = 5.0
     """Lower bound on the deadline of later rounds, seconds; a shorter one would react to the load
     of the machine."""
     stuck_after_s: Duration = 600.0
     """Limit on the duration of a phase other than waiting for learners, seconds; measured durations
     lower it, but not below ``deadline_s``. Beyond it the controller dumps its stacks and ends."""
-    min_tolerance: NonNegative = 0
-    """Remaining tolerance below which the code is rebuilt for the learners that are present."""
     heartbeat_s: Duration = 2.0
     """Period of a learner's heartbeats, seconds."""
     lost_after_s: Duration = 10.0
     """Least time without a heartbeat after which a learner counts as lost, seconds; where they come
-    late, as from a starved host, it is ``deadline_factor`` times their usual interval."""
+    late, as from a starved host, it is five times their usual interval."""
     join_deadline_s: Duration = 120.0
     """Deadline for the first learners to join, and for the last ones to hear of the run's end,
     seconds."""
     streams_per_host: Count = 256
-    """Limit on the learners that are attached from one network address."""
-    streams_per_certificate: Count = 1024
-    """Limit on the learners that are attached with one certificate, or without any; a certificate
-    that is bound to one learner admits one."""
+    """Limit on the learners that are attached from one network address; four times as many may be
+    attached with one certificate, or without any, and one with that of one learner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,10 +238,6 @@ class RankSettings:
     exact: bool = True
     """With ``transitions``: add gradients exactly, in float64. False adds in float32, in half the
     bytes, with bits that depend on the ranks; records then say ``exact = false``."""
-    backend: Local[Literal["auto", "gloo", "nccl"]] = "auto"
-    """Collectives of torch.distributed: gloo on the CPU, nccl on CUDA devices, one a rank."""
-    timeout_s: Local[Duration] = 60.0
-    """Longest wait for another rank, seconds; then the run ends, and can be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

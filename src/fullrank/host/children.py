@@ -263,7 +263,7 @@ class RankProcesses:
         silent = ", ".join(map(str, ranks))
         return DeadlinePassed(
             f"rank {silent} of {len(self._processes) + 1} has not answered within {within_s:g} s "
-            "(ranks.timeout_s); the run can be resumed"
+            "(controller.deadline_s); the run can be resumed"
         )
 
     @contextmanager

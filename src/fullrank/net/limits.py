@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 
-from fullrank.common.deadlines import limit_s
+from fullrank.common.deadlines import FACTOR, limit_s
 from fullrank.config.tree import ControllerSettings
 
 AT_ONCE = 128
@@ -215,7 +215,7 @@ class Silence:
         """Seconds of silence after which the peer counts as lost."""
         return limit_s(
             self._intervals_s,
-            factor=self._settings.deadline_factor,
+            factor=FACTOR,
             least_s=self._settings.lost_after_s,
             unmeasured_s=self._unmeasured_s,
         )

@@ -16,6 +16,10 @@ from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.wiring.plugins import algorithm_config_of
 
+FLOOR, EXPONENT = 0.1, 0.6
+"""Priority of an episode of the least return, and exponent alpha of priorities in a buffer, of
+[CMARL]."""
+
 
 def head_size_of(config: RunConfig, environment: EnvironmentSpec) -> int:
     """Return the entries of a container's head.
@@ -51,8 +55,8 @@ def container_of(
             seed=derive(config.seed, "container", number),
             device=config.compute.device,
         ),
-        buffer=EpisodeBuffer(settings.capacity, exponent=settings.exponent),
-        priority=ReturnPriority(low=settings.low, high=settings.high, floor=settings.floor),
+        buffer=EpisodeBuffer(settings.capacity, exponent=EXPONENT),
+        priority=ReturnPriority(low=settings.low, high=settings.high, floor=FLOOR),
         hand_over=HandOver(settings.share, seed=config.seed, container=number),
         batch_size=settings.batch_size,
         seed=config.seed,

@@ -1,4 +1,4 @@
-"""``fullrank codes plan``: a choice explained, from a run or from a regime."""
+"""``fullrank codes plan``: a choice explained from a run."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 from tests.faultlab.simulation import toy_algorithm
 
 from fullrank.config import load, to_toml
-from fullrank.planning.cluster import read_regime
 from fullrank.runs.record import to_line
 
 from .conftest import Command
@@ -91,14 +90,6 @@ def test_codes_of_the_sum_are_compared_where_the_run_recovers_the_sum(
 
 
 @pytest.mark.thorough
-def test_a_regime_is_played_and_explained(fullrank: Command) -> None:
-    path = Path("benchmarks/regimes/seven_late.toml")
-    words = ("codes", "plan", "--regime", str(path), "--iterations", "20", "--json")
-    facts = json.loads(fullrank(*words).output)
-    assert facts["used"][0]["iteration"] == 10
-    assert min(facts["expected_s"].values()) < read_regime(path).delays.delay_s  # type: ignore[attr-defined]
-
-
 def test_a_table_is_printed_for_people(fullrank: Command, run: Path) -> None:
     output = fullrank("codes", "plan", str(run)).output
     assert "from iteration 0: cyclic,tolerance=1" in output
@@ -106,7 +97,6 @@ def test_a_table_is_printed_for_people(fullrank: Command, run: Path) -> None:
 
 
 def test_what_cannot_be_planned_says_so(fullrank: Command, tmp_path: Path) -> None:
-    assert "either" in fullrank("codes", "plan").error
     (tmp_path / "config.toml").write_text(to_toml(load().config))
     (tmp_path / "metrics.jsonl").write_text(to_line(record(0)) + "\n")
     assert "no iteration with recorded arrivals" in fullrank("codes", "plan", str(tmp_path)).error

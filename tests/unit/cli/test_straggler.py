@@ -79,7 +79,7 @@ def test_what_is_not_named_stays(fullrank: Command, address: str) -> None:
     facts = json.loads(fullrank("straggler", "get", address, "--json").output)
     assert facts["model"] == {"name": "none"}
     assert facts["faults"] == [{"kind": "drop", "learners": [3], "iterations": []}]
-    fullrank("straggler", "set", address, "--no-faults")
+    fullrank("straggler", "set", address, "--fault", "none")
     assert fullrank("straggler", "get", address).output == "model  none\n"
 
 
@@ -89,7 +89,7 @@ def test_what_is_not_named_stays(fullrank: Command, address: str) -> None:
         (["--model", "fixd_k"], "model.name: unknown delay model 'fixd_k'; did you mean 'fixed_k'"),
         (["--model", "fixed_k", "--set", "delay_s=-1"], "model.params: fixed_k: delay_s must be"),
         (["--set", "k=1"], "name the model with --model"),
-        (["--fault", "drop", "--no-faults"], "exclude each other"),
+        (["--fault", "drop", "--fault", "none"], "sidecar.faults.1"),
         (["--fault", "hold byte=1"], "sidecar.faults.0.hold.byte"),
         (["--fault", "throttle bytes_per_s=0"], "must be greater than 0"),
     ],

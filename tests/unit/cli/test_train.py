@@ -135,7 +135,7 @@ def test_ranks_are_of_a_run_in_one_process(
     monkeypatch.setattr(
         running, "run_to_end", lambda path, config, local: begun.append((config.ranks.count, local))
     )
-    words = ("train", "--run-dir", str(tmp_path / "run"), "--ranks", "2")
+    words = ("train", "--run-dir", str(tmp_path / "run"), "--set", "ranks.count=2")
     refused = fullrank(*words)
     assert refused.code == 2
     assert "ranks.count = 2 divides the updates of one process, and services have" in refused.error

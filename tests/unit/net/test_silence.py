@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
+from fullrank.common.deadlines import FACTOR
 from fullrank.common.errors import ServiceLost
 from fullrank.config import ControllerSettings
 from fullrank.net.limits import Silence
@@ -137,4 +138,4 @@ def test_the_limit_follows_the_intervals_and_has_a_floor() -> None:
     now = 20 * SETTINGS.heartbeat_s
     for beat in range(1, 65):
         silence.heard(now=now + beat * STARVED_S)
-    assert silence.limit_s == SETTINGS.deadline_factor * STARVED_S
+    assert silence.limit_s == FACTOR * STARVED_S

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from fullrank.common.deadlines import FACTOR
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.config.tree import ControllerSettings
 from fullrank.runs.event_log import EventLog
@@ -51,7 +52,7 @@ class BlockDeadline:
         return deadline_of(
             self._durations_s,
             first_s=settings.deadline_s,
-            factor=settings.deadline_factor,
+            factor=FACTOR,
             least_s=settings.least_deadline_s,
         )
 

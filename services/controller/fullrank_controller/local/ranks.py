@@ -132,7 +132,7 @@ def seated(config: RunConfig, device: str) -> RunConfig:
 
 
 def _collectives(config: RunConfig, seat: _Seat) -> Collectives:
-    return Collectives(seat, config.ranks.count, timeout_s=config.ranks.timeout_s)
+    return Collectives(seat, config.ranks.count, timeout_s=config.controller.deadline_s)
 
 
 class Group:
@@ -173,7 +173,7 @@ class Group:
         self._processes = RankProcesses(
             _serve,
             [(config, division, seat) for seat in seats[1:]],
-            timeout_s=config.ranks.timeout_s,
+            timeout_s=config.controller.deadline_s,
         )
         try:
             self._processes.replies(within_s=START_S)
@@ -327,18 +327,7 @@ def backend_of(config: RunConfig) -> str:
     Ranks that share a named device, ``cuda:K``, take gloo: nccl needs a device for each.
 
     Raises:
-        ConfigError: The devices or the backend do not fit.
+        ConfigError: The devices do not fit.
     """
-    own, asked = devices_of(config), config.ranks.backend
-    apart = "cpu" not in own and len({*own}) == len(own)
-    if asked == "nccl" and not apart:
-        where = "compute on the CPU"
-        if "cpu" not in own:
-            where = f"share compute.device = {config.compute.device!r}"
-        raise ConfigError(
-            f"ranks.backend = 'nccl' needs a CUDA device for each rank, and the {len(own)} ranks "
-            f"{where}: use 'gloo', or name as many devices"
-        )
-    if asked == "gloo" and apart:
-        raise ConfigError("ranks.backend = 'gloo' is for compute.device = 'cpu'; use 'nccl'")
-    return "nccl" if apart else "gloo"
+    own = devices_of(config)
+    return "nccl" if "cpu" not in own and len({*own}) == len(own) else "gloo"

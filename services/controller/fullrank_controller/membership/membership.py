@@ -108,7 +108,7 @@ class Membership:
             return await self._make(eligible)
         current.drop_absent(eligible)
         serves = current.requested == self.requested and current.fill(eligible)
-        if serves and current.remaining_tolerance() >= self._config.controller.min_tolerance:
+        if serves and current.remaining_tolerance() >= 0:
             return current
         fresh = await self._make(eligible)
         if fresh is None:
@@ -164,18 +164,6 @@ class Membership:
             fresh.placement.changed,
             fresh.placement.shared,
         )
-        self._check_tolerance(fresh)
-
-    def _check_tolerance(self, fresh: RowAssignment[Member]) -> None:
-        tolerance, least = fresh.code.tolerance, self._config.controller.min_tolerance
-        self._progress.withdraw_caveat("tolerance")
-        if tolerance < least:
-            caveat = (
-                f"the loss of {tolerance} learners is tolerated, controller.min_tolerance asks "
-                f"for {least}: start more learners, or choose another code"
-            )
-            self._progress.record_caveat("tolerance", caveat)
-            log.warning("tolerance %s", caveat)
 
     async def _stall(self, present: int, deadline_s: float) -> None:
         """Wait for a change of the roster up to the deadline, then apply the policy."""

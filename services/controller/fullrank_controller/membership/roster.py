@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
+from fullrank.common.deadlines import FACTOR
 from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
@@ -19,6 +20,8 @@ from fullrank_controller.watchdog import Watchdog
 
 DEFAULTS = ControllerSettings()
 DEFAULT_ORIGIN = Origin()
+HOSTS = 4
+"""Hosts' worth of learners that one certificate admits."""
 DEPARTED = 256
 """Learners that are remembered after they left, for verdicts on what they sent."""
 
@@ -235,11 +238,11 @@ def _to_replace(
             f"{near} learners are attached from {origin.address}, as many as "
             "controller.streams_per_host admits"
         )
-    if len(alike) >= settings.streams_per_certificate:
+    if len(alike) >= HOSTS * settings.streams_per_host:
         certified = f"with the certificate of {origin.certificate}" if origin.certificate else ""
         raise Overloaded(
-            f"{len(alike)} learners are attached {certified or 'without a certificate'}, as many "
-            "as controller.streams_per_certificate admits"
+            f"{len(alike)} learners are attached {certified or 'without a certificate'}, {HOSTS} "
+            "times as many as controller.streams_per_host"
         )
     return None
 
@@ -275,8 +278,7 @@ def lost(
     silences = [(member, now - member.heard_at) for member in members]
     latest_s = max((member.silence.latest_s for member in members), default=0.0)
     freshest_s = min((silent_s for _, silent_s in silences), default=0.0)
-    factor = settings.deadline_factor
-    patience_s = max(factor * latest_s, min(factor * freshest_s, settings.deadline_s))
+    patience_s = max(FACTOR * latest_s, min(FACTOR * freshest_s, settings.deadline_s))
     return [
         (member, silent_s)
         for member, silent_s in silences

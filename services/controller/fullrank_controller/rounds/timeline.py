@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from fullrank.common.deadlines import limit_s
+from fullrank.common.deadlines import FACTOR, limit_s
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.run.round_orders import Arrived
@@ -88,7 +88,7 @@ class RoundTimes:
         """The deadline of a round; the configured one until enough rounds are measured."""
         return limit_s(
             self._times,
-            factor=self._settings.deadline_factor,
+            factor=FACTOR,
             least_s=self._settings.least_deadline_s,
             unmeasured_s=self._settings.deadline_s,
         )

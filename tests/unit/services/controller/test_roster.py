@@ -13,7 +13,7 @@ from fullrank.config import ControllerSettings
 from fullrank.runs.verdicts import read_verdicts
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
-from fullrank_controller.membership.roster import Roster
+from fullrank_controller.membership.roster import HOSTS, Roster
 from fullrank_controller.membership.verdicts import Verdicts
 
 
@@ -316,20 +316,21 @@ async def test_the_first_reason_to_expel_counts() -> None:
 
 
 async def test_streams_of_one_host_or_certificate_are_bounded_and_others_join() -> None:
-    settings = ControllerSettings(streams_per_host=2, streams_per_certificate=3)
+    settings = ControllerSettings(streams_per_host=1)
     roster = Roster(settings=settings)
 
     def join(address: str) -> Member:
         origin = Origin(address=address, certificate="fullrank://run/learner")
         return roster.join("host", now=0.0, origin=origin)
 
-    first = [join("10.0.0.1") for _ in range(2)]
+    first = join("10.0.0.1")
     with pytest.raises(Overloaded, match=r"from 10\.0\.0\.1, as many as .*streams_per_host"):
         join("10.0.0.1")
-    join("10.0.0.2")
-    with pytest.raises(Overloaded, match="streams_per_certificate"):
-        join("10.0.0.3")
-    roster.leave(first[0])
+    for host in range(2, 1 + HOSTS):
+        join(f"10.0.0.{host}")
+    with pytest.raises(Overloaded, match=r"fullrank://run/learner, 4 times as many as .*_per_host"):
+        join("10.0.0.9")
+    roster.leave(first)
     join("10.0.0.1")
 
 
