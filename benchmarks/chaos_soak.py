@@ -23,11 +23,11 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.faultlab.checker import Checker
+from tests.faultlab.history import follow
 from tests.faultlab.service_faults import CRASHED, FaultEvent, train_under_faults
 from tests.faultlab.service_runs import UNIT_S, Mode, fault_free_run, free_run_violations
 
 from fullrank.common.errors import FullrankError
-from fullrank.runs.event_log import follow
 from fullrank.runs.events import Assigned, Committed, Event
 
 CLAIM = 0.95

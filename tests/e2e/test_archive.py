@@ -19,10 +19,10 @@ from tests.e2e.commands import (
     start,
     tracebacks,
 )
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.waiting import wait_until
 
-from fullrank.runs.event_log import read_history
 from fullrank.runs.record import published
 
 pytestmark = pytest.mark.e2e

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.commands import ENDLESS, centralised, committed, digests, kill_all, settings, start
+from tests.faultlab.history import read_history
 from tests.waiting import wait_until
 
-from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Left
 
 pytestmark = pytest.mark.e2e

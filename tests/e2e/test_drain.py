@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.commands import centralised, committed, digests, kill_all, settings, start
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
-from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Left
 
 pytestmark = pytest.mark.e2e

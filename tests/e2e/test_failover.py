@@ -19,13 +19,13 @@ from tests.e2e.commands import (
     settings,
     start,
 )
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
-from fullrank.runs.event_log import read_history
 
 pytestmark = pytest.mark.e2e
 

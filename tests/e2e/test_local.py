@@ -21,6 +21,7 @@ from tests.e2e.commands import (
     start,
     tracebacks,
 )
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.waiting import wait_until
 
@@ -28,7 +29,6 @@ from fullrank.client import Monitor
 from fullrank.common.errors import ServiceLost
 from fullrank.common.failpoints import VARIABLE
 from fullrank.host.run_directory import resolve
-from fullrank.runs.event_log import read_history
 from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import IterationRecord
 

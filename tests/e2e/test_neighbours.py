@@ -15,6 +15,7 @@ from tests.addresses import free_address
 from tests.e2e.commands import ENDLESS, committed, config_of, kill_all, records, settings, start
 from tests.e2e.test_clocks import Clock, ahead_s
 from tests.e2e.test_full_disk import Disk, small_disk
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
@@ -22,7 +23,6 @@ from fullrank.local import LocalRun
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
 from fullrank.runs.ending import lasting_caveats
-from fullrank.runs.event_log import read_history
 
 pytestmark = pytest.mark.e2e
 

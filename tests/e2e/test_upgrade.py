@@ -20,11 +20,11 @@ from tests.e2e.commands import (
     settings,
     start,
 )
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank import __version__
-from fullrank.runs.event_log import read_history
 from fullrank.runs.identity import series
 
 pytestmark = [pytest.mark.e2e, pytest.mark.thorough]

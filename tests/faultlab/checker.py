@@ -7,9 +7,9 @@ stand for all earlier commits. For replay, only the heads of its tables matter.
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from tests.faultlab.history import EventHistory
 from tests.faultlab.invariants import violations
 
-from fullrank.runs.event_log import EventHistory
 from fullrank.runs.events import Began, Committed, Event, Reopened, Stored, Truncated
 
 TERMS = 2

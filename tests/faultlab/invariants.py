@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from tests.faultlab.history import EventHistory
 
 from fullrank.codes import Decoder
 from fullrank.common.types import LearnerId, Matrix, UnitIndex
-from fullrank.runs.event_log import EventHistory
 from fullrank.runs.events import (
     Acknowledged,
     Added,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.faultlab.controller_machine import MIRROR, ControllerMachine
 from tests.faultlab.fault_proxy import FaultProxy, in_thread
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.faultlab.outcome import FaultOutcome
 from tests.faultlab.service_cluster import ServiceCluster
@@ -37,7 +38,6 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.config.toml import to_toml
 from fullrank.host.run_directory import resolve
-from fullrank.runs.event_log import read_history
 
 CRASHED = "ended by itself"
 """A service ended without a fault."""

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 from tests.faultlab import liars
 from tests.faultlab.fault_proxy import FaultProxy
+from tests.faultlab.history import read_history
 from tests.faultlab.service_cluster import ServiceCluster, await_that
 from tests.faultlab.service_runs import ANYWHERE, LEARNERS
 from tests.faultlab.service_schedule import (
@@ -31,7 +32,6 @@ from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.config.faults import CorruptFault
 from fullrank.host.run_directory import resolve
 from fullrank.net.straggler import set_injection
-from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Event, Sent, Welcomed
 
 REFUSAL_S = 120.0

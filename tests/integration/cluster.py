@@ -12,6 +12,7 @@ from typing import Any, Self
 import psutil
 import pytest
 from tests.fakes import Ending, FakeLearner, Fault
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.faultlab.simulation import toy_algorithm
 from tests.waiting import LOOK_S, WAIT_S, eventually
@@ -26,7 +27,6 @@ from fullrank.local import LocalRun
 from fullrank.net.channel import Security
 from fullrank.net.controller_client import ControllerClient
 from fullrank.runs.checkpoint import newest
-from fullrank.runs.event_log import read_history
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb
@@ -150,7 +150,7 @@ class Cluster:
 
     def security(self, role: Role) -> Security:
         """Credentials of a role in the run."""
-        return Security.of(self.config.tls, role)
+        return Security.configured(self.config.tls, role)
 
     def replay(self) -> Service:
         """Start the replay service."""

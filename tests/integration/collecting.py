@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 
+from tests.faultlab.history import read_history
 from tests.integration.cluster import Cluster
 from tests.waiting import WAIT_S
 
@@ -13,7 +14,6 @@ from fullrank.host.certificates import Role
 from fullrank.local import LocalRun
 from fullrank.net.controller_client import ControllerClient
 from fullrank.net.errors import translated
-from fullrank.runs.event_log import read_history
 from fullrank.runs.events import BlockAssigned
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb

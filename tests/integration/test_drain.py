@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faultlab.history import read_history
 from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S, eventually, wait_until
 
-from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Left
 from fullrank.training.worker import Worker
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.integration.cluster import SUM, Cluster, centralised, reference_digests, resolved, tiny
 
@@ -12,7 +13,6 @@ from fullrank.config.layers import Resolved
 from fullrank.host.process import Launch
 from fullrank.host.run_directory import lock_replay
 from fullrank.local import LocalRun
-from fullrank.runs.event_log import read_history
 from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank_controller.local import server

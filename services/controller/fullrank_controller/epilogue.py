@@ -90,7 +90,7 @@ class Epilogue:
 
     def __init__(self, ending: Ending, config: RunConfig, run_dir: Path) -> None:
         self._ending, self._config, self._run_dir = ending, config, run_dir
-        self._security = Security.of(config.tls, Role.CONTROLLER)
+        self._security = Security.configured(config.tls, Role.CONTROLLER)
         facts = parse_json(read_regular(run_dir / IDENTITY, TEXT.size), origin=IDENTITY)
         self._run_term = RunTerm(str(facts.get("run", "")), int(facts.get("term", 0)))
         self._stack = AsyncExitStack()

@@ -138,7 +138,7 @@ async def _serve(
 ) -> None:
     restored = restore(directory, training)
     address = await _replay_address(config, directory, restored, stop)
-    security = Security.of(config.tls, Role.CONTROLLER)
+    security = Security.configured(config.tls, Role.CONTROLLER)
     async with AsyncExitStack() as stack:
         term = stack.enter_context(
             open_term(

@@ -81,7 +81,7 @@ async def stand_by(
 async def _state(config: RunConfig, *, within_s: float) -> pb.RunState.ValueType | None:
     """The state of the run; unspecified if its controller refuses, None if it does not answer."""
     settings = config.controller
-    security = Security.of(config.tls, Role.CONTROLLER)
+    security = Security.configured(config.tls, Role.CONTROLLER)
     client = ControllerClient(settings.address, security=security)
     try:
         return (await client.status(timeout_s=within_s)).state

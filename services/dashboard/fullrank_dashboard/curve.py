@@ -22,7 +22,7 @@ class Column:
     sums: "array[float]" = field(default_factory=lambda: array("d"))
     counts: "array[int]" = field(default_factory=lambda: array("Q"))
 
-    def add(self, index: int, value: float) -> None:
+    def accumulate(self, index: int, value: float) -> None:
         """Add a value to a point; earlier points may have no value."""
         missing = index + 1 - len(self.sums)
         self.sums.extend([0.0] * missing)
@@ -67,7 +67,7 @@ class Curve:
     def __len__(self) -> int:
         return self._length
 
-    def add(self, iteration: int, values: Mapping[str, float | None]) -> None:
+    def extend(self, iteration: int, values: Mapping[str, float | None]) -> None:
         """Add the numbers of an iteration; None means unknown.
 
         Raises:
@@ -79,7 +79,7 @@ class Curve:
         self._length = max(self._length, index + 1)
         for name, value in values.items():
             if value is not None:
-                self._column(name).add(index, value)
+                self._column(name).accumulate(index, value)
 
     def _column(self, name: str) -> Column:
         if name not in self._columns and len(self._columns) >= COLUMNS:

@@ -160,7 +160,7 @@ class RunView:
             while self._recent and self._recent[-1].iteration >= record.iteration:
                 self._recent.pop()
             self._recent.append(record)
-            self.curve.add(record.iteration, _numbers(record, self._saved_s(record)))
+            self.curve.extend(record.iteration, _numbers(record, self._saved_s(record)))
             self._begun.setdefault(record.term, record.iteration)
             self.last = record
         self.revision += 1

@@ -77,7 +77,7 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
         servicer,
-        security=Security.of(launch.config.tls, Role.REPLAY),
+        security=Security.configured(launch.config.tls, Role.REPLAY),
         prebuilt=frozenset({"GetSamples"}),
     )
     exporter = Exporter(

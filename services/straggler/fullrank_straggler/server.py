@@ -38,7 +38,7 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     stop = stop or stop_event(launch)
     settings, run_dir = launch.config.sidecar, launch.run_dir
     control = Control(_configured(launch.resolved))
-    security = Security.of(launch.config.tls, Role.LEARNER)
+    security = Security.configured(launch.config.tls, Role.LEARNER)
     proxy = Proxy(
         partial(resolve, launch.config.controller.address, run_dir, "controller"),
         control,

@@ -34,7 +34,7 @@ from fullrank.runs.identity import (
 from fullrank.runs.journal import survey
 from fullrank.runs.record import published
 from fullrank.runs.recovery import Recovery, differences, examine
-from fullrank.runs.snapshot import REPLAY, inspect, pack, take, unpack
+from fullrank.runs.snapshot import REPLAY, inspect, pack, take_snapshot, unpack
 
 
 def export_run(
@@ -51,7 +51,7 @@ def export_run(
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as scratch:
-            found = take(path, Path(scratch) / "run")
+            found = take_snapshot(path, Path(scratch) / "run")
             size = pack(Path(scratch) / "run", file)
     say(f"{file}: {found.committed} committed iterations of {path}, {size / 1e6:.1f} MB")
 

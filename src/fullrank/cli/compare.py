@@ -16,7 +16,7 @@ from fullrank.cli.options import (
     JsonOption,
     TrustOption,
 )
-from fullrank.cli.policies import play, play_references, trained
+from fullrank.cli.policies import play_episodes, play_references, trained
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
@@ -65,7 +65,7 @@ def compare(
     for group in groups:
         _refuse_twins(group)
     rows = [
-        _GroupRow.of(group, groups[0], label=label or "every run")
+        _GroupRow.compared(group, groups[0], label=label or "every run")
         for group, label in zip(groups, labels(groups), strict=True)
     ]
     if as_json:
@@ -77,7 +77,7 @@ def compare(
 
 def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> RunResult:
     policies = trained(directory, config)
-    played = play(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
+    played = play_episodes(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
     settings = flat(as_tables(config))
     del settings["seed"]
     scores = {side: float(values.mean()) for side, values in played.side_returns.items()}
@@ -112,7 +112,9 @@ class _GroupRow:
     """Difference of each score from the first group; None if they cannot be compared."""
 
     @classmethod
-    def of(cls, group: Sequence[RunResult], first: Sequence[RunResult], *, label: str) -> Self:
+    def compared(
+        cls, group: Sequence[RunResult], first: Sequence[RunResult], *, label: str
+    ) -> Self:
         names = group[0].scores
         return cls(
             label=label,

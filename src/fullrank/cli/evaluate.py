@@ -31,7 +31,7 @@ from fullrank.cli.policies import (
     Trained,
     Version,
     facts_of,
-    play,
+    play_episodes,
     play_references,
     summary,
     trained,
@@ -98,7 +98,7 @@ class CheckpointPolicies:
         for path in saved(self._run / CHECKPOINTS)[:1]:
             with suppress(CheckpointUnusable):  # a damaged one is passed over below
                 manifest = read_manifest(path)
-                if Version.of(manifest["iteration"], manifest["facts"]) <= than:
+                if Version.saved(manifest["iteration"], manifest["facts"]) <= than:
                     return None
         policies = trained(self._run, self.config)
         return policies if policies.version > than else None
@@ -267,7 +267,7 @@ def evaluate(
     newest = source.newer(NONE)
     assert newest is not None
     act = Greedy(newest.algorithm.actor)
-    played = {"trained": play(source.config, act, episodes=episodes, seed=seed)}
+    played = {"trained": play_episodes(source.config, act, episodes=episodes, seed=seed)}
     if with_random:
         played |= play_references(source.config, episodes=episodes, seed=seed)
     if as_json:
@@ -285,7 +285,7 @@ def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_j
     try:
         for newer in newer_policies(source, seen=evaluated, patience_s=patience_s):
             act = Greedy(newer.algorithm.actor)
-            played = play(source.config, act, episodes=episodes, seed=seed)
+            played = play_episodes(source.config, act, episodes=episodes, seed=seed)
             facts = facts_of(source.config, newer, {"trained": played}, seed=seed)
             if source.directory:
                 append(source.directory, facts)

@@ -14,7 +14,7 @@ import typer
 from fullrank import __version__
 from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument, TrustOption
-from fullrank.cli.policies import Trained, play, summary, trained
+from fullrank.cli.policies import Trained, play_episodes, summary, trained
 from fullrank.cli.runs import find_run, named, runnable_config
 from fullrank.cli.say import say
 from fullrank.common.durable import rename, writing
@@ -160,7 +160,8 @@ def export(
             usage=usage,
             difference=difference,
             played={
-                name: play(config, act, episodes=episodes, seed=seed) for name, act in acts.items()
+                name: play_episodes(config, act, episodes=episodes, seed=seed)
+                for name, act in acts.items()
             },
             seed=seed,
         )

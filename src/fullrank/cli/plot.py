@@ -40,7 +40,7 @@ class Panel:
     scale: str = "linear"
     bounds: tuple[float, float] | None = None
 
-    def of(self, numbers: Mapping[str, T]) -> dict[str, T]:
+    def curves(self, numbers: Mapping[str, T]) -> dict[str, T]:
         """The numbers of the panel by the names of its curves, out of numbers by tag."""
         return {
             _NAMES.get(tag, tag.removeprefix("return/")): numbers[tag]
@@ -159,11 +159,11 @@ def draw(
         title: Title of the figure.
     """
     numbers = series(records)
-    panels = [panel for panel in PANELS if panel is RETURNS or panel.of(numbers)]
+    panels = [panel for panel in PANELS if panel is RETURNS or panel.curves(numbers)]
     figure, all_axes, rounds = _figure(title, panels)
     looks = [(colour, "-") for colour in _COLOURS]
     for axes, panel in zip(all_axes, panels, strict=True):
-        curves = panel.of(numbers)
+        curves = panel.curves(numbers)
         _draw_curves(axes, curves, looks, window=_window(map(len, curves.values())))
         _draw_evaluations(axes, evaluations, looks, panel=panel, terms=begun(records))
         _explain(axes)
@@ -175,11 +175,11 @@ def draw_together(stories: Sequence[Story]) -> Figure:
     """The panels of ``draw`` with moving means of several runs: colour by run, style by side."""
     tasks = dict.fromkeys(_task(story.config) for story in stories)
     numbers = [series(story.records) for story in stories]
-    panels = [panel for panel in PANELS if panel is RETURNS or any(map(panel.of, numbers))]
+    panels = [panel for panel in PANELS if panel is RETURNS or any(map(panel.curves, numbers))]
     figure, all_axes, rounds = _figure(" · ".join(tasks), panels)
     rounds_window = _window(len(story.records) for story in stories)
     for axes, panel in zip(all_axes, panels, strict=True):
-        curves = [panel.of(each) for each in numbers]
+        curves = [panel.curves(each) for each in numbers]
         window = _window(len(values) for by_side in curves for values in by_side.values())
         for story, by_side, colour in zip(stories, curves, cycle(_COLOURS), strict=False):
             name, looks = story.directory.name, [(colour, style) for style in _STYLES]
@@ -246,7 +246,7 @@ def _draw_evaluations(
     ):
         if not chosen:
             continue
-        played = [panel.of(intervals(record)) for record in chosen]
+        played = [panel.curves(intervals(record)) for record in chosen]
         for side, (colour, _) in zip(played[0], looks, strict=False):
             called = side if len(played[0]) > 1 else ""
             mean, low, high = np.array([curves[side] for curves in played]).T

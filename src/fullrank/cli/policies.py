@@ -43,7 +43,7 @@ class Version(NamedTuple):
     """The last iteration that they were trained on."""
 
     @classmethod
-    def of(cls, iteration: int, facts: JSON) -> Self:
+    def saved(cls, iteration: int, facts: JSON) -> Self:
         """Version of a checkpoint's policies."""
         return cls(facts.get("term", 0), iteration)
 
@@ -74,12 +74,12 @@ def trained(directory: Path, config: RunConfig) -> Trained:
         training.trainer.load(checkpoint.arrays)
     finally:
         training.collector.close()
-    version = Version.of(checkpoint.iteration, checkpoint.facts)
+    version = Version.saved(checkpoint.iteration, checkpoint.facts)
     return Trained(version, training.collector.agents, training.algorithm)
 
 
 @kept_stdout()
-def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:
+def play_episodes(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:
     """Play whole episodes by ``act``; None is the random policy."""
     environment = environment_of(config, copies=min(episodes, COPIES))
     act = act or random_actions(environment.agents, seed=seed)

@@ -117,7 +117,7 @@ class LiveView:
     def show(self, records: Iterable[IterationRecord]) -> None:
         """Add the iterations to the table."""
         for record in records:
-            self._rows.append(self._cells.of(record))
+            self._rows.append(self._cells.formatted(record))
             self._rounds.append(record.round_s)
             self._progress.update(self._task, completed=record.iteration + 1)
         self._live.update(self._draw())

@@ -258,7 +258,7 @@ def render(
         policies = trained(directory, config)
         who, act = f"after {policies.iteration + 1} iterations", Greedy(policies.algorithm.actor)
     start = derive(seed, "evaluation", episode)
-    moments = list(play(environment, act, seed=start))
+    moments = list(moments_of(environment, act, seed=start))
     variant = variant_of(config.environment.name, config.environment.params)
     title = f"{config.environment.name} ({variant}) · {who}"
     pictures = []
@@ -285,7 +285,7 @@ def _environment(config: RunConfig) -> Drawable:
     return environment
 
 
-def play(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
+def moments_of(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
     """The moments of one episode, including the initial one."""
     player = EpisodePlayer(environment, act)
     episodes = player.episodes

@@ -37,7 +37,7 @@ def get_(
     sidecar: SidecarArgument, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the delay model and the faults; requires the role of a monitor."""
-    security = Security.of(tls_of(certificates), Role.MONITOR)
+    security = Security.configured(tls_of(certificates), Role.MONITOR)
     _show(get_injection(_control(sidecar), security=security), as_json=as_json)
 
 
@@ -75,7 +75,7 @@ def set_(
         _control(sidecar),
         model=None if model is None else _model(model, parameters or []),
         faults=None if not faults else _faults(faults),
-        security=Security.of(tls_of(certificates), Role.ADMIN),
+        security=Security.configured(tls_of(certificates), Role.ADMIN),
     )
     _show(injected, as_json=as_json)
 

@@ -48,7 +48,7 @@ class Machine:
     """Empty if it is not known."""
 
     @classmethod
-    def of(cls, run_dir: Path, trainer: Trainer) -> Self:
+    def compared(cls, run_dir: Path, trainer: Trainer) -> Self:
         """The fingerprints of this process and of the last learners of a run."""
         try:
             content = read_regular(run_dir / NUMERICS, TEXT.size)
@@ -155,7 +155,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         outcomes.extend(_shown(recomputed, total=len(entries)))
     except Corrupted as error:
         failure = str(error)
-    found = "; ".join(filter(None, [described(outcomes, Machine.of(path, trainer)), failure]))
+    found = "; ".join(filter(None, [described(outcomes, Machine.compared(path, trainer)), failure]))
     if damage and not found:
         raise Corrupted(f"every recomputed iteration is equal, but {damage}")
     if damage and damage not in found:  # an index of the rows may have hidden it

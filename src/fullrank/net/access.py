@@ -139,7 +139,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         """
         if not isinstance(message, NoMessage):
             return message
-        unsaid = self._pace.take(now=asyncio.get_running_loop().time())
+        unsaid = self._pace.admit(now=asyncio.get_running_loop().time())
         if unsaid is not None:
             log.warning("malformed method=%s peer=%s since_last_line=%d", method, peer, unsaid)
         raise Malformed(f"{method} was sent bytes that are no message of it")

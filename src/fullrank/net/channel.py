@@ -80,7 +80,7 @@ class Security:
     """True if a straggler proxy, whose role is learner, listens at the controller's address."""
 
     @classmethod
-    def of(cls, settings: TlsSettings, role: Role) -> Self:
+    def configured(cls, settings: TlsSettings, role: Role) -> Self:
         """The configured security of a process.
 
         Raises:

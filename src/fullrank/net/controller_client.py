@@ -105,7 +105,7 @@ class StatusPoller:
         try:
             if self._channel is None:
                 address = resolve(self._configured, self._run_dir, "controller")
-                trust = Security.of(self._tls, Role.MONITOR).towards(Role.CONTROLLER)
+                trust = Security.configured(self._tls, Role.MONITOR).towards(Role.CONTROLLER)
                 self._channel = open_blocking_channel(address, trust=trust)
             stub = ControllerServiceStub(self._channel)
             status = stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S)

@@ -66,7 +66,7 @@ class _Bucket:
     def __post_init__(self) -> None:
         self.tokens = self.most
 
-    def take(self, now: float, *, most_s: float = inf) -> float | None:
+    def draw(self, now: float, *, most_s: float = inf) -> float | None:
         """Take a token and return the seconds until it has arrived; none beyond ``most_s``."""
         tokens = min(self.most, self.tokens + (now - self.at) * self.rate) - 1.0
         after_s = max(0.0, -tokens / self.rate)
@@ -106,7 +106,7 @@ class Limits:
         """
         connection = _caller(self._connections, peer, PER_S, BURST, now)
         address = _caller(self._addresses, _address(peer), ADDRESS_PER_S, ADDRESS_BURST, now)
-        after_s = connection.pace.take(now) or 0.0
+        after_s = connection.pace.draw(now) or 0.0
         reason = ""
         if connection.running >= AT_ONCE:
             reason = f"more than {AT_ONCE} calls at once on one connection"
@@ -116,10 +116,10 @@ class Limits:
             pass
         elif address.running >= ADDRESS_AT_ONCE:
             reason = f"more than {ADDRESS_AT_ONCE} calls at once from one address"
-        elif address.pace.take(now, most_s=0.0) is None:
+        elif address.pace.draw(now, most_s=0.0) is None:
             reason = f"more than {ADDRESS_PER_S:.0f} calls a second from one address"
         if reason:
-            turn_s = address.refusals.take(now, most_s=WAITING_S) or 0.0
+            turn_s = address.refusals.draw(now, most_s=WAITING_S) or 0.0
             return CallRefusal(reason=reason, after_s=max(after_s, turn_s))
         connection.running += 1
         address.running += 1
@@ -148,7 +148,7 @@ class LogPace:
         self._period_s = period_s
         self._next_s, self._unsaid = -math.inf, 0
 
-    def take(self, *, now: float) -> int | None:
+    def admit(self, *, now: float) -> int | None:
         """Return the number of lines kept back since the last one, or None to keep this one back.
 
         Args:

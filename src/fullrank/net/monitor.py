@@ -250,7 +250,7 @@ def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
         ServiceLost: The run has no controller at the moment.
     """
     if is_address(run):
-        return run, Security.of(tls, Role.MONITOR)
+        return run, Security.configured(tls, Role.MONITOR)
     config, dropped = read_run(Path(run), os.environ)
     require(dropped, "monitor.address", origin=run)
     if not tls.certificates:
@@ -260,7 +260,7 @@ def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
         address = resolve(config.monitor.address, Path(run), "monitor")
     except ServiceLost:
         raise ServiceLost(_why_away(Path(run), config.iterations)) from None
-    return address, Security.of(tls, Role.MONITOR)
+    return address, Security.configured(tls, Role.MONITOR)
 
 
 def _why_away(run: Path, iterations: int) -> str:

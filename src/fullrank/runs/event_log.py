@@ -3,21 +3,14 @@
 An event is written to ``<run>/history/<service>.jsonl`` by a single system call, so that
 ``kill -9`` loses none; a truncated line is skipped. Lines carry no times: their order matters, and
 ids link the files of several services (docs/adr/0020-fault-harness.md).
-
-The history of a run is the events in the logs of all its services.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from io import FileIO
-from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from fullrank.common.errors import Malformed
 from fullrank.common.foreign import regular
-from fullrank.common.schema import validated
-from fullrank.common.tailing import appended
 from fullrank.common.text import plain
 from fullrank.runs.events import EVENT, Event
 
@@ -79,58 +72,3 @@ def whole_bytes(path: Path) -> int:
         mmap(file.fileno(), 0, access=ACCESS_READ) as content,
     ):
         return content.rfind(b"\n") + 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventHistory:
-    """Events of the services of a run, each in its own order."""
-
-    controller: Sequence[Event] = ()
-    replay: Sequence[Event] = ()
-    learners: Mapping[str, Sequence[Event]] = field(default_factory=dict)
-    """Events of each learner process."""
-
-
-def read_history(run_dir: Path) -> EventHistory:
-    """The events in a run directory; empty for a service without a log.
-
-    Raises:
-        FullrankError: A line is damaged.
-    """
-    return next(follow(run_dir))
-
-
-def follow(run_dir: Path) -> Iterator[EventHistory]:
-    """Yield, for ever, the events appended since the last call.
-
-    The controller's log is read first: the events that its own depend on were appended earlier, and
-    so are read with them.
-
-    Raises:
-        FullrankError: A line is damaged.
-    """
-    directory = run_dir / DIRECTORY
-    controller = _events(directory / f"controller{SUFFIX}")
-    others: dict[Path, Iterator[list[Event]]] = {}
-    while True:
-        controllers = next(controller)
-        for path in sorted(directory.glob(f"*{SUFFIX}")):
-            if path.stem != "controller":
-                others.setdefault(path, _events(path))
-        logs = {path.stem: next(events) for path, events in others.items()}
-        yield EventHistory(
-            controller=controllers or (),
-            replay=logs.get("replay", ()),
-            learners={name: events for name, events in logs.items() if name.startswith("learner")},
-        )
-
-
-def _events(path: Path) -> Iterator[list[Event]]:
-    """Yield, for ever, the events appended to a file since the last call, in order."""
-    numbers = count(1)
-    for lines in appended(path):
-        yield [_event(path, next(numbers), line) for line in lines]
-
-
-def _event(path: Path, number: int, line: bytes) -> Event:
-    return validated(EVENT, line, origin=f"{path}, line {number}, is not an event")

@@ -272,7 +272,7 @@ def take_over(place: str, run_dir: Path) -> int:
         mirrored.write_segment(segment, stored, run_dir / JOURNAL / f"{segment}{SUFFIX}")
     mirrored.write_metrics(run_dir / METRICS)
     mirrored.write_files(run_dir)
-    claims.take()
+    claims.mark_taken()
     identity = {**STAMP, "run": run, "term": term}
     replace_text(run_dir / IDENTITY, json.dumps(identity, indent=2) + "\n")
     return term

@@ -226,7 +226,7 @@ class Claims:
         if names and names[-1] > f"{_TERMS}{self.term:06d}":
             raise self._superseded(int(names[-1].removeprefix(_TERMS)))
 
-    def take(self) -> None:
+    def mark_taken(self) -> None:
         """Say that the claimed run was read, and goes on in another directory."""
         before = self._objects.names(_TAKEN)
         self._objects.put(f"{_TAKEN}{self.term:06d}", b"")

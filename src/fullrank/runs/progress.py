@@ -26,15 +26,15 @@ class Cells:
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
         self._won = _Mean()
 
-    def of(self, record: IterationRecord) -> tuple[str, ...]:
+    def formatted(self, record: IterationRecord) -> tuple[str, ...]:
         """Cells of a record; the return is a mean over recent iterations that ended an episode."""
         if record.iteration <= self._iteration:
             self._returns, self._sides, self._won = _Mean(), defaultdict(_Mean), _Mean()
         self._iteration = record.iteration
-        self._returns.add(record.return_mean)
+        self._returns.update(record.return_mean)
         for side, value in record.side_returns.items():
-            self._sides[side].add(value)
-        self._won.add(None if record.win_rate is None else 100 * record.win_rate)
+            self._sides[side].update(value)
+        self._won.update(None if record.win_rate is None else 100 * record.win_rate)
         return (
             str(record.iteration),
             self._return(),
@@ -65,7 +65,7 @@ class _Mean:
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=SMOOTHED)
 
-    def add(self, value: float | None) -> None:
+    def update(self, value: float | None) -> None:
         """Add a value; None is ignored."""
         if value is not None:
             self._last.append(value)
@@ -99,7 +99,7 @@ class Lines:
     def write(self, *records: IterationRecord) -> None:
         """Write the last of the records if enough time has passed since the last line."""
         for record in records:
-            cells = zip(HEADERS[1:], self._cells.of(record)[1:], strict=True)
+            cells = zip(HEADERS[1:], self._cells.formatted(record)[1:], strict=True)
             begun = f"iteration {record.iteration + 1}/{self._iterations}"
             self._pending = "  ".join([begun, *map(" ".join, cells)])
         if self._pending is not None and self._clock() >= self._next:

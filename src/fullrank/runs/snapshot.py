@@ -56,7 +56,7 @@ ATTEMPTS = 5
 """Attempts to copy a run that prunes the files being copied, or begins another term."""
 
 
-def take(run_dir: Path, into: Path) -> Recovery:
+def take_snapshot(run_dir: Path, into: Path) -> Recovery:
     """Copy a run, and check every checksum of the copy.
 
     Args:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.faultlab.outcome import FaultOutcome
 from tests.faultlab.simulation import toy_algorithm  # registers the algorithm
@@ -14,7 +15,6 @@ from tests.faultlab.simulation.virtual_loop import Deadlock, VirtualLoop
 from fullrank.common.seeding import stream
 from fullrank.config.layers import load
 from fullrank.config.tree import RunConfig
-from fullrank.runs.event_log import read_history
 
 ITERATIONS = 6
 CODES = ("cyclic", "mds", "replication", "random_sparse")

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.faultlab.history import read_history
 from tests.unit.cli.conftest import Command
 
 from fullrank.runs.checkpoint import newest
-from fullrank.runs.event_log import read_history
 from fullrank.runs.journal import read
 from fullrank.runs.record import read_records
 

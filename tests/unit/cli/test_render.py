@@ -13,7 +13,7 @@ from PIL import Image, ImageSequence
 
 from fullrank.algorithms import Player
 from fullrank.algorithms.roles import Memory
-from fullrank.cli.render import Moment, frames, play
+from fullrank.cli.render import Moment, frames, moments_of
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import make_environment
 from fullrank.environments.particle.cooperative_navigation import CooperativeNavigation
@@ -112,7 +112,7 @@ def test_an_actor_keeps_its_memory_through_the_episode_drawn() -> None:
     environment = CooperativeNavigation(horizon=4).make(agents=3, copies=1)
     actor = Remembering()
     for _ in range(2):
-        moments = list(play(environment, Greedy(cast(Player, actor)), seed=1))
+        moments = list(moments_of(environment, Greedy(cast(Player, actor)), seed=1))
     assert len(moments) == 5
     assert actor.steps == [0, 1, 2, 3] * 2
 
@@ -137,7 +137,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(
 def test_a_battle_explains_its_marks_and_shows_what_the_living_have_left() -> None:
     environment = make_environment("smac_lite", copies=1, map="2s3z")
     inner = random_actions(environment.agents, seed=1)
-    *moments, last = play(cast(Drawable, environment), inner, seed=3)
+    *moments, last = moments_of(cast(Drawable, environment), inner, seed=3)
     assert any(moment.scene.shots for moment in moments)
     for scene in (moment.scene for moment in moments):
         living = {entity for entity, kind in enumerate(scene.kinds) if kind in SIDES}
@@ -208,7 +208,7 @@ def test_a_runaway_does_not_shrink_the_others() -> None:
 
 def test_rovers_are_linked_with_their_towers_and_goals() -> None:
     guidance: ParticleEnvironment = RoverTower().make(agents=4, copies=1)
-    moments = list(play(guidance, random_actions(guidance.agents, seed=0), seed=3))
+    moments = list(moments_of(guidance, random_actions(guidance.agents, seed=0), seed=3))
     links = moments[0].scene.links
     assert sorted(rover for _, rover in links[:2]) == [0, 1]
     assert [tower for tower, _ in links[:2]] == [2, 3]

@@ -15,7 +15,7 @@ from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.identity import run_of
 from fullrank.runs.journal import supersede
 from fullrank.runs.record import METRICS, read_records
-from fullrank.runs.snapshot import REPLAY, take
+from fullrank.runs.snapshot import REPLAY, take_snapshot
 from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 from fullrank_controller.rounds import replay_pipeline
 
@@ -111,7 +111,7 @@ def test_a_table_that_was_lost_and_filled_anew_is_a_caveat_until_the_end_and_no_
     checked = fullrank("checkpoint", "verify", str(run))
     assert (checked.code, checked.output.endswith(f"\ncaveat: {caveat}\n")) == (0, True)
     archived = tmp_path / "archive"
-    take(run, archived)
+    take_snapshot(run, archived)
     assert lasting_caveats(archived) == [caveat]
     outcome = fullrank("verify", str(run))
     assert (outcome.code, outcome.error) == (0, "")

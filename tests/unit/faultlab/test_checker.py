@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.faultlab.checker import Checker
+from tests.faultlab.history import EventHistory
 
-from fullrank.runs.event_log import EventHistory
 from fullrank.runs.events import (
     Acknowledged,
     Assigned,

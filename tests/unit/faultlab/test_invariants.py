@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.faultlab.history import EventHistory
 from tests.faultlab.invariants import violations
 
-from fullrank.runs.event_log import EventHistory
 from fullrank.runs.events import (
     Acknowledged,
     Added,

@@ -146,7 +146,7 @@ def test_beyond_loopback_plain_text_must_be_asked_for(address: str, tmp_path: Pa
     assert f"refusing to listen on {address} in plain text" in str(refused.value)
     assert "fullrank certs init DIR" in str(refused.value)
     assert "tls.allow_plaintext=true" in str(refused.value)
-    allowed = Security.of(TlsSettings(allow_plaintext=True), Role.LEARNER)
+    allowed = Security.configured(TlsSettings(allow_plaintext=True), Role.LEARNER)
     assert allowed.listen(address) is None
     assert security(certify(tmp_path), Role.REPLAY).listen(address) is not None
 
@@ -155,7 +155,7 @@ def test_behind_a_sidecar_a_learner_expects_a_learner_in_the_controller_s_place(
     tmp_path: Path,
 ) -> None:
     settings = TlsSettings(certificates=str(certify(tmp_path)), sidecar=True)
-    learner = Security.of(settings, Role.LEARNER)
+    learner = Security.configured(settings, Role.LEARNER)
     names = [learner.towards(server) for server in (Role.CONTROLLER, Role.REPLAY)]
     assert [trust and trust.server_name for trust in names] == ["learner.test", "replay.test"]
 
@@ -166,15 +166,15 @@ def test_a_certificate_is_one_learner_s_and_another_s_is_not_taken_for_it(tmp_pa
     assert [each for each in made if each.role is Role.LEARNER] == learners
     assert [Identity.parse(each.uri) for each in learners] == learners
     settings = TlsSettings(certificates=str(tmp_path), learner=1)
-    own = Security.of(settings, Role.LEARNER).credentials
+    own = Security.configured(settings, Role.LEARNER).credentials
     assert own is not None
     assert own.identity == learners[1]
     with pytest.raises(ConfigError, match="cannot read"):
-        Security.of(TlsSettings(certificates=str(tmp_path)), Role.LEARNER)
+        Security.configured(TlsSettings(certificates=str(tmp_path)), Role.LEARNER)
     shutil.rmtree(tmp_path / "learner-1")
     shutil.copytree(tmp_path / "learner-0", tmp_path / "learner-1")
     with pytest.raises(ConfigError, match="learner-1 holds the certificate of learner-0"):
-        Security.of(settings, Role.LEARNER)
+        Security.configured(settings, Role.LEARNER)
 
 
 @pytest.mark.parametrize("uri", ["fullrank://run/learner/01", "fullrank://run/replay/1", "x://y/z"])

@@ -17,7 +17,7 @@ from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.ring_file import RingFile
 from fullrank.runs import checkpoint, snapshot
 from fullrank.runs.journal import Journal
-from fullrank.runs.snapshot import CONTENTS, inspect, pack, take, unpack
+from fullrank.runs.snapshot import CONTENTS, inspect, pack, take_snapshot, unpack
 
 ROWS = np.arange(60, dtype=np.float32).reshape(20, 3)
 
@@ -60,7 +60,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 def archived(tmp_path: Path) -> Path:
     run_of(tmp_path / "run")
-    take(tmp_path / "run", tmp_path / "copy")
+    take_snapshot(tmp_path / "run", tmp_path / "copy")
     pack(tmp_path / "copy", tmp_path / "file")
     return tmp_path / "file"
 
@@ -78,14 +78,14 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
 
 def test_a_copy_has_whole_lines_and_no_secret(tmp_path: Path) -> None:
     run_of(tmp_path / "run")
-    take(tmp_path / "run", tmp_path / "copy")
+    take_snapshot(tmp_path / "run", tmp_path / "copy")
     assert (tmp_path / "copy" / "history" / "controller.jsonl").read_bytes() == b"{}\n{}\n"
     assert not (tmp_path / "copy" / "audit.key").exists()
 
 
 def test_a_table_keeps_its_holes(tmp_path: Path) -> None:
     run_of(tmp_path / "run", capacity=2**20)
-    take(tmp_path / "run", tmp_path / "copy")
+    take_snapshot(tmp_path / "run", tmp_path / "copy")
     assert pack(tmp_path / "copy", tmp_path / "file") < 2**20
     unpack(tmp_path / "file", tmp_path / "new")
     table = (tmp_path / "new" / "replay" / "a" / "transitions.table").stat()
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_while_it_is_copied_gives_a_state_that_it_had(
         copyfile(source, target)
 
     monkeypatch.setattr(snapshot.shutil, "copyfile", copy)  # type: ignore[attr-defined]
-    found = take(tmp_path / "run", tmp_path / "copy")
+    found = take_snapshot(tmp_path / "run", tmp_path / "copy")
     assert 8 < found.committed <= next(steps)
     assert found.faults == ()
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_pruned_meanwhile_begins_the_copy_anew(
 
     monkeypatch.setattr(snapshot, "published", lambda path: 10)
     monkeypatch.setattr(snapshot, "copy_table", prune)
-    assert take(run, tmp_path / "copy").committed == 12
+    assert take_snapshot(run, tmp_path / "copy").committed == 12
     assert [path.name for path in (tmp_path / "copy" / "checkpoints").iterdir()] == ["000011"]
 
 
@@ -145,7 +145,7 @@ def test_a_damaged_run_is_not_exported(tmp_path: Path, name: str) -> None:
     [path] = (tmp_path / "run").glob(f"{name}*")
     flip(path)
     with pytest.raises(CheckpointUnusable, match=r"cannot be copied: .*damaged"):
-        take(tmp_path / "run", tmp_path / "copy")
+        take_snapshot(tmp_path / "run", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
@@ -153,7 +153,7 @@ def test_a_run_whose_transitions_are_elsewhere_is_not_exported(tmp_path: Path) -
     run_of(tmp_path / "run")
     (tmp_path / "run" / "replay" / "a" / "transitions.table").unlink()
     with pytest.raises(CheckpointUnusable, match="its replay service keeps it in another"):
-        take(tmp_path / "run", tmp_path / "copy")
+        take_snapshot(tmp_path / "run", tmp_path / "copy")
 
 
 def flip(path: Path, at: int | None = None) -> None:

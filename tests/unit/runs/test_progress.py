@@ -81,17 +81,17 @@ def test_a_run_that_goes_on_is_first_said_as_it_stands_with_its_own_returns() ->
 def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
     cells = Cells()
     sides = {"predator": 30.0, "prey": -40.0}
-    assert cells.of(replace(RECORD, return_mean=-10.0, side_returns=sides))[1] == (
+    assert cells.formatted(replace(RECORD, return_mean=-10.0, side_returns=sides))[1] == (
         "-10.0 (predator 30.0, prey -40.0)"
     )
     quiet = replace(RECORD, iteration=1, return_mean=None, side_returns={})
-    assert cells.of(quiet)[1] == "-10.0 (predator 30.0, prey -40.0)"
-    assert Cells().of(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
-    assert Cells().of(quiet)[1] == "-"
+    assert cells.formatted(quiet)[1] == "-10.0 (predator 30.0, prey -40.0)"
+    assert Cells().formatted(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
+    assert Cells().formatted(quiet)[1] == "-"
 
 
 def test_the_share_of_wins_is_shown_where_there_are_any() -> None:
     cells = Cells()
-    assert cells.of(replace(RECORD, return_mean=0.5, win_rate=0.5))[1] == "0.5 (won 50.0 %)"
+    assert cells.formatted(replace(RECORD, return_mean=0.5, win_rate=0.5))[1] == "0.5 (won 50.0 %)"
     later = replace(RECORD, iteration=1, return_mean=0.5, win_rate=1.0)
-    assert cells.of(later)[1] == "0.5 (won 75.0 %)"
+    assert cells.formatted(later)[1] == "0.5 (won 75.0 %)"

@@ -96,7 +96,7 @@ async def _serve(
     health: Health,
 ) -> bool:
     restored = restore(directory, training)
-    security = Security.of(config.tls, Role.CONTROLLER)
+    security = Security.configured(config.tls, Role.CONTROLLER)
     async with AsyncExitStack() as stack:
         table = LocalTable(directory.path, sync=config.replay.acknowledge == "fsync")
         stack.enter_context(closing(table))

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.faultlab.history import read_history
 
 from fullrank.common.errors import CheckpointUnusable
-from fullrank.runs.event_log import EventLog, read_history
+from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import NumericsBegan
 from fullrank_controller.membership.member import Numerics
 from fullrank_controller.membership.roster import Roster

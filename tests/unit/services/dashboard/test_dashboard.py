@@ -53,7 +53,7 @@ def test_a_curve_keeps_few_points_and_every_point_is_the_mean_of_its_iterations(
 ) -> None:
     curve = Curve(limit=16)
     for iteration, value in enumerate(values):
-        curve.add(iteration, {"return": value, "one": 1.0})
+        curve.extend(iteration, {"return": value, "one": 1.0})
     assert len(curve) <= 16
     points = [values[start : start + curve.width] for start in range(0, len(values), curve.width)]
     known = [[value for value in point if value is not None] for point in points]
@@ -285,8 +285,8 @@ async def test_a_port_that_is_taken_is_said_in_one_line() -> None:
 
 def test_an_iteration_far_ahead_takes_no_memory() -> None:
     curve = Curve(limit=16)
-    curve.add(0, {"return": 1.0})
-    curve.add(2**62, {"return": 3.0})
+    curve.extend(0, {"return": 1.0})
+    curve.extend(2**62, {"return": 3.0})
     assert len(curve) <= 16
     assert curve.total("return") == 4.0
 
