@@ -22,7 +22,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fullrank.cli.policies import play
+from fullrank.cli.policies import play_episodes
 from fullrank.common.types import Interval
 from fullrank.config.toml import read_config
 from fullrank.runs.checkpoint import load, saved
@@ -134,7 +134,7 @@ def _curve(run: Path, started: float) -> list[Point]:
         checkpoint = load(path)
         training.trainer.load(checkpoint.arrays)
         greedy = Greedy(training.algorithm.actor)
-        played = play(config, greedy, episodes=EPISODES, seed=EVALUATION_SEED)
+        played = play_episodes(config, greedy, episodes=EPISODES, seed=EVALUATION_SEED)
         updates = checkpoint.iteration + 1
         collected = updates * config.environment.copies * config.collect.steps
         points.append(

@@ -100,7 +100,3 @@ class RunProgress:
     def record_caveat(self, name: str, text: str) -> None:
         """Report a guarantee that the run does not give, in place of an earlier text."""
         self._caveats[name] = text
-
-    def withdraw_caveat(self, name: str) -> None:
-        """Report no longer that the guarantee is missing."""
-        self._caveats.pop(name, None)

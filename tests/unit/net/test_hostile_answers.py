@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.hostile import TEXTS, hostile
 from tests.unit.runs.test_record import record
 
-from fullrank.cli.status import facts, headline, learners, players
+from fullrank.cli.status_view import headline, learners, players
 from fullrank.common.errors import ConfigError, FullrankError, Malformed, VersionMismatch
 from fullrank.config import from_toml
 from fullrank.net.channel import PLAINTEXT
@@ -29,7 +29,7 @@ from fullrank.net.monitor_messages import (
     encode_iteration,
 )
 from fullrank.net.server import Server
-from fullrank.net.status import RunState
+from fullrank.net.status import RunState, Status
 from fullrank.net.straggler import decode_fault, decode_model
 from fullrank.v1 import common_pb2, controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1 import monitor_pb2 as pb
@@ -94,8 +94,9 @@ def look(status: Any, code: Any, iterations: Any) -> None:
         view.committed(iterations)
     if status is not None:
         view.stands(status, code)
-        headline(status, iterations or [])
-        json.dumps(facts(status, iterations or []), allow_nan=False)
+        shown = Status(now=status, records=iterations or ())
+        headline(shown)
+        json.dumps(shown.facts(), allow_nan=False)
         learners(status)
         players(status)
     json.dumps(PageState().news(view), allow_nan=False)
@@ -114,7 +115,7 @@ def test_the_state_of_a_later_version_is_named_by_its_number() -> None:
         message.state = number  # type: ignore[assignment]
         status = decode_status(message)
         assert status.state == f"unknown ({number})"
-        assert f"term 1: unknown ({number}), 0 of 10" in headline(status, [])[0]
+        assert f"term 1: unknown ({number}), 0 of 10" in headline(Status(now=status))[0]
     assert decode_status(STATUS).state is RunState.RUNNING
 
 
