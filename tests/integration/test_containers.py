@@ -15,7 +15,7 @@ from tests.integration.test_free import FREE, verified
 from tests.waiting import eventually
 
 from fullrank.algorithms.container_learner import ContainerLearner
-from fullrank.cli.status import containers
+from fullrank.cli.status_view import containers
 from fullrank.net.monitor_messages import decode_status
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads

@@ -12,7 +12,7 @@ from tests.integration.cluster import Cluster, Service
 from tests.integration.collecting import ACTORS, VALUES, settings
 from tests.waiting import WAIT_S
 
-from fullrank.cli.status import collectors
+from fullrank.cli.status_view import collectors
 from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Corrupted, EnvironmentFailed, Stuck
 from fullrank.local import LocalRun
