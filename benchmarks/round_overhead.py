@@ -138,10 +138,10 @@ class ConstantConfig:
             for unit in range(count)
         )
         return Problem(
-            units=tuple(Unit(agent) for agent in range(count)),
+            units=tuple(Unit((agent,)) for agent in range(count)),
             unit_sizes=(POLICY + CRITIC,) * count,
             sections=tuple(
-                Section(id=number, role=role, owner=agent, size=ROLES[role])
+                Section(id=number, role=role, agents=(agent,), size=ROLES[role])
                 for number, (role, agent) in enumerate(pairs)
             ),
             reads=reads,

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from fullrank.algorithms import EnvironmentSpec, register
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.draws import Draws
-from fullrank.algorithms.transitions import Transitions
+from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.environments.base import Continuous
 
 

@@ -192,9 +192,10 @@ def test_the_problem_is_known_before_anything_is_made(name: str) -> None:
         assert problem.target is algorithm.problem.target
     else:
         assert np.array_equal(problem.target, algorithm.problem.target)
-    shared = [Unit(None, part) for part in range(len(problem.units))]
+    everyone = tuple(range(len(team(name))))
+    shared = [Unit(everyone, part) for part in range(len(problem.units))]
     parts = getattr(config(name), "micro_batches", 1)
-    own = [Unit(agent, part) for agent in range(len(team(name))) for part in range(parts)]
+    own = [Unit((agent,), part) for agent in range(len(team(name))) for part in range(parts)]
     assert [*problem.units] == (shared if learns_values(name) else own)
     for unit, update in algorithm.gradients.compute(
         transitions(name, 100), units_of(algorithm), iteration=0

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fullrank.algorithms import fused_values
-from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, statistics_of
+from fullrank.algorithms.trajectories import ENTRIES
 from fullrank.common.types import Array, FloatArray
 from fullrank.networks import adam
 from fullrank.networks.fused import gradients, unit_batch
@@ -153,5 +153,5 @@ def parts(name: str, update: FloatArray) -> Iterator[Array | FloatArray]:
     if not learns_values(name):
         yield update
         return
-    yield update[:-STATISTICS_SIZE]
-    yield np.array([*statistics_of(update[-STATISTICS_SIZE:]).values()])
+    yield update[: -ENTRIES.size]
+    yield np.array([*ENTRIES.sums(update[-ENTRIES.size :]).values()])

@@ -75,7 +75,7 @@ async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
         await asyncio.to_thread(blocking)
     assert records == cluster.records()
     assert (told[0].state, told[0].committed) == (RunState.FINISHED, 6)
-    assert told[0].unit_list == tuple(Unit(agent=index, part=0) for index in range(3))
+    assert told[0].unit_list == tuple(Unit(agents=(index,), part=0) for index in range(3))
     assert told[1].config == from_elsewhere(to_toml(cluster.config)).config
     assert np.array_equal(code.matrix, make_code("cyclic", rows=4, units=3).matrix)
     assert (policies.iteration, policies.term) == (5, 1)

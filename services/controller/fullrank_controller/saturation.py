@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from fullrank.algorithms.learner_statistics import CLAMPED
 from fullrank.algorithms.optimiser import CLIP_OVERFLOW
+from fullrank.algorithms.updates import CLAMPED
 from fullrank.runs.record import METRICS
 
 log = logging.getLogger(__name__)

@@ -1,40 +1,42 @@
-"""Actor-critics of M agents, written as modules and losses.
+"""Actor-critics, written as modules and losses.
 
-A subclass defines an agent's networks and their losses; the four roles follow. Unit i is the update
-of agent i: u_i = [gradient of each network's loss at that network]. Every loss is one autograd call
-for one unit, so that its bits do not depend on the other units computed with it.
+A subclass defines networks and losses of agents; the four roles follow. Every agent is a group
+of its own unless ``groups`` says otherwise. A unit is the update of a group, or its share from one
+micro-batch: [gradient of each network's loss at that network]. It is computed by itself, so that
+its bits do not depend on the other units computed with it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.autograd import (
-    AutogradGradients,
-    BatchOf,
-    ModuleActor,
-    Networks,
-    initial_groups,
-    shared_batches,
-)
+from fullrank.algorithms.autograd import AutogradGradients, BatchOf, ModuleActor
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.groups import Groups, Networks, initial_parameters, problem_of
 from fullrank.algorithms.optimiser import AdamOptimiser
-from fullrank.algorithms.parts import AgentGradients, PartGradients, Parts
-from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
-from fullrank.algorithms.roles import Algorithm, Gradients
+from fullrank.algorithms.parts import Parts
+from fullrank.algorithms.problem import DataMode, Problem
+from fullrank.algorithms.roles import Algorithm
+from fullrank.algorithms.transitions import Draws, Transitions
+from fullrank.algorithms.updates import Entries, Statistics, weighted
 from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.updates import snap
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused.clip import mark_vanished
 from fullrank.networks.fused.gradients import LossWeights
-from fullrank.networks.modules import flat_size, views
+from fullrank.networks.modules import views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
+
+Losses = Mapping[str, Tensor] | tuple[Mapping[str, Tensor], Statistics]
+"""The scalar loss of each network, by role, and statistics beside them, if there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +69,14 @@ class Hyperparameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorCritic(Hyperparameters, ABC):
-    """Base of algorithms in which every agent has its own networks; see ``AlgorithmConfig``."""
+    """Base of actor-critics by their losses; see ``AlgorithmConfig``."""
 
     @abstractmethod
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build an agent's networks by role; ``policy`` acts, targets follow by averaging."""
 
     @abstractmethod
-    def losses(self, agent: int, nets: Networks, batch: Any, draws: Draws) -> Mapping[str, Tensor]:
+    def losses(self, agent: int, nets: Networks, batch: Any, draws: Draws) -> Losses:
         """Compute the scalar loss of each of an agent's networks; omitted roles get no gradient.
 
         Args:
@@ -82,7 +84,22 @@ class ActorCritic(Hyperparameters, ABC):
             nets: All networks, by role: ``nets.policy[k]``, ``nets.target_critic[k]``, ...
             batch: ``Transitions``, unless ``batch_of`` supplies another type.
             draws: Keyed random numbers.
+
+        Returns:
+            The losses, by role; with statistics of the names that ``statistics`` declares, a pair
+            of both.
         """
+
+    def statistics(self) -> tuple[str, ...]:
+        """Return the names of the statistics beside the losses, by default none."""
+        return ()
+
+    def groups(self, environment: EnvironmentSpec) -> Groups:
+        """Return the agents that share networks, by default each agent alone.
+
+        Agents of a group have equal spaces, and their networks the mean of their losses.
+        """
+        return tuple((agent,) for agent in range(len(environment.agents)))
 
     def reads(self, environment: EnvironmentSpec, agent: int) -> Iterable[tuple[str, int]]:
         """List role and agent of all networks that an agent's losses read, by default every one."""
@@ -90,7 +107,7 @@ class ActorCritic(Hyperparameters, ABC):
         return [(role, k) for role in roles(self.networks(environment, agent)) for k in every]
 
     def parts(self) -> Parts | None:
-        """Return the parts of a minibatch that are units; by default None, a unit is an agent."""
+        """Return the parts of a minibatch that are units; by default None, a unit is a group."""
         return None
 
     def data_mode(self) -> DataMode:
@@ -99,52 +116,32 @@ class ActorCritic(Hyperparameters, ABC):
 
     def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe units, sections and sizes without allocating parameters."""
-        every = range(len(environment.agents))
-        with torch.device("meta"):
-            networks = [self.networks(environment, agent) for agent in every]
-            reads = [self.reads(environment, agent) for agent in every]
-        sizes = [{role: flat_size(net) for role, net in by_role.items()} for by_role in networks]
-        ids = {pair: id_ for id_, pair in enumerate(sections_of(networks[0], len(networks)))}
-        problem = Problem(
-            units=tuple(map(Unit, every)),
-            unit_sizes=tuple(sum(by_role.values()) for by_role in sizes),
-            sections=tuple(
-                Section(
-                    id=id_, role=role, owner=agent, size=sizes[agent][role.removeprefix("target_")]
-                )
-                for (role, agent), id_ in ids.items()
-            ),
-            reads=tuple(tuple(sorted({ids[pair] for pair in pairs})) for pairs in reads),
+        parts, entries = self.parts(), Entries(self.statistics()).size
+        return problem_of(
+            self.groups(environment),
+            partial(self.networks, environment),
+            reads=partial(self.reads, environment),
+            micro_batches=() if parts is None else parts.ranges,
+            entries=entries + (parts is not None),
             row_size=environment.layout.row_size,
             data=self.data_mode(),
             masked=environment.masked,
             transitions=environment.layout,
         )
-        parts = self.parts()
-        return problem if parts is None else parts.split(problem)
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles on modules and autograd."""
-        where = device_of(device)
-        groups = initial_groups(
-            partial(self.networks, environment), len(environment.agents), seed, where
-        )
-        parameters = self.parameters(environment, groups)
-        nets = Networks(partial(self.networks, environment), parameters)
-        gradients = self.autograd(environment, nets, seed=seed, device=where)
-        actor = ModuleActor(environment.agents, nets, noise=self.exploration_noise, seed=seed)
+        where, networks = device_of(device), partial(self.networks, environment)
+        groups = self.groups(environment)
+        parameters = initial_parameters(networks, groups, seed=seed, device=where)
+        nets = Networks(networks, groups, parameters)
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
-            gradients=self.by_part(gradients, environment),
+            gradients=self.autograd(environment, nets, seed=seed, device=where),
             optimiser=self.optimiser(environment, parameters),
-            actor=actor,
+            actor=ModuleActor(environment.agents, nets, noise=self.exploration_noise, seed=seed),
         )
-
-    def by_part(self, gradients: AgentGradients, environment: EnvironmentSpec) -> Gradients:
-        """Return the learner's role: the given one, or the same over parts of the minibatch."""
-        parts, alive = self.parts(), environment.layout.alive
-        return gradients if parts is None else PartGradients(gradients, parts, alive=alive)
 
     def autograd(
         self,
@@ -156,25 +153,66 @@ class ActorCritic(Hyperparameters, ABC):
         batch_of: BatchOf | None = None,
     ) -> AutogradGradients:
         """Build gradients of the losses, of a whole minibatch or of its parts."""
-        parts = self.parts()
-        weight = None if parts is None else parts.weight
+        exact = self.data_mode().exact
         return AutogradGradients(
-            self.losses,
+            self._of_group,
             nets,
-            batch_of or shared_batches(environment, device, weight=weight),
-            environment.agents,
-            clip_norm=self.clip_norm if self.data_mode().exact and parts is None else None,
-            keyed_by_row=not self.data_mode().exact,
+            self.problem(environment),
+            batch_of=batch_of or self._minibatches(environment, device),
+            seal=self._sealed,
+            agents=environment.agents,
+            clip_norm=self.clip_norm if exact and self.parts() is None else None,
+            keyed_by_row=not exact,
             seed=seed,
             device=device,
         )
 
-    def parameters(
-        self, environment: EnvironmentSpec, groups: Sequence[ParameterGroup]
-    ) -> GroupedParameters:
-        """Arrange the parameters of all agents by section."""
-        pairs = sections_of(groups[0].networks, len(environment.agents))
-        return GroupedParameters(groups, pairs)
+    def _of_group(
+        self, agents: tuple[int, ...], nets: Networks, batch: Any, draws: Draws
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Compute the mean of the agents' losses and statistics; in parts, their sum."""
+        found = [self.losses(agent, nets, batch, draws) for agent in agents]
+        pairs = [each if isinstance(each, tuple) else (each, {}) for each in found]
+        if len(pairs) == 1:
+            return pairs[0]
+        count = 1 if self.parts() else len(pairs)
+        losses, statistics = (
+            {name: sum(each[name] for each in own) / count for name in own[0]}
+            for own in zip(*pairs, strict=True)
+        )
+        return losses, statistics
+
+    def _minibatches(self, environment: EnvironmentSpec, device: torch.device) -> BatchOf:
+        """Supply the minibatch from replay, or the part that is a unit's."""
+        parts = self.parts()
+
+        def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
+            @cache
+            def part_of(number: int) -> Transitions:
+                own = slice(None)
+                if parts is not None:
+                    own = slice(parts.ranges[number].start, parts.ranges[number].stop)
+                return Transitions(
+                    rows[own],
+                    environment.agents,
+                    masked=environment.masked,
+                    device=device,
+                    weight=None if parts is None else parts.weight,
+                )
+
+            return lambda unit, key: part_of(0 if parts is None else unit % parts.count)
+
+        return load
+
+    def _sealed(
+        self, gradient: FloatArray, statistics: Statistics, batch: Any, agents: tuple[int, ...]
+    ) -> FloatArray:
+        """Return the update, [gradient, statistics], followed by its weight if it is a part's."""
+        entries = Entries(self.statistics()).of(statistics)
+        update = snap(np.concatenate([gradient, entries]))
+        if self.parts() is None:
+            return update
+        return weighted(update, sum(float(batch.weight[agent].sum()) for agent in agents))
 
     def optimiser(
         self, environment: EnvironmentSpec, parameters: GroupedParameters
@@ -183,13 +221,14 @@ class ActorCritic(Hyperparameters, ABC):
 
         It clips where learners cannot: what they send is summed, or drawn by each.
         """
-        weighted = self.parts() is not None
+        in_parts = self.parts() is not None
         return AdamOptimiser(
             parameters,
             Adam(learning_rate=self.learning_rate, target_rate=self.target_rate),
-            clip=self.clip_of(environment) if weighted or not self.data_mode().exact else None,
+            clip=self.clip_of(environment) if in_parts or not self.data_mode().exact else None,
             variables=self.variables(environment),
-            weighted=weighted,
+            entries=Entries(self.statistics()),
+            weighted=in_parts,
         )
 
     def variables(
@@ -197,7 +236,7 @@ class ActorCritic(Hyperparameters, ABC):
     ) -> Callable[[ParameterGroup, Tensor], Iterator[tuple[str, Tensor]]]:
         """Return a function that yields the variables in a row of a group, and their networks."""
         with torch.device("meta"):
-            networks = [self.networks(environment, k) for k in range(len(environment.agents))]
+            networks = [self.networks(environment, own[0]) for own in self.groups(environment)]
 
         def variables(group: ParameterGroup, row: Tensor) -> Iterator[tuple[str, Tensor]]:
             for role, network in networks[group.agents[0]].items():
@@ -226,11 +265,6 @@ def clip_to(norm: float, variable: Tensor) -> None:
     by_row = torch.linalg.vector_norm(variable.reshape(len(variable), -1), dim=1)
     scale = norm / torch.linalg.vector_norm(by_row).clamp_min(norm)
     mark_vanished(variable.mul_(scale), scale)
-
-
-def sections_of(networks: Mapping[str, object], agents: int) -> list[tuple[str, int]]:
-    """List role and agent of every section, ordered by role and then by agent."""
-    return [(role, agent) for role in roles(networks) for agent in range(agents)]
 
 
 def loss_weights(config: Hyperparameters, parts: Parts | None = None) -> LossWeights:

@@ -1,116 +1,63 @@
 """Gradients and actors for arbitrary modules, by autograd of an algorithm's losses."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fullrank.algorithms.base import EnvironmentSpec
-from fullrank.algorithms.draws import Draws
-from fullrank.algorithms.transitions import Transitions
+from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.problem import Problem
+from fullrank.algorithms.transitions import Draws
+from fullrank.algorithms.updates import Statistics
 from fullrank.common.errors import ConfigError
-from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
-from fullrank.common.updates import snap
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.actor import Choose, MemorylessActor
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.clip import mark_vanished
 from fullrank.networks.heads import make_head
-from fullrank.networks.modules import bind, flat_size, layers_of, views, write
-from fullrank.networks.parameters import GroupedParameters, ParameterGroup
-
-MakeNetworks: TypeAlias = Callable[[int], Mapping[str, nn.Module]]
-"""Builds the networks of an agent, by role."""
+from fullrank.networks.modules import layers_of, views
 
 BatchOf: TypeAlias = Callable[[FloatArray], Callable[[UnitIndex, tuple[int, ...]], Any]]
-"""Maps packed transitions to a function that returns a unit's batch, given the unit and the key of
-its draws."""
+"""Maps packed rows to a function that returns a unit's batch, given the unit and the key of its
+draws; None where the unit has no rows."""
 
-Losses: TypeAlias = Callable[[int, "Networks", Any, Draws], Mapping[str, Tensor]]
-
-
-_GENERATOR = Lock()
-"""Held while modules draw from torch's generator, of which a process has one for all threads."""
-
-
-def initial_groups(
-    make: MakeNetworks, agents: int, seed: int, device: torch.device
-) -> tuple[ParameterGroup, ...]:
-    """Make one group per agent, with the initial parameters that its modules draw.
-
-    Modules draw from torch's generator, seeded by (seed, "initialise", agent); its state is
-    restored afterwards.
-    """
-    groups = []
-    for agent in range(agents):
-        with _GENERATOR, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(seed, "initialise", agent))
-            modules = make(agent)
-        columns, start = {}, 0
-        for role, module in modules.items():
-            columns[role] = slice(start, start + flat_size(module))
-            start = columns[role].stop
-        group = ParameterGroup([agent], columns, device=device)
-        for role, module in modules.items():
-            write(module, group.host[0][0, columns[role]])
-        group.host[1].copy_(group.host[0])
-        group.push()
-        groups.append(group)
-    return tuple(groups)
+Losses: TypeAlias = Callable[
+    [tuple[int, ...], Networks, Any, Draws], tuple[Mapping[str, Tensor], Statistics]
+]
+"""Computes the losses of a group's networks, by role, and the statistics beside them."""
 
 
-class Networks:
-    """All networks at the current parameters, by role and agent: ``nets.target_critic[k](x)``.
+class Seal(Protocol):
+    """Makes the update of a unit."""
 
-    Args:
-        make: Builds an agent's networks, of which only the structure is used.
-        parameters: Current parameters, read in place.
-    """
+    def __call__(
+        self, gradient: FloatArray, statistics: Statistics, batch: Any, agents: tuple[int, ...]
+    ) -> FloatArray:
+        """Return the update, snapped, of a gradient at the networks of a group.
 
-    def __init__(self, make: MakeNetworks, parameters: GroupedParameters) -> None:
-        self.parameters = parameters
-        self._modules: dict[str, list[nn.Module]] = {}
-        for agent in sorted(parameters.place):
-            group, row = parameters.place[agent]
-            for prefix, source in (("", group.rows.online), ("target_", group.rows.target)):
-                with torch.device("meta"):
-                    modules = make(agent)
-                for role, module in modules.items():
-                    bind(module, source[row, group.networks[role]])
-                    module.requires_grad_(not prefix)
-                    self._modules.setdefault(f"{prefix}{role}", []).append(module)
-
-    def __getattr__(self, role: str) -> list[nn.Module]:
-        if role.startswith("_") or role not in self._modules:
-            raise AttributeError(f"there is no network {role!r}")
-        return self._modules[role]
-
-
-def shared_batches(
-    environment: EnvironmentSpec, device: torch.device, *, weight: float | None = None
-) -> BatchOf:
-    """Supply the minibatch from replay, the same for every unit; ``weight`` as in Transitions."""
-
-    def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
-        batch = Transitions(
-            rows, environment.agents, masked=environment.masked, device=device, weight=weight
-        )
-        return lambda unit, key: batch
-
-    return load
+        Args:
+            gradient: Shape (entries of the group's networks,).
+            statistics: What the losses returned beside them.
+            batch: The unit's batch.
+            agents: The group.
+        """
 
 
 class AutogradGradients:
     """Gradients of an algorithm's losses by autograd; implements ``Gradients``.
 
+    Every unit is computed by itself. Its bits do not depend on the other units, but they do on
+    ``compute.threads``, which the fingerprint names.
+
     Args:
-        losses: Losses of an agent; see ``ActorCritic.losses``.
+        losses: Losses of a group.
         nets: Networks at the broadcast parameters.
-        batch_of: Supplies each unit's transitions.
+        problem: Units and their sizes.
+        batch_of: Supplies each unit's rows.
+        seal: Makes updates.
         agents: Specifications of all agents.
         clip_norm: L2 norm to which each variable's gradient is clipped; None: no clipping here.
         keyed_by_row: True if every holder of a unit makes its own draws.
@@ -122,17 +69,21 @@ class AutogradGradients:
         self,
         losses: Losses,
         nets: Networks,
-        batch_of: BatchOf,
-        agents: Sequence[AgentSpec],
+        problem: Problem,
         *,
-        clip_norm: float | None,
-        keyed_by_row: bool,
+        batch_of: BatchOf,
+        seal: Seal,
+        agents: Sequence[AgentSpec],
+        clip_norm: float | None = None,
+        keyed_by_row: bool = False,
         seed: int,
         device: torch.device,
     ) -> None:
-        self._losses, self._nets, self._batch_of, self._agents = losses, nets, batch_of, agents
+        self._losses, self._nets, self._problem = losses, nets, problem
+        self._batch_of, self._seal, self._agents = batch_of, seal, agents
         self._clip_norm, self._keyed_by_row = clip_norm, keyed_by_row
         self._seed, self._device = seed, device
+        self._in_parts = any(unit.part for unit in problem.units)
 
     def compute(
         self,
@@ -144,45 +95,46 @@ class AutogradGradients:
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Compute u_i for each requested unit, one after another; see ``Gradients.compute``."""
-        key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
-        return self.keyed(batch, units, key=key, check_cancelled=check_cancelled)
-
-    def keyed(
-        self,
-        batch: FloatArray,
-        agents: Sequence[int],
-        *,
-        key: tuple[int, ...],
-        check_cancelled: Callable[[], None],
-    ) -> Iterator[tuple[int, FloatArray]]:
-        """Compute the agents' gradients with draws keyed by ``key`` and agent."""
         batch_of = self._batch_of(batch)
-        draws = Draws(self._agents, seed=self._seed, key=key, device=self._device)
-        for agent in agents:
+        key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
+        for unit in units:
+            agents, part = self._problem.units[unit]
+            own = (*key, part) if self._in_parts else key
+            draws = Draws(self._agents, seed=self._seed, key=own, device=self._device)
             check_cancelled()
             with kernels.DEFAULT.selected():
-                data = batch_of(agent, key)
+                data = batch_of(unit, own)
                 check_cancelled()
-                update = self._update(agent, data, draws)
-            yield agent, update
+                if data is None:
+                    update = np.zeros(self._problem.unit_sizes[unit], np.float32)
+                else:
+                    update = self._update(agents, data, draws)
+            yield unit, update
 
-    def _update(self, agent: int, batch: Any, draws: Draws) -> FloatArray:
-        """Compute [gradient of each network's loss], clipped variable by variable, snapped."""
-        group, _ = self._nets.parameters.place[agent]
+    def _update(self, agents: tuple[int, ...], batch: Any, draws: Draws) -> FloatArray:
+        """Compute [gradient of each network's loss], clipped variable by variable, and seal it."""
+        first, group = agents[0], self._nets.group_of(agents[0])
         update = torch.zeros(group.size, device=self._device)
-        losses = self._losses(agent, self._nets, batch, draws)
-        for number, (role, loss) in enumerate(losses.items(), start=1):
-            module = getattr(self._nets, role)[agent]
-            variables = [*views(module, update[group.networks[role]])]
+        losses, statistics = self._losses(agents, self._nets, batch, draws)
+        distinct = {id(loss): loss for loss in losses.values()}
+        for number, loss in enumerate(distinct.values(), start=1):
+            variables = [
+                variable
+                for role, own in losses.items()
+                if own is loss
+                for variable in views(
+                    getattr(self._nets, role)[first], update[group.networks[role]]
+                )
+            ]
             gradients = torch.autograd.grad(
                 loss,
                 [parameter for parameter, _ in variables],
-                retain_graph=number < len(losses),  # which the next loss may share
+                retain_graph=number < len(distinct),  # which the next loss may share
                 materialize_grads=True,
             )
             for gradient, (_, out) in zip(gradients, variables, strict=True):
                 out.copy_(clipped(gradient, self._clip_norm))
-        return snap(update.cpu().numpy())
+        return self._seal(update.cpu().numpy(), statistics, batch, agents)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""

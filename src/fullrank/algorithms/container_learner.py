@@ -2,32 +2,106 @@
 
 The trunk, the layers of the agents' network below the last one, is read and never learned here. The
 head, which is the last layer, and the mixing networks minimise the temporal differences of the
-container's own episodes and the term of ``fullrank.algorithms.diversity`` [CMARL].
+container's own episodes and a term by which heads act differently after equal histories [CMARL].
+With pi_j the softmax of the action values of head j, container c has the term
+
+    weight [1 / |B| sum over episodes, steps and agents of KL(pi_c || 1 / N sum_j pi_j) - target]^2
+
+which is eq. 8 of the paper. The divergence is 0 where all heads are equal, and at most log N.
+Padding never counts. The authors' program reads the equation otherwise: see ``AUTHORS``.
 
 Differs from the paper: double Q-learning, and the update rule of the centraliser.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.autograd import Networks, initial_groups
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.diversity import Diversity
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.optimiser import SumOptimiser
-from fullrank.algorithms.trajectories import Trajectories
+from fullrank.algorithms.trajectories import ENTRIES, Trajectories
+from fullrank.algorithms.updates import Statistics
 from fullrank.algorithms.values import ValueLearner, episode_layout, rule_of
+from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import bind, flat_size, views
-from fullrank.networks.parameters import GroupedParameters, roles
 from fullrank.networks.recurrent import FeedForwardAgent, RecurrentAgent
 from fullrank.replay.episodes import episodes_in
 
 AGENT, TARGET_AGENT = "agent", "target_agent"
+
+NEVER = -1e9
+"""Value of an action that is not available: its probability is exactly 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diversity:
+    """The term and its reading."""
+
+    weight: float = 0.2
+    """Factor beta of the term."""
+    target: float = 0.05
+    """Divergence lambda that the term aims at."""
+    own_scale: float = 1.0
+    """Factor of a container's own action values before its softmax."""
+    over_agents: Literal["sum", "mean"] = "sum"
+    """Sum or mean of the divergences of a team's agents."""
+    over_steps: Literal["episode", "step"] = "episode"
+    """``episode``: the sum over steps is divided by the episodes; ``step``: by all valid steps."""
+    available_only: bool = True
+    """Give probability to available actions alone."""
+
+    def __post_init__(self) -> None:
+        if self.weight < 0 or self.target < 0 or self.own_scale <= 0:
+            raise ConfigError(
+                "diversity: weight and target must be at least 0, and own_scale above 0"
+            )
+
+    def mean_divergence(self, values: Tensor, batch: Trajectories) -> Tensor:
+        """Return the divergence of the first head from the mean of all, a scalar.
+
+        Args:
+            values: Values of all actions by each head, the container's own first, shape
+                (N, L + 1, K, n, A).
+            batch: The episodes.
+        """
+        mask = batch.available if self.available_only else torch.ones_like(batch.available)
+        apart = divergence(values[:, :-1], mask[:-1], own_scale=self.own_scale)
+        team = apart.sum(2) if self.over_agents == "sum" else apart.mean(2)
+        counted = batch.valid.to(team.dtype)
+        if self.over_steps == "step":
+            return (team * counted).sum() / counted.sum()
+        return (team * counted).sum() / counted.shape[1]
+
+    def penalty(self, mean_divergence: Tensor) -> Tensor:
+        """Return the term of the loss, a scalar."""
+        return self.weight * (mean_divergence - self.target).square()
+
+
+AUTHORS = Diversity(own_scale=0.8, over_agents="mean", over_steps="step", available_only=False)
+"""The reading of the authors' program, which also counts padding as steps; this one does not."""
+
+
+def divergence(values: Tensor, available: Tensor, *, own_scale: float = 1.0) -> Tensor:
+    """Return KL(pi_0 || mean of all pi_j) of each agent and step, shape (...).
+
+    Args:
+        values: Values of all actions by each of N heads, shape (N, ..., A).
+        available: Mask of actions, shape (..., A); where there is none, the divergence is 0.
+        own_scale: Factor of the values of head 0 in pi_0, but not in the mean.
+    """
+    allowed = values.masked_fill(~available, NEVER)
+    own = (own_scale * values[0]).masked_fill(~available, NEVER).log_softmax(-1)
+    mean = allowed.log_softmax(-1).logsumexp(0) - math.log(len(values))
+    return (own.exp() * (own - mean)).sum(-1)
 
 
 class ContainerLearner:
@@ -57,13 +131,12 @@ class ContainerLearner:
     ) -> None:
         self._learner, self._diversity = learner, diversity
         self._device, self.layout = device_of(device), episode_layout(environment)
-        groups = initial_groups(lambda group: learner.networks(environment), 1, seed, self._device)
-        sections = [(role, 0) for role in roles(groups[0].networks)]
-        self._parameters = GroupedParameters(groups, sections)
-        self._nets = Networks(lambda group: learner.networks(environment), self._parameters)
+        self._nets = learner.initial(environment, seed=seed, device=self._device)
+        self._parameters = self._nets.parameters
         self._optimiser = SumOptimiser(
             self._parameters,
             rule_of(learner),
+            entries=ENTRIES,
             scale=1.0,
             clip_norm=learner.clip_norm,
             target_every=learner.target_every,
@@ -121,7 +194,8 @@ class ContainerLearner:
             computed = torch.autograd.grad(loss, [parameter for parameter, _ in variables])
         for part, (_, out) in zip(computed, variables, strict=True):
             out.copy_(part)
-        statistics = self._optimiser.step(np.concatenate([gradient.cpu().numpy(), shares])[None])
+        update = np.concatenate([gradient.cpu().numpy(), ENTRIES.of(shares)])
+        statistics = self._optimiser.step(update[None])
         self.updates += 1
         return statistics if apart is None else {**statistics, "divergence": apart.item()}
 
@@ -139,8 +213,8 @@ class ContainerLearner:
 
     def loss(
         self, batch: Trajectories, others: Sequence[FloatArray]
-    ) -> tuple[Tensor, FloatArray, Tensor | None]:
-        """Return the loss, its statistics as entries of an update, and the divergence of the heads.
+    ) -> tuple[Tensor, Statistics, Tensor | None]:
+        """Return the loss, its statistics, and the divergence of the heads.
 
         Args:
             batch: The episodes.
@@ -150,7 +224,8 @@ class ContainerLearner:
         with torch.no_grad():
             seen = learner.values(_Trunk(self._network), batch)
         over = _OverTrunk(self._nets, seen)
-        loss, shares = learner.loss(over, batch, steps=int(batch.valid.sum()))
+        losses, shares = learner.losses(over, batch)
+        loss = losses[AGENT]
         if self._diversity is None or not others:
             return loss, shares, None
         heads = [self._network.fc2, *(self._bound(head) for head in others)]

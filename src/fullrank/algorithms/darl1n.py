@@ -31,6 +31,7 @@ Differences from the paper:
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -38,12 +39,13 @@ import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, loss_weights
-from fullrank.algorithms.autograd import AutogradGradients, Networks
+from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import EnvironmentSpec, layout_of, register
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.roles import Algorithm
+from fullrank.algorithms.transitions import Draws
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.neighbour_samples import (
@@ -59,7 +61,7 @@ from fullrank.networks.fused.darl1n import FusedDARL1N
 from fullrank.networks.fused.neighbour_sampler import NeighbourSampler
 from fullrank.networks.fused.network_group import NetworkGroup, make_groups
 from fullrank.networks.modules import perceptron
-from fullrank.networks.parameters import ParameterGroup
+from fullrank.networks.parameters import GroupedParameters, ParameterGroup
 
 WAYS: dict[str, MakeSamples] = {"resets": from_resets, "episodes": from_episodes}
 
@@ -137,7 +139,7 @@ class DARL1N(ActorCritic):
         if independent:
             weights = replace(weights, clip_norm=None)
         gradients = FusedDARL1N(group, sampler, weights, seed=seed, keyed_by_row=independent)
-        parameters = self.parameters(environment, [group])
+        parameters = GroupedParameters([group])
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
@@ -152,7 +154,9 @@ class DARL1N(ActorCritic):
         """Build the losses' autograd, the reference for the hand-written kernels."""
         group, sampler = self._group(environment, seed=seed, device=device)
         nets = Networks(
-            lambda agent: self.networks(environment, agent), self.parameters(environment, [group])
+            partial(self.networks, environment),
+            self.groups(environment),
+            GroupedParameters([group]),
         )
         where = device_of(device)
 

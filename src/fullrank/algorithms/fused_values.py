@@ -13,9 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of, update_of
-from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
+from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.trajectories import (
+    ENTRIES,
+    Trajectories,
+    best_values,
+    chosen_values,
+    shares_of,
+)
+from fullrank.algorithms.updates import Statistics
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mixing import Mixing
@@ -29,7 +35,7 @@ from fullrank.replay.episodes import EpisodeLayout, episodes_in
 MakeMixing: TypeAlias = Callable[[int, int], Mixing]
 """Makes the passes of the mixing for a number of units, and of rows of a unit in a chunk."""
 
-ENTRIES = 2**26
+MOST_ENTRIES = 2**26
 """Most entries in the buffers of units that are computed together."""
 
 
@@ -96,7 +102,7 @@ class FusedValueGradients:
             unit: [batch[place] for place in places[parts[unit].start : parts[unit].stop]]
             for unit in units
         }
-        size = self._nets.parameters.groups[0].size + STATISTICS_SIZE
+        size = self._nets.parameters.groups[0].size + ENTRIES.size
         for unit in units:
             if not episodes[unit]:
                 yield unit, np.zeros(size, np.float32)
@@ -113,7 +119,7 @@ class FusedValueGradients:
                 updates, shares = passes.updates(own, steps, check_cancelled)
                 gradients = updates.cpu().numpy()
             for unit, gradient, share in zip(chosen, gradients, shares, strict=False):
-                yield unit, update_of(gradient, share)
+                yield unit, ENTRIES.after(gradient, share)
 
     def _passes_for(self, longest: int) -> "_Passes":
         """Return passes whose buffers can hold units with episodes of ``longest`` rows.
@@ -124,7 +130,7 @@ class FusedValueGradients:
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         passes, count = self._passes, self._settings.episodes * self._layout.agents
         entries = 10 * width_of(self._network.fc2.in_features) * count * (longest + 4 * CHUNK)
-        self._width = max(min(self._width, ENTRIES // entries), 1)
+        self._width = max(min(self._width, MOST_ENTRIES // entries), 1)
         width = max(self._width, threads)
         if passes is None or passes.units != width:
             passes = _Passes(
@@ -173,7 +179,7 @@ class _Passes:
         episodes: Sequence[Sequence[FloatArray]],
         steps: int,
         check_cancelled: Callable[[], None],
-    ) -> tuple[Tensor, list[FloatArray]]:
+    ) -> tuple[Tensor, list[Statistics]]:
         """Compute the scaled and clamped gradients of units, longest first, and statistics.
 
         Args:

@@ -32,13 +32,12 @@ import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, loss_weights
-from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.draws import Draws
-from fullrank.algorithms.parts import Parts
+from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.parts import PartGradients, Parts
 from fullrank.algorithms.roles import Algorithm
-from fullrank.algorithms.transitions import Transitions
+from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.environments.base import AgentSpec
@@ -47,6 +46,7 @@ from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
 from fullrank.networks.fused.maddpg import FusedMADDPG
 from fullrank.networks.fused.network_group import make_groups
 from fullrank.networks.modules import perceptron
+from fullrank.networks.parameters import GroupedParameters
 
 FUSED_LAYERS = 2
 """Number of hidden layers for which hand-written updates exist."""
@@ -191,11 +191,13 @@ class MADDPG(ActorCritic):
             seed=seed,
         )
         gradients = FusedMADDPG(groups, layout, loss_weights(self, self.parts()), seed=seed)
-        parameters = self.parameters(environment, groups)
+        parameters, parts = GroupedParameters(groups), self.parts()
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
-            gradients=self.by_part(gradients, environment),
+            gradients=gradients
+            if parts is None
+            else PartGradients(gradients, parts, alive=layout.alive),
             optimiser=self.optimiser(environment, parameters),
             actor=FusedActor(groups, layout, kernel=gradients.kernel, seed=seed),
         )

@@ -1,15 +1,14 @@
 """Optimisers of parameters by group: for agents' own networks, and for networks of all agents."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.learner_statistics import CLAMPED, clamped_units, statistics_of
-from fullrank.algorithms.parts import means
+from fullrank.algorithms.updates import CLAMPED, Entries, means
 from fullrank.common.errors import CheckpointUnusable, Unsound
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
@@ -84,6 +83,7 @@ class AdamOptimiser(GroupedOptimiser):
         clip: Clips a group's decoded gradients in place; None if learners clip.
         variables: Yields the network and the entries of each variable in a row of a group; clipping
             marks those that it lost.
+        entries: Statistics that follow a gradient.
         weighted: True if the targets are sums, each followed by its weight; see ``means``.
     """
 
@@ -94,10 +94,11 @@ class AdamOptimiser(GroupedOptimiser):
         *,
         clip: Callable[[ParameterGroup, Tensor], None] | None = None,
         variables: Callable[[ParameterGroup, Tensor], Iterable[tuple[str, Tensor]]],
+        entries: Entries,
         weighted: bool = False,
     ) -> None:
         super().__init__(parameters, learning_rate=adam.learning_rate)
-        self._adam, self._clip, self._weighted = adam, clip, weighted
+        self._adam, self._clip, self._weighted, self._entries = adam, clip, weighted, entries
         self._variables = variables
         self._firsts = {
             group.agents: torch.tensor(
@@ -113,7 +114,8 @@ class AdamOptimiser(GroupedOptimiser):
         """Apply Adam to every online row, then move the targets; equal input gives equal bits.
 
         Returns:
-            Number of variables of each network, ``clip_overflow/role/agent``, that clipping lost.
+            Statistics of each group, ``name/group``; number of variables of each network,
+            ``clip_overflow/role/group``, that clipping lost.
 
         Raises:
             GradientTooLarge: A sum is not exact; no parameter is changed.
@@ -126,16 +128,17 @@ class AdamOptimiser(GroupedOptimiser):
     def step_of(self, targets: FloatArray, agents: range) -> Mapping[str, float]:
         """Apply the targets of some agents to their networks, unchecked, as ``step`` does all."""
         decoded = torch.from_numpy(np.require(targets, requirements="W"))
-        lost: Counter[str] = Counter()
+        lost, statistics = Counter[str](), dict[str, float]()
         with torch.inference_mode():
             owners = [*self._parameters.rows_of(agents)]
-            gradients = [self._gradient(group, rows, decoded, agents) for group, rows in owners]
+            updates = [self._updates(group, rows, decoded, agents) for group, rows in owners]
             self._steps += 1
-            for (group, rows), gradient in zip(owners, gradients, strict=True):
-                gradient = self._without_marks(group, rows, gradient, lost)
+            for (group, rows), update in zip(owners, updates, strict=True):
+                statistics |= self._statistics(group, rows, update)
+                gradient = self._without_marks(group, rows, self._gradient(group, update), lost)
                 group.rows.part(rows).step(gradient, self._adam, count=self._steps)
                 group.changed()
-        return {name: float(count) for name, count in lost.items()}
+        return statistics | {name: float(count) for name, count in lost.items()}
 
     def _without_marks(
         self, group: ParameterGroup, rows: slice, gradient: Tensor, lost: Counter[str]
@@ -151,17 +154,28 @@ class AdamOptimiser(GroupedOptimiser):
                     lost[f"{CLIP_OVERFLOW}/{role}/{group.agents[rows][row]}"] += 1
         return gradient
 
-    def _gradient(
+    def _updates(
         self, group: ParameterGroup, rows: slice, decoded: Tensor, agents: range
     ) -> Tensor:
-        """Return the gradients of rows of a group from the decoded targets, clipped."""
-        owners = group.agents[rows]
+        """Return the updates of rows of a group, [gradient; statistics], from decoded targets."""
+        owners, size = group.agents[rows], group.size + self._entries.size
         whole = len(owners) == len(decoded)
         own = decoded if whole else decoded[[agent - agents.start for agent in owners]]
-        if self._weighted:
-            gradient = means(own, size=group.size, agents=owners)
-        else:
-            gradient = own[:, : group.size]
+        return means(own, size=size, agents=owners) if self._weighted else own[:, :size]
+
+    def _statistics(
+        self, group: ParameterGroup, rows: slice, updates: Tensor
+    ) -> Iterator[tuple[str, float]]:
+        """Yield the statistics of rows of a group."""
+        if not self._entries.names:
+            return
+        for number, own in zip(group.agents[rows], updates[:, group.size :].numpy(), strict=True):
+            for name, value in self._entries.sums(own).items():
+                yield f"{name}/{number}", value
+
+    def _gradient(self, group: ParameterGroup, updates: Tensor) -> Tensor:
+        """Return the gradients of updates, clipped."""
+        gradient = updates[:, : group.size]
         if self._clip is not None:
             gradient = gradient.clone()
             self._clip(group, gradient)
@@ -185,6 +199,7 @@ class SumOptimiser(GroupedOptimiser):
     Args:
         parameters: One group of one row, updated in place.
         rule: Update rule with its hyperparameters.
+        entries: Statistics that follow the gradient.
         scale: Factor by which learners scaled their updates, a power of two.
         clip_norm: L2 norm to which the whole gradient is clipped.
         target_every: Number of steps between two copies of the parameters to the targets.
@@ -195,12 +210,13 @@ class SumOptimiser(GroupedOptimiser):
         parameters: GroupedParameters,
         rule: Adam | RMSprop,
         *,
+        entries: Entries,
         scale: float,
         clip_norm: float,
         target_every: int,
     ) -> None:
         super().__init__(parameters, learning_rate=rule.learning_rate)
-        self._rule, self._scale = rule, scale
+        self._rule, self._entries, self._scale = rule, entries, scale
         self._clip_norm, self._target_every = clip_norm, target_every
 
     def step(self, targets: FloatArray) -> Mapping[str, float]:
@@ -232,8 +248,8 @@ class SumOptimiser(GroupedOptimiser):
             group.changed()
         self.check(targets)
         entries = targets[0, group.size :]
-        statistics = {**statistics_of(entries), "grad_norm": norm}
-        if units := clamped_units(entries):
+        statistics = {**self._entries.sums(entries), "grad_norm": norm}
+        if units := self._entries.clamped_units(entries):
             role = group.role_at(int(np.abs(targets[0, : group.size]).argmax()))
             statistics[f"{CLAMPED}/{role}"] = float(units)
         return statistics

@@ -1,6 +1,6 @@
-"""Micro-batches of actor-critics: a unit is the gradient of one agent over one part of a minibatch.
+"""Micro-batches of actor-critics: a unit is the gradient of a group over one part of a minibatch.
 
-The minibatch is cut into G parts, and an iteration recovers the sum over the parts for each agent,
+The minibatch is cut into G parts, and an iteration recovers the sum over the parts for each group,
 T = I (x) 1^T. A part's update is [s sum of the gradients of the losses of its transitions; s n],
 not clipped, where n is the number of its transitions in which the agent acted and s a power of two.
 Sums of updates are exact, and so is s n: the controller divides the one by the other and has the
@@ -11,21 +11,15 @@ therefore also what G learners draw that sample on their own, as in multi-GPU MA
 actions have draws of their own.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
-from fullrank.algorithms.problem import Problem, Unit
-from fullrank.algorithms.roles import Gradients
-from fullrank.codes.targets import LIMIT, sums_of_groups
-from fullrank.common.errors import GradientTooLarge
+from fullrank.algorithms.updates import LARGEST, weighted
+from fullrank.codes.targets import LIMIT
 from fullrank.common.types import FloatArray, UnitIndex
-
-LARGEST = 2.0**11
-"""Entries of a mean gradient up to which sums are exact, whatever the code."""
+from fullrank.networks.fused.maddpg import FusedMADDPG
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +49,9 @@ class Parts:
         """
         return LIMIT / LARGEST / 2.0 ** (self.batch_size - 1).bit_length()
 
-    def split(self, problem: Problem) -> Problem:
-        """Return the problem whose units are the parts of the given one's; its units are agents."""
-        agents, parts = len(problem.units), range(self.count)
-        return replace(
-            problem,
-            units=tuple(Unit(unit.agent, part) for unit in problem.units for part in parts),
-            unit_sizes=tuple(size + 1 for size in problem.unit_sizes for _ in parts),
-            reads=tuple(needs for needs in problem.reads for _ in parts),
-            items=self.ranges * agents,
-            target=sums_of_groups(agents, self.count),
-        )
-
-
-class AgentGradients(Gradients, Protocol):
-    """Gradients whose units are agents, with draws of any key."""
-
-    def keyed(
-        self,
-        batch: FloatArray,
-        agents: Sequence[int],
-        *,
-        key: tuple[int, ...],
-        check_cancelled: Callable[[], None],
-    ) -> Iterator[tuple[int, FloatArray]]:
-        """Yield each agent and its gradient, snapped; the draws are keyed by ``key`` and agent."""
-
 
 class PartGradients:
-    """Gradients of micro-batches; implements ``Gradients``.
+    """Hand-written gradients of micro-batches; implements ``Gradients``.
 
     Args:
         gradients: Sums over transitions of weight s, not clipped.
@@ -91,7 +59,7 @@ class PartGradients:
         alive: Columns of a transition that tell which agents acted.
     """
 
-    def __init__(self, gradients: AgentGradients, parts: Parts, *, alive: slice) -> None:
+    def __init__(self, gradients: FusedMADDPG, parts: Parts, *, alive: slice) -> None:
         self._gradients, self._parts, self._alive = gradients, parts, alive
 
     def compute(
@@ -114,44 +82,8 @@ class PartGradients:
             for agent, gradient in self._gradients.keyed(
                 rows, agents, key=(iteration, part), check_cancelled=check_cancelled
             ):
-                yield agent * count + part, _update(gradient, weights[agent])
+                yield agent * count + part, weighted(gradient, weights[agent])
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""
         return self._gradients.fingerprint()
-
-
-def _update(gradient: FloatArray, weight: np.float32) -> FloatArray:
-    """Append the weight; where the gradient is no exact summand, zeros and a negative weight."""
-    update = np.zeros(len(gradient) + 1, np.float32)
-    fits = max(gradient.max(), -gradient.min()) <= LIMIT  # False where it holds a NaN
-    if fits:
-        update[:-1] = gradient
-    update[-1] = weight if fits else -LIMIT
-    return update
-
-
-def means(sums: Tensor, *, size: int, agents: Collection[int]) -> Tensor:
-    """Divide sums over parts by their weights.
-
-    Args:
-        sums: Decoded sums, shape (agents, > size).
-        size: Entries of a gradient; the weight follows them.
-        agents: The agents, for the error.
-
-    Returns:
-        Gradients of means, shape (agents, size); 0 for an agent that never acted.
-
-    Raises:
-        GradientTooLarge: A part's gradient was no exact summand.
-    """
-    weights = sums[:, size : size + 1]
-    refused = (weights < -LIMIT / 2).flatten().tolist()
-    if any(refused):
-        named = [agent for agent, wrong in zip(agents, refused, strict=True) if wrong]
-        raise GradientTooLarge(
-            f"the gradient of agent {named[0]} over a micro-batch exceeds {LARGEST:g}, up to which "
-            "sums are exact, or is no number: make rewards smaller, or set "
-            "algorithm.micro_batches = 1, which clips before it sums"
-        )
-    return sums[:, :size] / weights.clamp_min(2.0**-100)

@@ -17,21 +17,21 @@ from fullrank.replay.layout import Layout
 class Unit(NamedTuple):
     """One unit of work; its index is its column of C."""
 
-    agent: int | None
-    """Agent whose networks the unit updates; None where all agents share them."""
+    agents: tuple[int, ...]
+    """The group of agents that share the networks which the unit updates, often of one agent."""
     part: int = 0
     """Number of the part (micro-batch) of that update, from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Parameters broadcast as one section: one network of one owner."""
+    """Parameters broadcast as one section: one network of one group."""
 
     id: int
     role: str
     """Role of the network: ``policy``, ``critic``, ``target_policy``, ...."""
-    owner: int | None
-    """Agent to which the network belongs; None where all agents share it."""
+    agents: tuple[int, ...]
+    """The group of agents that share the network, often of one agent."""
     size: int
     """Number of float32 entries."""
 

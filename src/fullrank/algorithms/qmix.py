@@ -15,9 +15,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.fused_values import MakeMixing
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.values import ValueLearner, episode_layout
 from fullrank.common.errors import ConfigError
 from fullrank.networks.fused.mixing import Monotonic

@@ -1,11 +1,18 @@
-"""Episodes of a minibatch, padded to the longest, as tensors for the losses."""
+"""What losses of values read: the episodes of a unit, padded to the longest, and statistics."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.algorithms.updates import Entries
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import EpisodeLayout
+
+ENTRIES = Entries(("loss", "td_error_abs", "q_taken_mean", "target_mean"), marking="td_error_abs")
+"""The statistics that PyMARL's ``QLearner`` logs, under its names: the loss; the mean magnitude of
+the temporal differences; the means of Q_t and of G_t, divided by the number of agents."""
 
 
 class Trajectories:
@@ -19,6 +26,7 @@ class Trajectories:
             row: an episode of padding.
         layout: Layout of a row.
         device: Device of the tensors.
+        steps: T, number of steps of all episodes of the sample; by default those of these.
 
     Attributes:
         observation: Observation of each agent, shape (L + 1, K, n, O).
@@ -28,10 +36,16 @@ class Trajectories:
         reward: Reward of the team, shape (L, K).
         continues: 0 where the step reached a terminal state, else 1, shape (L, K).
         valid: 1 for steps of an episode, 0 for padding, shape (L, K).
+        steps: T.
     """
 
     def __init__(
-        self, episodes: list[FloatArray], layout: EpisodeLayout, *, device: torch.device
+        self,
+        episodes: list[FloatArray],
+        layout: EpisodeLayout,
+        *,
+        device: torch.device,
+        steps: int | None = None,
     ) -> None:
         longest = max(map(len, episodes))
         rows = np.zeros((longest, len(episodes), layout.row_size), np.float32)
@@ -51,6 +65,7 @@ class Trajectories:
         self.reward = tensor(rows[:-1, :, layout.reward])
         self.continues = 1.0 - tensor(rows[:-1, :, layout.terminated])
         self.valid = tensor(valid)
+        self.steps = int(valid.sum()) if steps is None else steps
 
     @property
     def last_action(self) -> Tensor:
@@ -81,3 +96,26 @@ def best_values(values: Tensor, judge: Tensor, available: Tensor) -> Tensor:
     """Return the values of the available actions that ``judge`` ranks first, 0 without any."""
     best = judge.masked_fill(~available, -torch.inf).argmax(-1, keepdim=True)
     return values.gather(-1, best)[..., 0] * available.any(-1)
+
+
+def shares_of(
+    value: FloatArray, expected: FloatArray, valid: FloatArray, *, steps: int, agents: int
+) -> Mapping[str, float]:
+    """Return a unit's share of the statistics.
+
+    Sums run over valid steps alone, so that padding changes no bit.
+
+    Args:
+        value: Q_t, shape (L, K, values).
+        expected: G_t, of the same shape.
+        valid: 1 for steps of an episode, 0 for padding, shape (L, K).
+        steps: Number of steps of all episodes of the sample.
+        agents: Number of agents.
+    """
+    chosen = valid > 0
+    own, aim = (part[chosen].astype(np.float64) for part in (value, expected))
+    with np.errstate(all="ignore"):  # values that are not finite are refused with the gradient
+        error, count = aim - own, steps * own.shape[1]
+        own_sum, aim_sum = own.sum() / agents, aim.sum() / agents
+        sums = np.array([np.square(error).sum(), np.abs(error).sum(), own_sum, aim_sum]) / count
+    return dict(zip(ENTRIES.names, sums.tolist(), strict=True))

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Memory, RecurrentLayers
 from fullrank.algorithms.trajectories import by_agent
 from fullrank.common.seeding import stream

@@ -21,35 +21,39 @@ it, but not on the number of learners.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.autograd import Networks, initial_groups
+from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing, Settings
-from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of
-from fullrank.algorithms.micro_batches import MicroBatchGradients, micro_batches
+from fullrank.algorithms.groups import Groups, Networks, initial_parameters, problem_of
 from fullrank.algorithms.optimiser import SumOptimiser
-from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
+from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
-from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
+from fullrank.algorithms.trajectories import (
+    ENTRIES,
+    Trajectories,
+    best_values,
+    chosen_values,
+    shares_of,
+)
+from fullrank.algorithms.updates import Statistics
 from fullrank.algorithms.value_actor import Annealing, ValueActor
-from fullrank.codes.targets import LIMIT, sum_of_units
+from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import Discrete
 from fullrank.networks.adam import Adam
-from fullrank.networks.modules import flat_size
-from fullrank.networks.parameters import GroupedParameters, roles
 from fullrank.networks.recurrent import FeedForwardAgent, RecurrentAgent
 from fullrank.networks.rmsprop import RMSprop
-from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 SCALE = 2.0**-6
 """Factor of updates: entries of a unit's gradient up to 32 keep within the bound of encoding."""
@@ -138,13 +142,14 @@ class ValueLearner(ABC):
         network = RecurrentAgent if self.recurrent else FeedForwardAgent
         return network(inputs, self.hidden, max(layout.action_sizes))
 
-    def loss(self, nets: Networks, batch: Trajectories, *, steps: int) -> tuple[Tensor, FloatArray]:
-        """Compute the share of the loss, and of statistics, of some of the sample's episodes.
+    def losses(
+        self, nets: Networks, batch: Trajectories
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Compute a unit's share of the loss, one for all networks, and of the statistics.
 
         Args:
             nets: All networks.
-            batch: These episodes.
-            steps: T, number of steps of all episodes of the sample.
+            batch: The unit's episodes.
         """
         values = self.values(nets.agent[0], batch)
         with torch.no_grad():
@@ -157,8 +162,9 @@ class ValueLearner(ABC):
         value = self.mix(nets, chosen, batch.state[:-1], target=False)
         error = (expected - value) * batch.valid[..., None]
         parts = (part.detach().cpu().numpy() for part in (value, expected, batch.valid))
-        shares = shares_of(*parts, steps=steps, agents=batch.action.shape[2])
-        return error.square().sum() / (steps * value.shape[2]), shares
+        shares = shares_of(*parts, steps=batch.steps, agents=batch.action.shape[2])
+        loss = error.square().sum() / (batch.steps * value.shape[2])
+        return dict.fromkeys(nets.parameters.groups[0].networks, loss), shares
 
     def values(self, network: nn.Module, batch: Trajectories) -> Tensor:
         """Compute the values of all actions, shape (L + 1, K, n, A)."""
@@ -190,41 +196,35 @@ class ValueLearner(ABC):
         """Return the origin of the minibatch: B of the newest episodes in replay."""
         return DataMode(batch_size=self.batch_size, newest_episodes=self.buffer_size)
 
+    def groups(self, environment: EnvironmentSpec) -> Groups:
+        """Return the one group of all agents."""
+        return (tuple(range(len(environment.agents))),)
+
     def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe units, sections and sizes without allocating parameters."""
-        with torch.device("meta"):
-            sizes = {role: flat_size(net) for role, net in self.networks(environment).items()}
-        sections = tuple(
-            Section(id=id_, role=role, owner=None, size=sizes[role.removeprefix("target_")])
-            for id_, role in enumerate(roles(sizes))
-        )
         layout = episode_layout(environment)
-        return Problem(
-            units=tuple(Unit(None, part) for part in range(self.micro_batches)),
-            unit_sizes=(sum(sizes.values()) + STATISTICS_SIZE,) * self.micro_batches,
-            sections=sections,
-            reads=(tuple(range(len(sections))),) * self.micro_batches,
+        return problem_of(
+            self.groups(environment),
+            lambda agent: self.networks(environment),
+            micro_batches=micro_batches(self.batch_size, self.micro_batches),
+            entries=ENTRIES.size,
             row_size=layout.row_size,
             data=self.data_mode(),
             episodes=layout,
-            items=micro_batches(self.batch_size, self.micro_batches),
-            target=sum_of_units(self.micro_batches),
         )
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles."""
         where, layout = device_of(device), episode_layout(environment)
-        groups = initial_groups(lambda group: self.networks(environment), 1, seed, where)
-        pairs = [(role, 0) for role in roles(groups[0].networks)]
-        parameters = GroupedParameters(groups, pairs)
-        nets = Networks(lambda group: self.networks(environment), parameters)
+        nets = self.initial(environment, seed=seed, device=where)
         return Algorithm(
             problem=self.problem(environment),
-            parameters=parameters,
-            gradients=_fused(self, nets, layout, where) or self.readable(nets, layout, where),
+            parameters=nets.parameters,
+            gradients=_fused(self, nets, layout, where) or self.readable(environment, nets, where),
             optimiser=SumOptimiser(
-                parameters,
+                nets.parameters,
                 rule_of(self),
+                entries=ENTRIES,
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=self.target_every,
@@ -240,24 +240,53 @@ class ValueLearner(ABC):
             ),
         )
 
+    def initial(self, environment: EnvironmentSpec, *, seed: int, device: torch.device) -> Networks:
+        """Make all networks with their initial parameters."""
+        groups = self.groups(environment)
+        parameters = initial_parameters(
+            lambda agent: self.networks(environment), groups, seed=seed, device=device
+        )
+        return Networks(lambda agent: self.networks(environment), groups, parameters)
+
     def readable(
-        self, nets: Networks, layout: EpisodeLayout, device: torch.device
-    ) -> MicroBatchGradients:
+        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+    ) -> AutogradGradients:
         """Build the learner's role from the loss, by autograd."""
-        return MicroBatchGradients(
-            partial(self.loss, nets),
+        layout = episode_layout(environment)
+        parts = micro_batches(self.batch_size, self.micro_batches)
+
+        def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Trajectories | None]:
+            places = episodes_in(rows, layout.length)
+
+            def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> Trajectories | None:
+                own = [rows[place] for place in places[parts[unit].start : parts[unit].stop]]
+                steps = len(rows) - len(places)
+                return Trajectories(own, layout, device=device, steps=steps) if own else None
+
+            return batch_of
+
+        return AutogradGradients(
+            lambda agents, nets, batch, draws: self.losses(nets, batch),
             nets,
-            layout,
-            batch_size=self.batch_size,
-            units=self.micro_batches,
-            scale=SCALE,
-            limit=LIMIT,
+            self.problem(environment),
+            batch_of=load,
+            seal=lambda gradient, statistics, batch, agents: ENTRIES.after(
+                np.clip(gradient * np.float32(SCALE), -LIMIT, LIMIT), statistics
+            ),
+            agents=environment.agents,
+            seed=0,
             device=device,
         )
 
     def mixing_passes(self, nets: Networks, device: torch.device) -> MakeMixing | None:
         """Return the maker of hand-written passes of ``mix``; None, the default, for autograd."""
         return None
+
+
+def micro_batches(batch_size: int, units: int) -> tuple[range, ...]:
+    """Return the numbers of each unit's episodes; the last units may have fewer, or none."""
+    width = -(-batch_size // units)
+    return tuple(range(batch_size)[unit * width : (unit + 1) * width] for unit in range(units))
 
 
 def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.fused_values import MakeMixing
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.values import ValueLearner
 from fullrank.networks.fused.mixing import Sum
 

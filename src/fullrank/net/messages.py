@@ -124,7 +124,7 @@ def arrival_of(message: replay_pb2.Arrival, *, row_size: int) -> Arrival:
 
 def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:
     """The units of a run by index."""
-    return [common_pb2.Unit(agent=unit.agent, part=unit.part) for unit in units]
+    return [common_pb2.Unit(agents=unit.agents, part=unit.part) for unit in units]
 
 
 def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:

@@ -67,10 +67,7 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         "iterations": message.iterations,
         "rank": message.rank,
         "units": message.units,
-        "unit_list": [
-            (unit.agent if unit.HasField("agent") else None, unit.part)
-            for unit in message.unit_list
-        ],
+        "unit_list": [(tuple(unit.agents), unit.part) for unit in message.unit_list],
         "round_s": message.round_s,
         "caveats": tuple(message.caveats),
         "verdicts": tuple(message.verdicts),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -97,21 +98,18 @@ def roles(networks: Mapping[str, object]) -> tuple[str, ...]:
 
 
 class GroupedParameters:
-    """Parameters of all agents, by group.
+    """Parameters of all agents; sections are ordered by role and then by agent.
 
     Args:
         groups: Groups that together hold all agents.
-        sections: Role and agent of each section, by ascending id.
     """
 
-    def __init__(
-        self, groups: Sequence[ParameterGroup], sections: Sequence[tuple[str, int]]
-    ) -> None:
+    def __init__(self, groups: Sequence[ParameterGroup]) -> None:
         self.groups = tuple(groups)
         self.place = {
             agent: (group, row) for group in groups for row, agent in enumerate(group.agents)
         }
-        self._sections = tuple(sections)
+        self._sections = [*product(roles(groups[0].networks), sorted(self.place))]
 
     def view(self, section: int) -> FloatArray:
         """Return the section's parameters as a writable flat CPU array, shape (size,)."""

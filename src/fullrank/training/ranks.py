@@ -70,10 +70,8 @@ def divide(problem: Problem, ranks: int, split: Split) -> Division:
     units, target = problem.units, problem.target
     whole = range(len(units) if target is None else len(target))
     if split == "agents":
-        if any(unit.agent is None for unit in units):
-            raise ConfigError(
-                "ranks.split = 'agents': all agents share their networks; use 'transitions'"
-            )
+        if any(len(unit.agents) > 1 for unit in units):
+            raise ConfigError("ranks.split = 'agents': agents share networks; use 'transitions'")
         if ranks > len(whole):
             raise ConfigError(
                 f"ranks.count = {ranks} exceeds the {len(whole)} agents, which the ranks divide: "
@@ -82,7 +80,7 @@ def divide(problem: Problem, ranks: int, split: Split) -> Division:
         bounds = [rank * len(whole) // ranks for rank in range(ranks + 1)]
         targets = tuple(map(range, bounds, bounds[1:]))
         own = tuple(
-            tuple(index for index, unit in enumerate(units) if unit.agent in agents)
+            tuple(index for index, unit in enumerate(units) if unit.agents[0] in agents)
             for agents in targets
         )
         return Division(own, targets, summed=False)
@@ -125,7 +123,7 @@ def shared_roles(problem: Problem) -> tuple[str, ...]:
         problem.sections[section].role.removeprefix("target_")
         for unit, needs in zip(problem.units, problem.reads, strict=True)
         for section in needs
-        if problem.sections[section].owner != unit.agent
+        if problem.sections[section].agents != unit.agents
     }
     acting = {section.role for section in problem.sections if section.role in ACTING}
     return tuple(sorted(read | acting))

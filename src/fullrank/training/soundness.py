@@ -58,13 +58,13 @@ def sound_updates(
 
 def _section(problem: Problem, unit: UnitIndex, entry: int) -> str:
     """Name the network that an entry of a unit's update belongs to."""
-    owner = problem.units[unit].agent
+    agents = problem.units[unit].agents
+    shared = all(agents == other.agents for other in problem.units)
+    whose = "" if shared else f" of agent {', '.join(map(str, agents))}"
     for section in problem.sections:
-        if section.owner == owner and not section.role.startswith("target_"):
+        if section.agents == agents and not section.role.startswith("target_"):
             if entry < section.size:
-                return f"the {section.role} network" + (
-                    "" if owner is None else f" of agent {owner}"
-                )
+                return f"the {section.role} network{whose}"
             entry -= section.size
     return "its statistics"
 

@@ -3,8 +3,10 @@
 isort:skip_file
 Identities and values that all services share."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -124,25 +126,25 @@ class Unit(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    AGENT_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
-    agent: _builtins.int
-    """The agent whose update the unit contributes to; absent if it contributes to all."""
     part: _builtins.int
     """0-based part of that update."""
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The agents that share the networks whose update the unit contributes to, often one."""
+
     def __init__(
         self,
         *,
-        agent: _builtins.int | None = ...,
+        agents: _abc.Iterable[_builtins.int] | None = ...,
         part: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "agent", b"agent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "agent", b"agent", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "part", b"part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
-    _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Unit: _TypeAlias = Unit  # noqa: Y015
 

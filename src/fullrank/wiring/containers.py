@@ -3,8 +3,7 @@
 import torch
 
 from fullrank.algorithms import EnvironmentSpec
-from fullrank.algorithms.container_learner import ContainerLearner
-from fullrank.algorithms.diversity import Diversity
+from fullrank.algorithms.container_learner import ContainerLearner, Diversity
 from fullrank.algorithms.values import ValueLearner
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive

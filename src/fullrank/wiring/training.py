@@ -12,8 +12,7 @@ from fullrank.algorithms import (
     Problem,
 )
 from fullrank.algorithms.base import layout_of
-from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.two_devices import computed_elsewhere
+from fullrank.algorithms.devices import computed_elsewhere, device_of
 from fullrank.common.errors import ConfigError
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment

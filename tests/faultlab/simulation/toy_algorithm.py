@@ -124,10 +124,10 @@ class ToyConfig:
         """One unit an agent, each larger than the one before."""
         count = len(environment.agents)
         return Problem(
-            units=tuple(Unit(agent) for agent in range(count)),
+            units=tuple(Unit((agent,)) for agent in range(count)),
             unit_sizes=tuple(SIZE + unit for unit in range(count)),
             sections=tuple(
-                Section(id=unit, role="policy", owner=unit, size=SIZE) for unit in range(count)
+                Section(id=unit, role="policy", agents=(unit,), size=SIZE) for unit in range(count)
             ),
             reads=(tuple(range(count)),) * count,
             row_size=layout_of(environment.agents).row_size,
@@ -162,7 +162,8 @@ class SummedToyConfig(ToyConfig):
         count = len(problem.units)
         if self.groups < 1 or count % self.groups:
             raise ConfigError(f"algorithm.groups = {self.groups} does not divide {count} units")
-        units = tuple(Unit(None, part) for part in range(count))
+        everyone = tuple(range(len(environment.agents)))
+        units = tuple(Unit(everyone, part) for part in range(count))
         target = sums_of_groups(self.groups, count // self.groups)
         return replace(problem, units=units, target=target)
 

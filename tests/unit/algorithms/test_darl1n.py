@@ -155,15 +155,15 @@ def computed(algorithm: Algorithm, units: Sequence[UnitIndex]) -> dict[UnitIndex
 def test_a_learner_needs_all_policies_for_samples_of_episodes() -> None:
     algorithm = make("ising", 25, samples="episodes")
     needed = [algorithm.problem.sections[section] for section in algorithm.problem.needs(12)]
-    assert [each.owner for each in needed if each.role == "policy"] == list(range(25))
-    assert [each.owner for each in needed if each.role == "critic"] == [12]
+    assert [each.agents[0] for each in needed if each.role == "policy"] == list(range(25))
+    assert [each.agents[0] for each in needed if each.role == "critic"] == [12]
 
 
 def test_a_learner_needs_the_policies_of_those_near_its_unit_alone() -> None:
     algorithm, blind = make("ising", 25), make("ising", 25)
     needed = {algorithm.problem.sections[section] for section in algorithm.problem.needs(12)}
     assert len([section for section in needed if section.role == "policy"]) == 13
-    assert [section.owner for section in needed if section.role == "critic"] == [12]
+    assert [section.agents[0] for section in needed if section.role == "critic"] == [12]
     for section in set(blind.problem.sections) - needed:
         blind.parameters.view(section.id)[:] = np.nan
     assert computed(blind, [12]) == computed(algorithm, [12])

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.algorithms.diversity import AUTHORS, Diversity, divergence
+from fullrank.algorithms.container_learner import AUTHORS, Diversity, divergence
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec, fused_values
+from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.fused_values import FusedValueGradients
 from fullrank.algorithms.iql import IQL
-from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of, statistics_of
-from fullrank.algorithms.micro_batches import MicroBatchGradients
 from fullrank.algorithms.qmix import QMIX
+from fullrank.algorithms.trajectories import ENTRIES, shares_of
 from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.types import FloatArray
@@ -89,18 +89,17 @@ def test_the_hand_written_passes_compute_the_loss_that_the_algorithm_states(
     algorithm = make(built)
     assert isinstance(algorithm.gradients, FusedValueGradients)
     rows = rows_of(algorithm, LENGTHS[: built.batch_size])
-    layout, units = algorithm.problem.episodes, list(range(built.micro_batches))
-    assert layout is not None
-    stated = built.readable(algorithm.gradients._nets, layout, torch.device("cpu"))
+    units = list(range(built.micro_batches))
+    stated = built.readable(ENVIRONMENT, algorithm.gradients._nets, torch.device("cpu"))
     fused = updates(algorithm, rows, units)
     for unit, expected in stated.compute(rows, units, iteration=0):
-        gradient, statistics = np.split(expected, [-STATISTICS_SIZE])
+        gradient, statistics = np.split(expected, [-ENTRIES.size])
         scale = np.abs(gradient).max()
         np.testing.assert_allclose(
-            fused[unit][:-STATISTICS_SIZE], gradient, rtol=0, atol=2e-6 * scale
+            fused[unit][: -ENTRIES.size], gradient, rtol=0, atol=2e-6 * scale
         )
-        assert statistics_of(fused[unit][-STATISTICS_SIZE:]) == pytest.approx(
-            statistics_of(statistics), rel=1e-4, abs=1e-6
+        assert ENTRIES.sums(fused[unit][-ENTRIES.size :]) == pytest.approx(
+            ENTRIES.sums(statistics), rel=1e-4, abs=1e-6
         )
 
 
@@ -115,7 +114,7 @@ class Mean(VDN):
 def test_teams_that_mix_otherwise_and_teams_without_memory_learn_by_autograd() -> None:
     for built in (Mean(), VDN(recurrent=False)):
         gradients = built.make(ENVIRONMENT, seed=0, device="cpu").gradients
-        assert isinstance(gradients, MicroBatchGradients)
+        assert isinstance(gradients, AutogradGradients)
 
 
 @given(
@@ -129,9 +128,9 @@ def test_statistics_of_any_size_survive_the_grid_and_the_sum_of_units(
     value = torch.randn((5, 2, 1), generator=torch.Generator().manual_seed(seed)) * 2.0**scale
     expected, valid = value.square() - 0.5, torch.ones(5, 2)
     parts = (value.numpy(), expected.numpy(), valid.numpy())
-    share = snap(shares_of(*parts, steps=10 * units, agents=3))
+    share = snap(ENTRIES.of(shares_of(*parts, steps=10 * units, agents=3)))
     assert np.abs(share).max() <= 0.5
-    statistics = statistics_of((share.astype(float) * units).astype(np.float32))
+    statistics = ENTRIES.sums((share.astype(float) * units).astype(np.float32))
     own, aim = value.double(), expected.double()
     assert statistics == pytest.approx(
         {
@@ -169,7 +168,7 @@ def test_units_computed_in_several_calls_for_lack_of_memory_keep_their_bits(
     algorithm = make(config("qmix", micro_batches=6))
     rows = rows_of(algorithm, LENGTHS)
     whole = updates(algorithm, rows, [*range(6)])
-    monkeypatch.setattr(fused_values, "ENTRIES", 1)
+    monkeypatch.setattr(fused_values, "MOST_ENTRIES", 1)
     split = updates(make(config("qmix", micro_batches=6)), rows, [*range(6)])
     assert all(whole[unit].tobytes() == split[unit].tobytes() for unit in range(6))
 

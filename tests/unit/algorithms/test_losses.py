@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.actor_critic import ActorCritic
-from fullrank.algorithms.autograd import AutogradGradients, Networks
+from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.darl1n import DARL1N
-from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.maddpg import MADDPG, mean_square
 from fullrank.algorithms.mfac import MFAC
-from fullrank.algorithms.transitions import Transitions
+from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.environments.neighbourhood import make_neighbourhood
@@ -51,7 +51,8 @@ def minibatch(size: int) -> FloatArray:
 def readable(config: ActorCritic, environment: EnvironmentSpec) -> AutogradGradients:
     """The losses by autograd, at the parameters that the hand-written kernel starts from."""
     fused = config.make(replace(environment, masked=False), seed=SEED, device="cpu")
-    nets = Networks(lambda agent: config.networks(environment, agent), fused.parameters)  # type: ignore[arg-type]
+    groups = config.groups(environment)
+    nets = Networks(lambda agent: config.networks(environment, agent), groups, fused.parameters)  # type: ignore[arg-type]
     return config.autograd(environment, nets, seed=SEED, device=torch.device("cpu"))
 
 

@@ -28,7 +28,9 @@ def make(specs: tuple[AgentSpec, ...], *, seed: int = 0, **params: float) -> Alg
 def view(algorithm: Algorithm, role: str) -> FloatArray:
     """The first agent's network."""
     sections = algorithm.problem.sections
-    return algorithm.parameters.view(next(s.id for s in sections if (s.role, s.owner) == (role, 0)))
+    return algorithm.parameters.view(
+        next(s.id for s in sections if (s.role, s.agents) == (role, (0,)))
+    )
 
 
 def explore(algorithm: Algorithm, observation: FloatArray, *, iteration: int = 0) -> FloatArray:
@@ -65,7 +67,7 @@ def test_ddpg_needs_nothing_of_the_other_agents() -> None:
     problem = MADDPG(ddpg_sides=("team",), hidden=16).problem(EnvironmentSpec(agents=team(4)))
     for unit in range(4):
         needed = [problem.sections[section] for section in problem.needs(unit)]
-        assert {section.owner for section in needed} == {unit}
+        assert {section.agents for section in needed} == {(unit,)}
         roles = sorted(section.role for section in needed)
         assert roles == ["critic", "policy", "target_critic", "target_policy"]
 
@@ -96,7 +98,9 @@ def test_defaults_are_the_papers_but_for_sizes_and_the_learning_rate() -> None:
 
 def test_targets_start_equal_and_agents_start_different() -> None:
     algorithm = make(team())
-    views = {(s.role, s.owner): algorithm.parameters.view(s.id) for s in algorithm.problem.sections}
+    views = {
+        (s.role, *s.agents): algorithm.parameters.view(s.id) for s in algorithm.problem.sections
+    }
     for unit in range(2):
         for net in ("policy", "critic"):
             assert np.array_equal(views[net, unit], views[f"target_{net}", unit])

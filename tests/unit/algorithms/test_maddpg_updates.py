@@ -45,11 +45,10 @@ class Reference:
         self.config, self.specs, self.seed = config, specs, seed
         self.layout = layout_of(specs)
         self.nets = {
-            (section.role, section.owner): self._net(
-                section.role, section.owner, algorithm.parameters.view(section.id)
+            (section.role, section.agents[0]): self._net(
+                section.role, section.agents[0], algorithm.parameters.view(section.id)
             )
             for section in algorithm.problem.sections
-            if section.owner is not None
         }
 
     def _net(self, role: str, unit: UnitIndex, flat: FloatArray) -> Net:
@@ -235,7 +234,7 @@ def test_one_iteration_equals_torch_adam_and_polyak_averaging(specs: tuple[Agent
             section.id
             for role in ("critic", "policy")
             for section in algorithm.problem.sections
-            if (section.role, section.owner) == (role, unit)
+            if (section.role, section.agents) == (role, (unit,))
         ]
         parameters[unit] = torch.nn.Parameter(
             torch.cat([torch.from_numpy(algorithm.parameters.view(id_).copy()) for id_ in online])
@@ -256,12 +255,11 @@ def test_one_iteration_equals_torch_adam_and_polyak_averaging(specs: tuple[Agent
             targets[unit].lerp_(parameters[unit].detach(), 0.01)
         algorithm.optimiser.step(decoded)
     for section in algorithm.problem.sections:
-        assert section.owner is not None
-        expected = (targets if section.role.startswith("target") else parameters)[section.owner]
+        expected = (targets if section.role.startswith("target") else parameters)[section.agents[0]]
         critic = next(
             s.size
             for s in algorithm.problem.sections
-            if (s.role, s.owner) == ("critic", section.owner)
+            if (s.role, s.agents) == ("critic", section.agents)
         )
         part = slice(None, critic) if section.role.endswith("critic") else slice(critic, None)
         assert np.array_equal(

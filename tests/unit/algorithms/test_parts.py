@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.base import layout_of
-from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
-from fullrank.algorithms.parts import LARGEST, Parts, means
-from fullrank.algorithms.transitions import Transitions
+from fullrank.algorithms.parts import Parts
+from fullrank.algorithms.transitions import Draws, Transitions
+from fullrank.algorithms.updates import LARGEST, means
 from fullrank.common.errors import ConfigError, GradientTooLarge
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
@@ -77,13 +77,13 @@ def full_batch(config: MADDPG, algorithm: Algorithm, rows: FloatArray) -> list[F
     """Each agent's gradient of its losses over the whole minibatch, in float64 by autograd."""
     problem, nets = algorithm.problem, SimpleNamespace()
     for section in problem.sections:
-        assert section.owner is not None
-        network = config.networks(ENVIRONMENT, section.owner)[section.role.removeprefix("target_")]
+        (agent,) = section.agents
+        network = config.networks(ENVIRONMENT, agent)[section.role.removeprefix("target_")]
         for parameter, view in views(
             network, torch.from_numpy(algorithm.parameters.view(section.id).copy())
         ):
             parameter.data = view.clone()
-        vars(nets).setdefault(section.role, {})[section.owner] = network.double()
+        vars(nets).setdefault(section.role, {})[agent] = network.double()
     batch = Transitions(rows, AGENTS, device=CPU)
     for name, value in vars(batch).items():
         if name != "agents":

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
-from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.iql import IQL
 from fullrank.algorithms.problem import Unit
 from fullrank.algorithms.qmix import QMIX
-from fullrank.algorithms.trajectories import Trajectories, best_values
+from fullrank.algorithms.trajectories import ENTRIES, Trajectories, best_values
 from fullrank.algorithms.value_actor import Annealing, ValueActor
 from fullrank.algorithms.values import SCALE, ValueLearner
 from fullrank.algorithms.vdn import VDN
@@ -136,7 +136,7 @@ def test_the_step_returns_the_statistics_that_pymarl_logs(
     set_weights(algorithm, recorded, nets_of(algorithm), name)
     layout = algorithm.problem.episodes
     assert layout is not None
-    stated = built.readable(nets_of(algorithm), layout, torch.device("cpu"))
+    stated = built.readable(ENVIRONMENT, nets_of(algorithm), torch.device("cpu"))
     computing = algorithm.gradients if recurrent_passes else stated
     units = computing.compute(packed(recorded, layout), range(3), iteration=0)
     total = np.sum([update.astype(np.float64) for _, update in units], axis=0)
@@ -247,7 +247,7 @@ def test_units_split_the_episodes_and_surplus_units_are_zero(recorded: dict[str,
     rows = packed(recorded, algorithm.problem.episodes)
     updates = dict(algorithm.gradients.compute(rows, range(4), iteration=0))
     assert [bool(updates[unit].any()) for unit in range(4)] == [True, True, True, False]
-    assert algorithm.problem.units == tuple(Unit(None, part) for part in range(4))
+    assert algorithm.problem.units == tuple(Unit((0, 1, 2), part) for part in range(4))
 
 
 def test_padding_by_longer_episodes_of_other_units_changes_no_bit(
@@ -293,8 +293,9 @@ def test_the_optimiser_is_torch_s_with_a_clipped_global_norm(rule: str) -> None:
         parameter.grad = torch.from_numpy(gradient)
         torch.nn.utils.clip_grad_norm_([parameter], 2.0)
         optimiser.step()
-        statistics = algorithm.optimiser.step((gradient * np.float32(SCALE))[None])
-        assert statistics == {"grad_norm": pytest.approx(np.linalg.norm(gradient.astype(float)))}
+        target_sum = np.append(gradient * np.float32(SCALE), np.zeros(ENTRIES.size, np.float32))
+        norm = algorithm.optimiser.step(target_sum[None])["grad_norm"]
+        assert norm == pytest.approx(np.linalg.norm(gradient.astype(float)))
         torch.testing.assert_close(online, parameter.detach(), rtol=1e-6, atol=1e-7)
         assert torch.equal(target, online if step % 3 == 0 else before)
 

@@ -250,7 +250,7 @@ def test_a_payload_is_what_the_algorithm_moves() -> None:
     cluster = Cluster(payload=Payload.of(problem))
     uncoded = make_code("uncoded", rows=4, units=3)
     rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)
-    sizes = {(section.role, section.owner): section.size for section in problem.sections}
+    sizes = {(section.role, section.agents[0]): section.size for section in problem.sections}
     own = sum(size for (role, _), size in sizes.items() if role != "target_policy")
     targets = sum(size for (role, _), size in sizes.items() if role == "target_policy")
     assert rounds.sent_bytes == 4 * (own + 3 * targets)

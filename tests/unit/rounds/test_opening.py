@@ -42,7 +42,7 @@ class Draws:
 
 def problem(target: Matrix | None) -> Problem:
     return Problem(
-        units=tuple(Unit(agent=None, part=part) for part in range(6)),
+        units=tuple(Unit(agents=(0, 1), part=part) for part in range(6)),
         unit_sizes=SIZES,
         sections=(),
         reads=((),) * 6,

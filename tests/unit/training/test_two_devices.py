@@ -2,7 +2,7 @@
 
 import pytest
 
-from fullrank.algorithms.two_devices import CopiedGradients
+from fullrank.algorithms.devices import CopiedGradients
 from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun

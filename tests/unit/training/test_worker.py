@@ -30,7 +30,7 @@ class Reused:
 def coded(*rows: AssignedRow) -> dict[int, EncodedVector]:
     """The coded vectors of rows, by row."""
     problem = Problem(
-        units=tuple(Unit(agent=None, part=part) for part in range(len(SIZES))),
+        units=tuple(Unit(agents=(0, 1), part=part) for part in range(len(SIZES))),
         unit_sizes=SIZES,
         sections=(),
         reads=((),) * len(SIZES),

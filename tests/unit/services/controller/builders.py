@@ -36,7 +36,7 @@ def make_run(*overrides: str) -> Run:
             term=2,
             iterations=10,
             problem=Problem(
-                units=tuple(map(Unit, range(UNITS))),
+                units=tuple(Unit((unit,)) for unit in range(UNITS)),
                 unit_sizes=(SIZE,) * UNITS,
                 sections=(),
                 reads=((),) * UNITS,

@@ -29,7 +29,7 @@ class Sections:
 
     def __init__(self) -> None:
         self.parameters = np.arange(4.0 * SIZE, dtype=np.float32).reshape(4, SIZE)
-        self.sections = [Section(id=id_, role="", owner=0, size=SIZE) for id_ in range(4)]
+        self.sections = [Section(id=id_, role="", agents=(0,), size=SIZE) for id_ in range(4)]
         self.viewed: list[int] = []
 
     def needs(self, unit: UnitIndex) -> Sequence[int]:

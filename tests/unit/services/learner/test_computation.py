@@ -54,7 +54,7 @@ class Gated:
 
 def context_of(gradients: Gated) -> LearnerContext:
     problem = Problem(
-        units=tuple(Unit(agent=None, part=part) for part in range(UNITS)),
+        units=tuple(Unit(agents=(0, 1), part=part) for part in range(UNITS)),
         unit_sizes=(SIZE,) * UNITS,
         sections=(),
         reads=((),) * UNITS,

@@ -83,7 +83,7 @@ async def threads_of_two() -> list[str]:
     """Threads on which a learner computes two assignments of a row."""
     gradients, call = Noted(), Call()
     problem = Problem(
-        units=(Unit(agent=0),),
+        units=(Unit(agents=(0,)),),
         unit_sizes=(1,),
         sections=(),
         reads=((),),

@@ -1,0 +1,130 @@
+"""Updates: the gradient of a unit and its statistics, as they are encoded, summed and decoded.
+
+A learner snaps an update to the grid of exact sums; the optimiser takes the decoded targets apart.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from fullrank.codes.targets import LIMIT
+from fullrank.common.errors import ConfigError, GradientTooLarge
+from fullrank.common.types import FloatArray
+from fullrank.common.updates import snap
+
+Statistics: TypeAlias = Mapping[str, float | Tensor]
+"""Numbers beside the losses of a unit, by name. Like a loss, each is the unit's share of a sum over
+the group's micro-batches."""
+
+CLAMPED = "clamped"
+"""Begins the names of what was clamped to the range of exact sums."""
+
+LARGEST = 2.0**11
+"""Entries of a mean gradient up to which sums are exact, whatever the code."""
+
+_COARSE, _FINE = 2.0**26, 2.0**-10
+"""Values of a coarse and of a fine entry of 1. Magnitudes up to 2^25 are kept to a relative 2^-23,
+and to 2^-46 on the grid of updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Statistics as entries of an update, two for each, which follow the gradient.
+
+    They are encoded, summed, audited and journalled as the gradient is (docs/adr/0047).
+    """
+
+    names: tuple[str, ...]
+    marking: str = ""
+    """A statistic that is never negative, of which units with a clamped gradient have the bound
+    below zero as their coarse entry (docs/adr/0109)."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of entries."""
+        return 2 * len(self.names)
+
+    def of(self, statistics: Statistics) -> FloatArray:
+        """Split each number into a multiple of 2^-10 and the rest, within the bound of updates.
+
+        Raises:
+            ConfigError: The names are not those that were declared.
+        """
+        if statistics.keys() != set(self.names):
+            raise ConfigError(
+                f"losses return the statistics {sorted(statistics)}, and statistics() declares "
+                f"{sorted(self.names)}: declare those that are returned"
+            )
+        shares = np.array([float(statistics[name]) for name in self.names], np.float64)
+        with np.errstate(all="ignore"):  # values that are not finite are refused with the gradient
+            coarse = np.rint(shares / _FINE) * _FINE
+            pairs = np.stack([coarse / _COARSE, (shares - coarse) / _FINE], axis=1)
+        return pairs.clip(-LIMIT, LIMIT).ravel().astype(np.float32)
+
+    def sums(self, entries: FloatArray) -> dict[str, float]:
+        """Return the statistics by name from the sum of all units' entries.
+
+        The marking one is left out where units were clamped. Statistics of a magnitude of 2^25, to
+        which they are clamped, are repeated as ``clamped/`` and their name.
+        """
+        pairs = entries.reshape(-1, 2).astype(np.float64)
+        totals = pairs[:, 0] * _COARSE + pairs[:, 1] * _FINE
+        named = dict(zip(self.names, totals.tolist(), strict=True))
+        if self.clamped_units(entries):
+            del named[self.marking]
+        largest = LIMIT * _COARSE
+        clamped = {name: value for name, value in named.items() if abs(value) >= largest}
+        return named | {f"{CLAMPED}/{name}": value for name, value in clamped.items()}
+
+    def after(self, gradient: FloatArray, statistics: Statistics) -> FloatArray:
+        """Return an update, [a clamped gradient; statistics], snapped; mark it at the bound."""
+        entries = self.of(statistics)
+        if max(gradient.max(), -gradient.min()) >= LIMIT:
+            entries[2 * self.names.index(self.marking)] = -LIMIT
+        return snap(np.concatenate([gradient, entries]))
+
+    def clamped_units(self, entries: FloatArray) -> int:
+        """Return the number of marked units, from the sum of all entries."""
+        if not self.marking:
+            return 0
+        mark = entries[2 * self.names.index(self.marking)]
+        return int(np.ceil(-mark / LIMIT)) if mark < 0.0 else 0
+
+
+def weighted(update: FloatArray, weight: float) -> FloatArray:
+    """Append the weight; where the update is no exact summand, zeros and a negative weight."""
+    sealed = np.zeros(len(update) + 1, np.float32)
+    fits = max(update.max(), -update.min()) <= LIMIT  # False where it holds a NaN
+    if fits:
+        sealed[:-1] = update
+    sealed[-1] = weight if fits else -LIMIT
+    return sealed
+
+
+def means(sums: Tensor, *, size: int, agents: Collection[int]) -> Tensor:
+    """Divide sums over micro-batches by their weights.
+
+    Args:
+        sums: Decoded sums, shape (groups, > size).
+        size: Entries of a mean; the weight follows them.
+        agents: The numbers of the groups, for the error.
+
+    Returns:
+        Means, shape (groups, size); 0 for a group that never acted.
+
+    Raises:
+        GradientTooLarge: A micro-batch's gradient was no exact summand.
+    """
+    weights = sums[:, size : size + 1]
+    refused = (weights < -LIMIT / 2).flatten().tolist()
+    if any(refused):
+        named = [agent for agent, wrong in zip(agents, refused, strict=True) if wrong]
+        raise GradientTooLarge(
+            f"the gradient of agent {named[0]} over a micro-batch exceeds {LARGEST:g}, up to which "
+            "sums are exact, or is no number: make rewards smaller, or set "
+            "algorithm.micro_batches = 1, which clips before it sums"
+        )
+    return sums[:, :size] / weights.clamp_min(2.0**-100)
