@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from fullrank.algorithms import EnvironmentSpec, register
 from fullrank.algorithms.actor_critic import ActorCritic
-from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.transitions import Draws, Transitions
+from fullrank.algorithms.updates import Statistics
 from fullrank.environments.base import Continuous
 
 
@@ -59,10 +60,14 @@ class MATD3(ActorCritic):
             "policy": mlp(own.observation_size, self.hidden, own.action.size),
         }
 
+    def statistics(self) -> tuple[str, ...]:
+        """The mean value by the first critic, and the mean of what both are to be."""
+        return "value", "expected"
+
     def losses(
         self, agent: int, nets: Networks, batch: Transitions, draws: Draws
-    ) -> Mapping[str, Tensor]:
-        """Both critics' losses, and the policy's when its turn comes."""
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Both critics' losses, and the policy's when its turn comes; statistics."""
         weight = batch.weight[agent]
         with torch.no_grad():
             next_actions = [
@@ -75,10 +80,8 @@ class MATD3(ActorCritic):
             expected = batch.reward[agent] + self.discount * batch.continues[agent] * next_value
 
         seen = torch.cat([*batch.observation, *batch.action], 1)
-        losses = {}
-        for role in ("critic_1", "critic_2"):
-            critic = getattr(nets, role)[agent]
-            losses[role] = (weight * (expected - critic(seen)[:, 0]).square()).sum()
+        values = {r: getattr(nets, r)[agent](seen)[:, 0] for r in ("critic_1", "critic_2")}
+        losses = {r: (weight * (expected - own).square()).sum() for r, own in values.items()}
         if draws.iteration % self.policy_delay == 0:
             outputs = nets.policy[agent](batch.observation[agent])
             actions = list(batch.action)
@@ -86,7 +89,8 @@ class MATD3(ActorCritic):
             score = nets.critic_1[agent](torch.cat([*batch.observation, *actions], 1))[:, 0]
             penalty = self.logit_penalty * outputs.square().mean(1)
             losses["policy"] = (weight * (penalty - score)).sum()
-        return losses
+        shares = {"value": values["critic_1"], "expected": expected}
+        return losses, {name: (weight * each).sum() for name, each in shares.items()}
 
     def target_action(self, k: int, nets: Networks, batch: Transitions, draws: Draws) -> Tensor:
         """A sample of agent k's target policy; continuous actions are smoothed by clipped noise."""

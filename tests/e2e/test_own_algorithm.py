@@ -1,5 +1,6 @@
 """An algorithm from an installed package: coded, exact and resumable through services."""
 
+import json
 import shutil
 import tomllib
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from fullrank.codes import codes
 from fullrank.common.failpoints import VARIABLE
 from fullrank.config import load
 from fullrank.local import LocalRun
+from fullrank.runs.record import METRICS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "matd3"
 LINES = 120
@@ -59,15 +61,20 @@ def trained(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.e2e
-def test_services_train_it_with_stragglers_to_the_bits_of_the_centralised_run(
+def test_services_train_it_with_stragglers_to_the_bits_and_statistics_of_the_centralised_run(
     installed: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(installed))
     import_module("matd3")
     overrides = [word for word in matd3("iterations=6") if word != "--set"]
     config = load(environ={}, overrides=overrides).check().config
-    run = LocalRun(config, coded=False)
-    assert digests(trained) == [each.update_digest for each in run.train()]
+    expected = LocalRun(config, coded=False).train()
+    assert digests(trained) == [each.update_digest for each in expected]
+    lines = [json.loads(line) for line in (trained / METRICS).read_text().splitlines()]
+    names = {f"{name}/{agent}" for name in ("value", "expected") for agent in range(3)}
+    assert all(set(each.statistics) == names for each in expected)
+    for line, each in zip(lines, expected, strict=True):
+        assert {name: line[name] for name in names} == each.statistics
 
 
 @pytest.mark.e2e

@@ -177,8 +177,12 @@ class MADDPG(ActorCritic):
         )
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
-        """Build all four roles, with hand-written updates for two hidden layers without masks."""
-        if self.hidden_layers != FUSED_LAYERS or environment.masked:
+        """Build all four roles, with hand-written updates where there are some.
+
+        These are for two hidden layers, without masks, and for agents that share no networks.
+        """
+        shared = any(len(agents) > 1 for agents in self.groups(environment))
+        if self.hidden_layers != FUSED_LAYERS or environment.masked or shared:
             return ActorCritic.make(self, environment, seed=seed, device=device)
         layout = environment.layout
         groups = make_groups(

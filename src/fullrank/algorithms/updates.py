@@ -58,7 +58,8 @@ class Entries:
                 f"losses return the statistics {sorted(statistics)}, and statistics() declares "
                 f"{sorted(self.names)}: declare those that are returned"
             )
-        shares = np.array([float(statistics[name]) for name in self.names], np.float64)
+        values = (statistics[name] for name in self.names)
+        shares = np.array([v.item() if isinstance(v, Tensor) else v for v in values], np.float64)
         with np.errstate(all="ignore"):  # values that are not finite are refused with the gradient
             coarse = np.rint(shares / _FINE) * _FINE
             pairs = np.stack([coarse / _COARSE, (shares - coarse) / _FINE], axis=1)
