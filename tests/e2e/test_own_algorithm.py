@@ -1,6 +1,5 @@
 """An algorithm from an installed package: coded, exact and resumable through services."""
 
-import json
 import shutil
 import tomllib
 from collections.abc import Sequence
@@ -8,14 +7,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.e2e.commands import digests, final_state, fullrank, settings
+from tests.e2e.commands import digests, final_state, fullrank, records, settings
 from tests.registries import shipped
 
 from fullrank.codes import codes
 from fullrank.common.failpoints import VARIABLE
 from fullrank.config import load
 from fullrank.local import LocalRun
-from fullrank.runs.record import METRICS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "matd3"
 LINES = 120
@@ -70,11 +68,9 @@ def test_services_train_it_with_stragglers_to_the_bits_and_statistics_of_the_cen
     config = load(environ={}, overrides=overrides).check().config
     expected = LocalRun(config, coded=False).train()
     assert digests(trained) == [each.update_digest for each in expected]
-    lines = [json.loads(line) for line in (trained / METRICS).read_text().splitlines()]
     names = {f"{name}/{agent}" for name in ("value", "expected") for agent in range(3)}
     assert all(set(each.statistics) == names for each in expected)
-    for line, each in zip(lines, expected, strict=True):
-        assert {name: line[name] for name in names} == each.statistics
+    assert [each.statistics for each in records(trained)] == [each.statistics for each in expected]
 
 
 @pytest.mark.e2e
