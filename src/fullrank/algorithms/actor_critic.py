@@ -21,17 +21,16 @@ from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Groups, Networks, initial_parameters, problem_of
 from fullrank.algorithms.optimiser import AdamOptimiser
-from fullrank.algorithms.parts import Parts
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import Entries, Statistics, weighted
+from fullrank.algorithms.updates import Entries, Parts, Statistics, weighted
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.networks.adam import Adam
-from fullrank.networks.fused.clip import mark_vanished
 from fullrank.networks.fused.gradients import LossWeights
+from fullrank.networks.fused.mlp import mark_vanished
 from fullrank.networks.modules import views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
 

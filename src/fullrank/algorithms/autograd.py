@@ -14,10 +14,9 @@ from fullrank.algorithms.updates import Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
-from fullrank.networks.actor import Choose, MemorylessActor
 from fullrank.networks.fused import kernels
-from fullrank.networks.fused.clip import mark_vanished
-from fullrank.networks.heads import make_head
+from fullrank.networks.fused.mlp import mark_vanished
+from fullrank.networks.heads import Choose, MemorylessActor, make_head
 from fullrank.networks.modules import layers_of, views
 
 BatchOf: TypeAlias = Callable[[FloatArray], Callable[[UnitIndex, tuple[int, ...]], Any]]

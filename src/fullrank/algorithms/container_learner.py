@@ -33,7 +33,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import bind, flat_size, views
-from fullrank.networks.recurrent import FeedForwardAgent, RecurrentAgent
+from fullrank.networks.value_networks import FeedForwardAgent, RecurrentAgent
 from fullrank.replay.episodes import episodes_in
 
 AGENT, TARGET_AGENT = "agent", "target_agent"

@@ -54,12 +54,10 @@ from fullrank.environments.neighbour_samples import (
     from_episodes,
     from_resets,
 )
-from fullrank.networks.fused.actor import FusedActor
-from fullrank.networks.fused.clip import Clipper
 from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
-from fullrank.networks.fused.darl1n import FusedDARL1N
-from fullrank.networks.fused.neighbour_sampler import NeighbourSampler
-from fullrank.networks.fused.network_group import NetworkGroup, make_groups
+from fullrank.networks.fused.darl1n import FusedDARL1N, NeighbourSampler
+from fullrank.networks.fused.mlp import Clipper
+from fullrank.networks.fused.network_group import FusedActor, NetworkGroup, make_groups
 from fullrank.networks.modules import perceptron
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup
 

@@ -25,11 +25,10 @@ from fullrank.algorithms.updates import Statistics
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mixing import Mixing
-from fullrank.networks.fused.packing import Packing, width_of
-from fullrank.networks.fused.recurrent import RecurrentUnits
-from fullrank.networks.fused.recurrent_chunk import CHUNK
+from fullrank.networks.fused.products import Packing, width_of
+from fullrank.networks.fused.recurrent import CHUNK, RecurrentUnits
 from fullrank.networks.fused.unit_batch import computes_apart
-from fullrank.networks.recurrent import RecurrentAgent
+from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 MakeMixing: TypeAlias = Callable[[int, int], Mixing]

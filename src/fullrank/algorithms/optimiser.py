@@ -11,10 +11,9 @@ from torch import Tensor
 from fullrank.algorithms.updates import CLAMPED, Entries, means
 from fullrank.common.errors import CheckpointUnusable, Unsound
 from fullrank.common.types import FloatArray
-from fullrank.networks.adam import Adam
-from fullrank.networks.fused.clip import VANISHED, take_mark
+from fullrank.networks.adam import Adam, RMSprop
+from fullrank.networks.fused.mlp import VANISHED, take_mark
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup
-from fullrank.networks.rmsprop import RMSprop
 
 CLIP_OVERFLOW = "clip_overflow"
 """Begins the names of networks with variables that clipping lost; see ``Clipper``."""

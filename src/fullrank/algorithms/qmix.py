@@ -21,7 +21,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.values import ValueLearner, episode_layout
 from fullrank.common.errors import ConfigError
 from fullrank.networks.fused.mixing import Monotonic
-from fullrank.networks.mixing import MonotonicMixer
+from fullrank.networks.value_networks import MonotonicMixer
 
 
 @register("qmix")

@@ -1,6 +1,16 @@
 """Updates: the gradient of a unit and its statistics, as they are encoded, summed and decoded.
 
 A learner snaps an update to the grid of exact sums; the optimiser takes the decoded targets apart.
+
+Where units are micro-batches of an actor-critic's minibatch, an iteration recovers the sum over the
+parts for each group, T = I (x) 1^T. A part's update is [s sum of the gradients of the losses of its
+transitions; s n], not clipped, where n is the number of its transitions in which the agents acted
+and s a power of two. Sums of updates are exact, and so is s n: the controller divides the one by
+the other and has the gradient of the mean over the whole minibatch, which it clips.
+
+Replay draws every transition of a minibatch independently, with replacement. The parts are
+therefore also what learners draw that sample on their own, as in multi-GPU MADDPG. A part's actions
+have draws of their own.
 """
 
 from collections.abc import Collection, Mapping
@@ -93,6 +103,34 @@ class Entries:
             return 0
         mark = entries[2 * self.names.index(self.marking)]
         return int(np.ceil(-mark / LIMIT)) if mark < 0.0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """G parts of a minibatch of B transitions, whose sizes differ by at most one."""
+
+    batch_size: int
+    count: int
+
+    @property
+    def ranges(self) -> tuple[range, ...]:
+        """Return the numbers of each part's transitions; earlier parts are the larger ones.
+
+        >>> Parts(7, 3).ranges
+        (range(0, 3), range(3, 5), range(5, 7))
+        """
+        least, longer = divmod(self.batch_size, self.count)
+        starts = [part * least + min(part, longer) for part in range(self.count + 1)]
+        return tuple(map(range, starts, starts[1:]))
+
+    @property
+    def weight(self) -> float:
+        """Return s, the weight of a transition: LIMIT / LARGEST over B, rounded up to 2^k.
+
+        >>> Parts(1000, 4).weight == 2.0**-22
+        True
+        """
+        return LIMIT / LARGEST / 2.0 ** (self.batch_size - 1).bit_length()
 
 
 def weighted(update: FloatArray, weight: float) -> FloatArray:

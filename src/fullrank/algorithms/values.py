@@ -50,9 +50,8 @@ from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import Discrete
-from fullrank.networks.adam import Adam
-from fullrank.networks.recurrent import FeedForwardAgent, RecurrentAgent
-from fullrank.networks.rmsprop import RMSprop
+from fullrank.networks.adam import Adam, RMSprop
+from fullrank.networks.value_networks import FeedForwardAgent, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 SCALE = 2.0**-6

@@ -1,7 +1,11 @@
-"""Adam and Polyak averaging over flat parameter rows, block by block, or on CUDA all at once.
+"""Update rules over flat parameter rows: Adam with Polyak averaging, and RMSprop.
 
 Kingma and Ba: Adam, ICLR 2015, with the kernel of ``torch.optim.Adam(fused=True)``, which reads and
-writes parameters and moments once. Targets are updated while a block's parameters are in cache.
+writes parameters and moments once, block by block, or on CUDA all at once. Targets are updated
+while a block's parameters are in cache.
+
+Tieleman and Hinton: Lecture 6.5, COURSERA: Neural Networks for Machine Learning, 2012, with the
+semantics of ``torch.optim.RMSprop``; without momentum and centring, epsilon is added to the root.
 """
 
 from collections.abc import Iterator, Sequence
@@ -131,3 +135,22 @@ def _moved(rows: Tensor, device: torch.device) -> Tensor:
     for row, place in zip(rows, moved, strict=True):
         place.copy_(row.pin_memory(), non_blocking=True)
     return moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RMSprop:
+    """Hyperparameters of RMSprop."""
+
+    learning_rate: float
+    decay: float = 0.99
+    epsilon: float = 1e-5
+
+    def step(self, online: Tensor, gradient: Tensor, mean_square: Tensor) -> None:
+        """Move ``online`` along a gradient and renew the mean square, both in place.
+
+        Products and sums are separate: fused ones round otherwise at the ends of vector loops,
+        whose places depend on the number of threads.
+        """
+        mean_square.mul_(self.decay).add_(gradient.square().mul_(1.0 - self.decay))
+        root = mean_square.sqrt().add_(self.epsilon)
+        online.sub_(gradient.mul(self.learning_rate).div_(root))

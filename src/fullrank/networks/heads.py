@@ -1,16 +1,19 @@
 """Action heads: map a policy's outputs to actions, and gradients back, for both kinds of action.
 
-Outputs, actions and noise have shape (units, action size, columns).
+Outputs, actions and noise have shape (units, action size, columns). Actors whose policies see the
+present alone choose by their heads.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.common.types import FloatArray
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import ActionSpec, Continuous, Discrete
 
 SMALLEST_UNIFORM = np.float32(2.0**-25)
@@ -140,3 +143,56 @@ def _softmax(outputs: Tensor) -> Tensor:
 def _one_hot(scores: Tensor) -> Tensor:
     best = scores.argmax(1, keepdim=True)
     return torch.zeros_like(scores).scatter_(1, best, 1.0)
+
+
+Choose: TypeAlias = Callable[[Head, Tensor], Tensor]
+"""Makes actions from the outputs of policies, both of shape (agents, action size, copies)."""
+
+
+class MemorylessActor(ABC):
+    """Choose actions from the outputs of policies; the memory is empty.
+
+    Args:
+        action_sizes: Entries of each agent's action.
+        seed: Keys the exploration.
+    """
+
+    def __init__(self, action_sizes: Sequence[int], *, seed: int) -> None:
+        self._action_sizes, self._seed = action_sizes, seed
+
+    @abstractmethod
+    def _act(
+        self, observation: FloatArray, available: BoolArray | None, choose: Choose
+    ) -> FloatArray:
+        """Return joint actions, shape (E, sum of action sizes)."""
+
+    def memory(self, copies: int) -> tuple[()]:
+        """Return the empty memory."""
+        return ()
+
+    def act(
+        self,
+        observation: FloatArray,
+        memory: tuple[FloatArray, ...],
+        *,
+        iteration: int,
+        step: int,
+        alive: BoolArray,
+        available: BoolArray | None = None,
+    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
+        """Return exploring joint actions, keyed by (seed, iteration, step); see ``Actor.act``."""
+        generator = stream(self._seed, "act", iteration, step)
+        actions = self._act(
+            observation, available, lambda head, outputs: head.explore(outputs, generator)
+        )
+        return actions * np.repeat(alive, self._action_sizes, axis=1), memory
+
+    def act_greedily(
+        self,
+        observation: FloatArray,
+        memory: tuple[FloatArray, ...],
+        *,
+        available: BoolArray | None = None,
+    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
+        """Return the likeliest actions as one-hot, or the means."""
+        return self._act(observation, available, lambda head, outputs: head.mode(outputs)), memory

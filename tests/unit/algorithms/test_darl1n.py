@@ -18,8 +18,8 @@ from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments import make_environment
 from fullrank.environments.neighbour_samples import Samples, from_episodes, from_resets
 from fullrank.environments.neighbourhood import make_neighbourhood
+from fullrank.networks.fused.darl1n import MOST, act_individually
 from fullrank.networks.fused.mlp import Mlp
-from fullrank.networks.fused.neighbour_sampler import MOST, act_individually
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.parameters import GroupedParameters
 
@@ -234,7 +234,7 @@ def test_an_update_of_a_row_is_that_of_nobody_in_particular_but_for_every_draw(
         keys.append((purpose, key))
         return stream(seed, purpose, key[0], key[-1])
 
-    monkeypatch.setattr("fullrank.networks.fused.neighbour_sampler.stream", without_the_row)
+    monkeypatch.setattr("fullrank.networks.fused.darl1n.stream", without_the_row)
     monkeypatch.setattr("fullrank.networks.fused.gradients.stream", without_the_row)
     assert of_row(algorithm, 6, [4]) == expected
     drawn = {purpose for purpose, _ in keys}

@@ -21,8 +21,8 @@ from fullrank.algorithms.vdn import VDN
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec, Discrete
-from fullrank.networks.fused import recurrent, row_products
-from fullrank.networks.fused.packing import PackedArray, Packing, places_of, widen
+from fullrank.networks.fused import products, recurrent
+from fullrank.networks.fused.products import PackedArray, Packing, places_of, widen
 from fullrank.networks.modules import perceptron
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
 
@@ -179,7 +179,7 @@ def test_one_product_of_all_rows_is_used_only_where_it_gives_the_bits_of_separat
     algorithm = make(config("qmix"))
     rows = rows_of(algorithm, LENGTHS)
     chosen = updates(algorithm, rows, [0, 1, 2])
-    monkeypatch.setattr(row_products, "is_steady", lambda *_, **__: False)
+    monkeypatch.setattr(products, "is_steady", lambda *_, **__: False)
     apart = updates(algorithm, rows, [0, 1, 2])
     assert all(chosen[unit].tobytes() == apart[unit].tobytes() for unit in range(3))
 
@@ -191,7 +191,7 @@ def test_products_of_rows_do_not_depend_on_the_number_of_units(
     rows: int, depth: int, outputs: int, steps: int, beta: float
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    blocks = row_products.Blocks(rows, steps, 8)
+    blocks = products.Blocks(rows, steps, 8)
     inputs = torch.randn(2, 8 * steps * rows, depth, generator=generator)
     weights = torch.randn(2, depth, outputs, generator=generator)
     first = torch.randn(2, 8 * steps * rows, outputs, generator=generator)
@@ -199,7 +199,7 @@ def test_products_of_rows_do_not_depend_on_the_number_of_units(
     for units in range(torch.get_num_threads(), 9):
         own = units * steps * rows
         out = first[:, :own].clone()
-        row_products.multiply(inputs[:, :own], weights, out, blocks=blocks, beta=beta)
+        products.multiply(inputs[:, :own], weights, out, blocks=blocks, beta=beta)
         results.append(out)
     assert all(torch.equal(result, results[-1][:, : result.shape[1]]) for result in results)
     exact = (beta * first + torch.matmul(inputs, weights)).double()
@@ -209,7 +209,7 @@ def test_products_of_rows_do_not_depend_on_the_number_of_units(
 @pytest.mark.parametrize("units", [1, 3])
 def test_rows_by_step_are_rearranged_by_unit(units: int) -> None:
     rows = torch.arange(4.0 * units * 5 * 2).view(4, units * 5, 2)
-    by_unit = row_products.by_unit(rows, units, torch.empty(rows.numel()))
+    by_unit = products.by_unit(rows, units, torch.empty(rows.numel()))
     for unit in range(units):
         assert torch.equal(by_unit[unit], rows[:, unit * 5 : (unit + 1) * 5].reshape(20, 2))
 

@@ -17,9 +17,8 @@ from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
-from fullrank.algorithms.parts import Parts
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import LARGEST, means
+from fullrank.algorithms.updates import LARGEST, Parts, means
 from fullrank.common.errors import ConfigError, GradientTooLarge
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete

@@ -20,8 +20,8 @@ from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.networks.mixing import MonotonicMixer
 from fullrank.networks.modules import views
+from fullrank.networks.value_networks import MonotonicMixer
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 AGENTS = tuple(

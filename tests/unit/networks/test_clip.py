@@ -5,8 +5,7 @@ from torch import Tensor
 
 from fullrank.algorithms.actor_critic import clip_to
 from fullrank.algorithms.autograd import clipped
-from fullrank.networks.fused.clip import VANISHED, Clipper, take_mark
-from fullrank.networks.fused.mlp import Linear
+from fullrank.networks.fused.mlp import VANISHED, Clipper, Linear, take_mark
 
 HUGE = 1e25
 """Entries whose squares overflow."""

@@ -11,12 +11,11 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, snap
 from fullrank.networks.fused import kernels
-from fullrank.networks.fused.buffers import Passes
-from fullrank.networks.fused.host_copy import HostCopy, one_ahead
+from fullrank.networks.fused.cuda import HostCopy, one_ahead
 from fullrank.networks.fused.minibatch import block_columns
 from fullrank.networks.fused.mlp import accumulate, backward, forward, hidden
 from fullrank.networks.fused.network_group import NetworkGroup
-from fullrank.networks.fused.unit_batch import UnitBatch, UnitBatches
+from fullrank.networks.fused.unit_batch import Passes, UnitBatch, UnitBatches
 
 SNAP_ENTRIES = 2**16
 """Entries snapped at a time, few enough to stay in cache."""

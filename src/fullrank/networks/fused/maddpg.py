@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.networks.fused.buffers import Passes
 from fullrank.networks.fused.critic_input import CriticInput
+from fullrank.networks.fused.cuda import Graphs
 from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in
-from fullrank.networks.fused.graphs import Graphs
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
-from fullrank.networks.fused.unit_batch import UnitBatch
+from fullrank.networks.fused.unit_batch import Passes, UnitBatch
 from fullrank.replay.layout import Layout
 
 

@@ -10,9 +10,16 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fullrank.networks.fused.packing import PackedArray, places_of, widen, width_of
-from fullrank.networks.fused.row_products import Blocks, add_gradient, multiply
-from fullrank.networks.mixing import MonotonicMixer
+from fullrank.networks.fused.products import (
+    Blocks,
+    PackedArray,
+    add_gradient,
+    multiply,
+    places_of,
+    widen,
+    width_of,
+)
+from fullrank.networks.value_networks import MonotonicMixer
 
 _ABSENT = torch.empty(0)
 
