@@ -24,12 +24,12 @@ from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import Entries, Parts, Statistics, weighted
+from fullrank.algorithms.updates import Entries, Parts, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.networks.adam import Adam
-from fullrank.networks.fused.gradients import LossWeights
+from fullrank.networks.fused.gradients import LossWeights, weighted
 from fullrank.networks.fused.mlp import mark_vanished
 from fullrank.networks.modules import views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
@@ -183,23 +183,20 @@ class ActorCritic(Hyperparameters, ABC):
 
     def _minibatches(self, environment: EnvironmentSpec, device: torch.device) -> BatchOf:
         """Supply the minibatch from replay, or the part that is a unit's."""
-        parts = self.parts()
+        parts, agents, masked = self.parts(), environment.agents, environment.masked
 
         def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
+            if parts is None:
+                whole = Transitions(rows, agents, masked=masked, device=device)
+                return lambda unit, key: whole
+            weight = parts.weight
+
             @cache
             def part_of(number: int) -> Transitions:
-                own = slice(None)
-                if parts is not None:
-                    own = slice(parts.ranges[number].start, parts.ranges[number].stop)
-                return Transitions(
-                    rows[own],
-                    environment.agents,
-                    masked=environment.masked,
-                    device=device,
-                    weight=None if parts is None else parts.weight,
-                )
+                own = rows[parts.ranges[number].start : parts.ranges[number].stop]
+                return Transitions(own, agents, masked=masked, device=device, weight=weight)
 
-            return lambda unit, key: part_of(0 if parts is None else unit % parts.count)
+            return lambda unit, key: part_of(unit % parts.count)
 
         return load
 

@@ -6,8 +6,7 @@ episode ends. No bit depends on company, order, threads or padding: see docs/adr
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -16,12 +15,14 @@ from torch import Tensor
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.trajectories import (
     ENTRIES,
+    SCALE,
     Trajectories,
     best_values,
     chosen_values,
     shares_of,
 )
 from fullrank.algorithms.updates import Statistics
+from fullrank.codes.targets import LIMIT
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mixing import Mixing
@@ -31,6 +32,9 @@ from fullrank.networks.fused.unit_batch import computes_apart
 from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
+if TYPE_CHECKING:
+    from fullrank.algorithms.values import ValueLearner
+
 MakeMixing: TypeAlias = Callable[[int, int], Mixing]
 """Makes the passes of the mixing for a number of units, and of rows of a unit in a chunk."""
 
@@ -38,48 +42,32 @@ MOST_ENTRIES = 2**26
 """Most entries in the buffers of units that are computed together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Parameters of the loss that the passes use."""
-
-    parts: tuple[range, ...]
-    """Numbers of each unit's episodes in the sample."""
-    double: bool
-    """See ``ValueLearner.double``, like the following."""
-    last_action: bool
-    identity: bool
-    scale: float
-    """Factor of the updates, a power of two."""
-    limit: float
-    """Bound to which entries of the updates are clamped."""
-    returns: Callable[[Tensor, Trajectories], Tensor]
-    """Computes G from Q' of the next states; see ``ValueLearner.returns``."""
-    mixing: MakeMixing
-
-    @property
-    def episodes(self) -> int:
-        """K, most episodes of a unit."""
-        return max(map(len, self.parts))
-
-
 class FusedValueGradients:
     """Gradients of the loss by micro-batch; implements ``Gradients``.
 
     Args:
+        learner: States the loss.
+        mixing: Makes the passes of the mixing.
         nets: Networks at the broadcast parameters.
         layout: Layout of a row.
-        settings: Units and loss.
         device: Device of the parameters.
     """
 
     def __init__(
-        self, nets: Networks, layout: EpisodeLayout, settings: Settings, *, device: torch.device
+        self,
+        learner: "ValueLearner",
+        mixing: MakeMixing,
+        nets: Networks,
+        layout: EpisodeLayout,
+        *,
+        device: torch.device,
     ) -> None:
-        self._nets, self._layout, self._settings, self._device = nets, layout, settings, device
+        self._learner, self._mixing = learner, mixing
+        self._nets, self._layout, self._device = nets, layout, device
         network = nets.agent[0]
         assert isinstance(network, RecurrentAgent)
         self._network, self._kernel = network, kernels.DEFAULT
-        self._width = 1 if computes_apart(device) else len(settings.parts)
+        self._width = 1 if computes_apart(device) else learner.micro_batches
         self._passes: _Passes | None = None
 
     def compute(
@@ -96,7 +84,7 @@ class FusedValueGradients:
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
         places = episodes_in(batch, self._layout.length)
-        steps, parts = len(batch) - len(places), self._settings.parts
+        steps, parts = len(batch) - len(places), self._learner.parts
         episodes = {
             unit: [batch[place] for place in places[parts[unit].start : parts[unit].stop]]
             for unit in units
@@ -127,13 +115,18 @@ class FusedValueGradients:
         matrix, which changes its bits.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
-        passes, count = self._passes, self._settings.episodes * self._layout.agents
+        passes, count = self._passes, len(self._learner.parts[0]) * self._layout.agents
         entries = 10 * width_of(self._network.fc2.in_features) * count * (longest + 4 * CHUNK)
         self._width = max(min(self._width, MOST_ENTRIES // entries), 1)
         width = max(self._width, threads)
         if passes is None or passes.units != width:
             passes = _Passes(
-                self._nets, self._layout, self._settings, units=width, device=self._device
+                self._learner,
+                self._mixing,
+                self._nets,
+                self._layout,
+                units=width,
+                device=self._device,
             )
         self._passes = passes
         return passes
@@ -148,27 +141,28 @@ class _Passes:
 
     def __init__(
         self,
+        learner: "ValueLearner",
+        mixing: MakeMixing,
         nets: Networks,
         layout: EpisodeLayout,
-        settings: Settings,
         *,
         units: int,
         device: torch.device,
     ) -> None:
         (self._group,) = nets.parameters.groups
-        self.units, self._layout, self._settings = units, layout, settings
-        self._device, self._episodes = device, settings.episodes
-        self._team = (settings.episodes, layout.agents)
+        self.units, self._layout, self._learner = units, layout, learner
+        self._device, self._episodes = device, len(learner.parts[0])
+        self._team = (self._episodes, layout.agents)
         network = nets.agent[0]
         assert isinstance(network, RecurrentAgent)
         self._agents = RecurrentUnits(
             network,
             self._group.networks["agent"].start,
             units=units,
-            rows=settings.episodes * layout.agents,
+            rows=self._episodes * layout.agents,
             device=device,
         )
-        self._mixing = settings.mixing(units, CHUNK * settings.episodes)
+        self._mixing = mixing(units, CHUNK * self._episodes)
         blocks = [*self._agents.blocks, *self._mixing.blocks]
         self._packing = Packing(blocks, units=units, device=device)
         self._identity = torch.eye(layout.agents, device=device)
@@ -217,8 +211,7 @@ class _Passes:
         check_cancelled()
         gradients = [*self._agents.gradients, *self._mixing.gradients]
         updates = self._packing.unpack([part[: len(episodes)] for part in gradients])
-        limit = self._settings.limit
-        updates.mul_(self._settings.scale).clamp_(-limit, limit)
+        updates.mul_(SCALE).clamp_(-LIMIT, LIMIT)
         arrays = [part.cpu().numpy() for part in (value, expected, batch.valid)]
         return updates, [
             shares_of(
@@ -246,7 +239,7 @@ class _Passes:
         """Compute the values of the chosen and of the best actions, shape (L + 1, episodes, n)."""
         total, count, agents, choices = batch.available.shape
         parts = [batch.observation]
-        if self._settings.last_action:
+        if self._learner.last_action:
             parts.append(batch.last_action)
         chosen, best = batch.observation.new_zeros(2, total, count, agents)
         for chunk, units in enumerate(active):
@@ -262,14 +255,14 @@ class _Passes:
                 last = first + part.shape[3]
                 inputs[..., first:last] = self._by_unit(part[span, :own], units)
                 first = last
-            if self._settings.identity:
+            if self._learner.identity:
                 inputs[..., first:] = self._identity
             computed = self._agents.forward(chunk, units=units, steps=steps)
             computed = torch.unflatten(computed, 2, (own, agents))[:, :steps, ..., :choices]
             online, target = computed
             action = batch.action[span, :own]
             chosen[span, :own][: len(action)] = chosen_values(online[: len(action)], action)
-            judge = online if self._settings.double else target
+            judge = online if self._learner.double else target
             best[span, :own] = best_values(target, judge, batch.available[span, :own])
         return chosen, best
 
@@ -310,7 +303,7 @@ class _Passes:
                 next_value = best.new_zeros(len(best) - 1, best.shape[1], mixed.shape[2])
             self._put(mixed, next_value, chunk)
         assert next_value is not None
-        return self._settings.returns(next_value, batch)
+        return self._learner.returns(next_value, batch)
 
     def _put(self, mixed: Tensor, out: Tensor, chunk: int) -> None:
         """Copy learned values of a chunk, (units, 16 K, values), into (L, episodes, values)."""

@@ -24,11 +24,10 @@ Differences from the paper:
   [Wang21] is the weight of the old ones (0.99).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,10 +37,9 @@ from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import Parts, weighted
+from fullrank.algorithms.updates import Parts
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
-from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
 from fullrank.networks.fused.maddpg import FusedMADDPG
@@ -195,56 +193,21 @@ class MADDPG(ActorCritic):
             device=device_of(device),
             seed=seed,
         )
-        gradients = FusedMADDPG(groups, layout, loss_weights(self, self.parts()), seed=seed)
-        parameters, parts = GroupedParameters(groups), self.parts()
+        parts, parameters = self.parts(), GroupedParameters(groups)
+        gradients = FusedMADDPG(
+            groups,
+            layout,
+            loss_weights(self, parts),
+            parts=() if parts is None else parts.ranges,
+            seed=seed,
+        )
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
-            gradients=gradients
-            if parts is None
-            else PartGradients(gradients, parts, alive=layout.alive),
+            gradients=gradients,
             optimiser=self.optimiser(environment, parameters),
             actor=FusedActor(groups, layout, kernel=gradients.kernel, seed=seed),
         )
-
-
-class PartGradients:
-    """Hand-written gradients of micro-batches; implements ``Gradients``.
-
-    Args:
-        gradients: Sums over transitions of weight s, not clipped.
-        parts: Parts of the minibatch.
-        alive: Columns of a transition that tell which agents acted.
-    """
-
-    def __init__(self, gradients: FusedMADDPG, parts: Parts, *, alive: slice) -> None:
-        self._gradients, self._parts, self._alive = gradients, parts, alive
-
-    def compute(
-        self,
-        batch: FloatArray,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        row: int | None = None,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute the units part by part; see ``Gradients.compute``."""
-        count = self._parts.count
-        for part, own in enumerate(self._parts.ranges):
-            agents = [unit // count for unit in units if unit % count == part]
-            if not agents:
-                continue
-            rows = batch[own.start : own.stop]
-            weights = rows[:, self._alive].sum(0) * np.float32(self._parts.weight)
-            for agent, gradient in self._gradients.keyed(
-                rows, agents, key=(iteration, part), check_cancelled=check_cancelled
-            ):
-                yield agent * count + part, weighted(gradient, weights[agent])
-
-    def fingerprint(self) -> str:
-        """Return the numeric identity of this process."""
-        return self._gradients.fingerprint()
 
 
 def mean_square(logits: Tensor, available: Tensor | None) -> Tensor:

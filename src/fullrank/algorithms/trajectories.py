@@ -10,6 +10,9 @@ from fullrank.algorithms.updates import Entries
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import EpisodeLayout
 
+SCALE = 2.0**-6
+"""Factor of updates: entries of a unit's gradient up to 32 keep within the bound of encoding."""
+
 ENTRIES = Entries(("loss", "td_error_abs", "q_taken_mean", "target_mean"), marking="td_error_abs")
 """The statistics that PyMARL's ``QLearner`` logs, under its names: the loss; the mean magnitude of
 the temporal differences; the means of Q_t and of G_t, divided by the number of agents."""

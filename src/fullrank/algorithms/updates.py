@@ -133,16 +133,6 @@ class Parts:
         return LIMIT / LARGEST / 2.0 ** (self.batch_size - 1).bit_length()
 
 
-def weighted(update: FloatArray, weight: float) -> FloatArray:
-    """Append the weight; where the update is no exact summand, zeros and a negative weight."""
-    sealed = np.zeros(len(update) + 1, np.float32)
-    fits = max(update.max(), -update.min()) <= LIMIT  # False where it holds a NaN
-    if fits:
-        sealed[:-1] = update
-    sealed[-1] = weight if fits else -LIMIT
-    return sealed
-
-
 def means(sums: Tensor, *, size: int, agents: Collection[int]) -> Tensor:
     """Divide sums over micro-batches by their weights.
 

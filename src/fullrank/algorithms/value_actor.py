@@ -1,6 +1,6 @@
 """Actor of value-based teams: epsilon-greedy by a recurrent network of action values."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,47 +15,25 @@ from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.networks.fused import kernels
 from fullrank.replay.episodes import EpisodeLayout
 
-
-class Annealing(NamedTuple):
-    """Linear schedule of the probability of a random action."""
-
-    start: float
-    end: float
-    steps: int
-
-    def at(self, env_steps: int) -> float:
-        """Return epsilon after a number of environment steps."""
-        done = min(1.0, env_steps / self.steps) if self.steps else 1.0
-        return self.start + done * (self.end - self.start)
+if TYPE_CHECKING:
+    from fullrank.algorithms.values import ValueLearner
 
 
 class ValueActor:
     """Role ``agent`` as an ``Actor``; memory is the recurrent state and the last action.
 
     Args:
+        learner: Inputs of the network, and the schedule of the exploration.
         nets: Networks with the current parameters.
         layout: Sizes of observations and actions.
-        annealing: Schedule of the exploration.
-        hidden: Width of the recurrent state.
-        last_action: True if the network sees an agent's last action.
-        identity: True if the network sees an agent's index.
         seed: Keys the exploration.
     """
 
     def __init__(
-        self,
-        nets: Networks,
-        layout: EpisodeLayout,
-        annealing: Annealing,
-        *,
-        hidden: int,
-        last_action: bool,
-        identity: bool,
-        seed: int,
+        self, learner: "ValueLearner", nets: Networks, layout: EpisodeLayout, *, seed: int
     ) -> None:
-        self._network, self._layout, self._annealing = nets.agent[0], layout, annealing
-        self._hidden, self._last_action, self._identity = hidden, last_action, identity
-        self._seed, self._epsilon = seed, annealing.start
+        self._learner, self._network, self._layout = learner, nets.agent[0], layout
+        self._seed, self._epsilon = seed, learner.exploration(0)
         self._device = next(self._network.parameters()).device
         self._exists = by_agent(
             np.ones((1, sum(layout.action_sizes)), np.float32), layout.action_sizes
@@ -63,14 +41,14 @@ class ValueActor:
 
     def anneal(self, env_steps: int) -> float:
         """Set and return epsilon for a collection before which ``env_steps`` steps were played."""
-        self._epsilon = self._annealing.at(env_steps)
+        self._epsilon = self._learner.exploration(env_steps)
         return self._epsilon
 
     def memory(self, copies: int) -> Memory:
         """Return zeros: recurrent state (E, n, hidden) and last action (E, n, A)."""
         agents, actions = self._layout.agents, max(self._layout.action_sizes)
         return (
-            np.zeros((copies, agents, self._hidden), np.float32),
+            np.zeros((copies, agents, self._learner.hidden), np.float32),
             np.zeros((copies, agents, actions), np.float32),
         )
 
@@ -120,9 +98,9 @@ class ValueActor:
         state, last_action = memory
         copies, agents, _ = state.shape
         parts = [by_agent(observation, self._layout.observation_sizes)]
-        if self._last_action:
+        if self._learner.last_action:
             parts.append(last_action)
-        if self._identity:
+        if self._learner.identity:
             identity = np.eye(agents, dtype=np.float32)
             parts.append(np.broadcast_to(identity, (copies, agents, agents)))
         inputs = np.concatenate(parts, axis=2).reshape(1, copies * agents, -1)
@@ -147,10 +125,10 @@ class ValueActor:
         first, middle, last = ([*part.parameters()] for part in self._network.children())
         weight, bias = first[0].data, first[1].data
         own, start = [*range(layout.observation_sizes[agent])], max(layout.observation_sizes)
-        if self._last_action:
+        if self._learner.last_action:
             own += range(start, start + layout.action_sizes[agent])
             start += max(layout.action_sizes)
-        if self._identity:
+        if self._learner.identity:
             bias = bias + weight[:, start + agent]
         choices, recurrent = slice(layout.action_sizes[agent]), len(middle) > 2
         return RecurrentLayers(
@@ -158,7 +136,7 @@ class ValueActor:
             input_gates=_joined(*(middle[::2] if recurrent else middle)),
             state_gates=_joined(*middle[1::2]) if recurrent else None,
             last=_joined(last[0][choices], last[1][choices]),
-            last_action=self._last_action,
+            last_action=self._learner.last_action,
         )
 
 

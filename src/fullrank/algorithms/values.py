@@ -32,20 +32,21 @@ from torch import Tensor, nn
 from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing, Settings
+from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing
 from fullrank.algorithms.groups import Groups, Networks, initial_parameters, problem_of
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.trajectories import (
     ENTRIES,
+    SCALE,
     Trajectories,
     best_values,
     chosen_values,
     shares_of,
 )
 from fullrank.algorithms.updates import Statistics
-from fullrank.algorithms.value_actor import Annealing, ValueActor
+from fullrank.algorithms.value_actor import ValueActor
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
@@ -53,9 +54,6 @@ from fullrank.environments.base import Discrete
 from fullrank.networks.adam import Adam, RMSprop
 from fullrank.networks.value_networks import FeedForwardAgent, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
-
-SCALE = 2.0**-6
-"""Factor of updates: entries of a unit's gradient up to 32 keep within the bound of encoding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +189,18 @@ class ValueLearner(ABC):
             later = returns[step] = reward[step] + self.discount * continues[step] * mean
         return returns
 
+    @property
+    def parts(self) -> tuple[range, ...]:
+        """Return the numbers of each unit's episodes; the last units may have fewer, or none."""
+        every, width = range(self.batch_size), -(-self.batch_size // self.micro_batches)
+        return tuple(every[unit * width :][:width] for unit in range(self.micro_batches))
+
+    def exploration(self, env_steps: int) -> float:
+        """Return the probability of a random action after a number of environment steps."""
+        steps = self.exploration_steps
+        done = min(1.0, env_steps / steps) if steps else 1.0
+        return self.exploration_start + done * (self.exploration_end - self.exploration_start)
+
     def data_mode(self) -> DataMode:
         """Return the origin of the minibatch: B of the newest episodes in replay."""
         return DataMode(batch_size=self.batch_size, newest_episodes=self.buffer_size)
@@ -205,7 +215,7 @@ class ValueLearner(ABC):
         return problem_of(
             self.groups(environment),
             lambda agent: self.networks(environment),
-            micro_batches=micro_batches(self.batch_size, self.micro_batches),
+            micro_batches=self.parts,
             entries=ENTRIES.size,
             row_size=layout.row_size,
             data=self.data_mode(),
@@ -214,12 +224,13 @@ class ValueLearner(ABC):
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles."""
-        where, layout = device_of(device), episode_layout(environment)
+        where = device_of(device)
         nets = self.initial(environment, seed=seed, device=where)
         return Algorithm(
             problem=self.problem(environment),
             parameters=nets.parameters,
-            gradients=_fused(self, nets, layout, where) or self.readable(environment, nets, where),
+            gradients=self.fused(environment, nets, where)
+            or self.readable(environment, nets, where),
             optimiser=SumOptimiser(
                 nets.parameters,
                 rule_of(self),
@@ -228,15 +239,7 @@ class ValueLearner(ABC):
                 clip_norm=self.clip_norm,
                 target_every=self.target_every,
             ),
-            actor=ValueActor(
-                nets,
-                layout,
-                Annealing(self.exploration_start, self.exploration_end, self.exploration_steps),
-                hidden=self.hidden,
-                last_action=self.last_action,
-                identity=self.identity,
-                seed=seed,
-            ),
+            actor=ValueActor(self, nets, episode_layout(environment), seed=seed),
         )
 
     def initial(self, environment: EnvironmentSpec, *, seed: int, device: torch.device) -> Networks:
@@ -247,19 +250,28 @@ class ValueLearner(ABC):
         )
         return Networks(lambda agent: self.networks(environment), groups, parameters)
 
+    def fused(
+        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+    ) -> FusedValueGradients | None:
+        """Build the learner's role from hand-written passes; None where there are none."""
+        mixing = self.mixing_passes(nets, device)
+        if mixing is None or type(nets.agent[0]) is not RecurrentAgent:
+            return None
+        layout = episode_layout(environment)
+        return FusedValueGradients(self, mixing, nets, layout, device=device)
+
     def readable(
         self, environment: EnvironmentSpec, nets: Networks, device: torch.device
     ) -> AutogradGradients:
         """Build the learner's role from the loss, by autograd."""
         layout = episode_layout(environment)
-        parts = micro_batches(self.batch_size, self.micro_batches)
 
         def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Trajectories | None]:
             places = episodes_in(rows, layout.length)
 
             def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> Trajectories | None:
-                own = [rows[place] for place in places[parts[unit].start : parts[unit].stop]]
-                steps = len(rows) - len(places)
+                part, steps = self.parts[unit], len(rows) - len(places)
+                own = [rows[place] for place in places[part.start : part.stop]]
                 return Trajectories(own, layout, device=device, steps=steps) if own else None
 
             return batch_of
@@ -282,12 +294,6 @@ class ValueLearner(ABC):
         return None
 
 
-def micro_batches(batch_size: int, units: int) -> tuple[range, ...]:
-    """Return the numbers of each unit's episodes; the last units may have fewer, or none."""
-    width = -(-batch_size // units)
-    return tuple(range(batch_size)[unit * width : (unit + 1) * width] for unit in range(units))
-
-
 def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:
     """Return the layout of the steps of the environment's episodes.
 
@@ -305,26 +311,6 @@ def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:
         action_sizes=tuple(agent.action.size for agent in environment.agents),
         state_size=environment.state_size,
     )
-
-
-def _fused(
-    learner: ValueLearner, nets: Networks, layout: EpisodeLayout, device: torch.device
-) -> FusedValueGradients | None:
-    """Build the learner's role from hand-written passes; None where there are none."""
-    mixing = learner.mixing_passes(nets, device)
-    if mixing is None or type(nets.agent[0]) is not RecurrentAgent:
-        return None
-    settings = Settings(
-        parts=micro_batches(learner.batch_size, learner.micro_batches),
-        double=learner.double,
-        last_action=learner.last_action,
-        identity=learner.identity,
-        scale=SCALE,
-        limit=LIMIT,
-        returns=learner.returns,
-        mixing=mixing,
-    )
-    return FusedValueGradients(nets, layout, settings, device=device)
 
 
 def rule_of(learner: ValueLearner) -> Adam | RMSprop:

@@ -13,9 +13,9 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.iql import IQL
 from fullrank.algorithms.problem import Unit
 from fullrank.algorithms.qmix import QMIX
-from fullrank.algorithms.trajectories import ENTRIES, Trajectories, best_values
-from fullrank.algorithms.value_actor import Annealing, ValueActor
-from fullrank.algorithms.values import SCALE, ValueLearner
+from fullrank.algorithms.trajectories import ENTRIES, SCALE, Trajectories, best_values
+from fullrank.algorithms.value_actor import ValueActor
+from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
@@ -321,8 +321,8 @@ def test_impossible_settings_are_refused(params: dict[str, Any], message: str) -
 
 
 def test_exploration_falls_linearly_and_stays() -> None:
-    annealing = Annealing(1.0, 0.05, 50_000)
-    assert [annealing.at(steps) for steps in (0, 25_000, 50_000, 10**9)] == pytest.approx(
+    exploration = config("qmix", exploration_steps=50_000).exploration
+    assert [exploration(steps) for steps in (0, 25_000, 50_000, 10**9)] == pytest.approx(
         [1.0, 0.525, 0.05, 0.05]
     )
 

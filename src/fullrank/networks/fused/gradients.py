@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.codes.targets import LIMIT
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, snap
@@ -137,6 +138,16 @@ def updates_in(gradient: Tensor, *, size: int) -> Iterator[FloatArray]:
         return (_snapped(row[:size]) for row in gradient.cpu().numpy())
     scaled = gradient[:, :size] * (1.0 / GRID)  # as ``snap``, to the bit
     return _arriving(HostCopy(scaled.round_().mul_(GRID).add_(0.0)))
+
+
+def weighted(update: FloatArray, weight: float) -> FloatArray:
+    """Append its weight to a summand; where it is no exact one, zeros and a negative weight."""
+    sealed = np.zeros(len(update) + 1, np.float32)
+    fits = max(update.max(), -update.min()) <= LIMIT  # False where it holds a NaN
+    if fits:
+        sealed[:-1] = update
+    sealed[-1] = weight if fits else -LIMIT
+    return sealed
 
 
 def _arriving(copy: HostCopy) -> Iterator[FloatArray]:

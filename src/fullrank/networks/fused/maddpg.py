@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, wait
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused.critic_input import CriticInput
 from fullrank.networks.fused.cuda import Graphs
-from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in
+from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in, weighted
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
@@ -29,6 +30,7 @@ class FusedMADDPG(FusedGradients):
         groups: All agents, with the broadcast parameters.
         layout: Layout of a transition.
         weights: Hyperparameters of the losses.
+        parts: Transitions of each micro-batch; empty: a unit is an agent.
         seed: The run's seed.
     """
 
@@ -38,9 +40,11 @@ class FusedMADDPG(FusedGradients):
         layout: Layout,
         weights: LossWeights,
         *,
+        parts: Sequence[range] = (),
         seed: int,
     ) -> None:
         super().__init__(groups, weights, seed=seed)
+        self._parts = parts
         self._layout, self._hidden = layout, groups[0].policy.hidden
         self._local = {
             agent
@@ -53,9 +57,12 @@ class FusedMADDPG(FusedGradients):
         self._graphs = Graphs(self._device)
 
     def run_beside(self, executor: Executor) -> None:
-        """Compute the policies' gradients on another thread; see ``Concurrent``.
+        """Compute the policies' gradients of every further update on a thread, to the same bits.
 
         Not on CUDA, which computes beside all threads.
+
+        Args:
+            executor: Runs one call at a time.
         """
         if not self._graphs.captures:
             self._executor = executor
@@ -69,21 +76,30 @@ class FusedMADDPG(FusedGradients):
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each requested unit; see ``Gradients.compute``.
+        """Compute u_i for each requested unit, part by part; see ``Gradients.compute``.
 
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
-        return self.keyed(batch, units, key=(iteration,), check_cancelled=check_cancelled)
+        if not self._parts:
+            yield from self._keyed(batch, units, (iteration,), check_cancelled)
+        count = len(self._parts)
+        for part, own in enumerate(self._parts):
+            agents = [unit // count for unit in units if unit % count == part]
+            rows = batch[own.start : own.stop]
+            weights = rows[:, self._layout.alive].sum(0) * np.float32(self._weights.transition)
+            for agent, update in self._keyed(rows, agents, (iteration, part), check_cancelled):
+                yield agent * count + part, weighted(update, weights[agent])
 
-    def keyed(
+    def _keyed(
         self,
         batch: FloatArray,
         agents: Sequence[int],
-        *,
         key: tuple[int, ...],
         check_cancelled: Callable[[], None],
     ) -> Iterator[tuple[int, FloatArray]]:
-        """Compute the agents' gradients with draws keyed by ``key`` and agent; see ``compute``."""
+        """Compute the agents' gradients with draws keyed by ``key`` and agent."""
+        if not agents:
+            return
         with self.kernel.active():
             data = self._load(batch)
             read = agents if self._local.issuperset(agents) else range(self._layout.agents)
