@@ -13,14 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms import Algorithm
 from fullrank.algorithms.problem import Unit
-from fullrank.algorithms.roles import Concurrent
 from fullrank.common.errors import Cancelled, CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, unit_digest
 from fullrank.environments import AgentSpec
 from fullrank.networks.fused import kernels
+from fullrank.networks.fused.maddpg import FusedMADDPG
 
 from .algorithm_cases import (
+    PARTS,
     SEED,
     build,
     by_autograd,
@@ -237,11 +238,11 @@ def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:
     assert computed(algorithm, rows, units_of(algorithm)) == whole
 
 
-@pytest.mark.parametrize("name", ["maddpg", "mfac"])
+@pytest.mark.parametrize("name", ["maddpg", "mfac", PARTS])
 @pytest.mark.parametrize("batch", [100, 600])
 def test_a_second_thread_changes_no_bit(name: str, batch: int) -> None:
     algorithm, rows = build(name, batch=batch), transitions(name, batch)
-    assert isinstance(algorithm.gradients, Concurrent)
+    assert isinstance(algorithm.gradients, FusedMADDPG)
     alone = computed(algorithm, rows, units_of(algorithm))
     calls = iter(range(3))
 

@@ -100,7 +100,8 @@ def initial_parameters(
         group.host[1].copy_(group.host[0])
         group.push()
         made.append(group)
-    return GroupedParameters(made)
+    alone = all(len(agents) == 1 for agents in groups)
+    return GroupedParameters(made, owner="agent" if alone else "group")
 
 
 class Networks:

@@ -160,7 +160,10 @@ class AdamOptimiser(GroupedOptimiser):
         owners, size = group.agents[rows], group.size + self._entries.size
         whole = len(owners) == len(decoded)
         own = decoded if whole else decoded[[agent - agents.start for agent in owners]]
-        return means(own, size=size, agents=owners) if self._weighted else own[:, :size]
+        if not self._weighted:
+            return own[:, :size]
+        named = [f"{self._parameters.owner} {owner}" for owner in owners]
+        return means(own, size=size, owners=named)
 
     def _statistics(
         self, group: ParameterGroup, rows: slice, updates: Tensor

@@ -6,7 +6,6 @@ The roles of one process share its ``Parameters``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -59,18 +58,6 @@ class Gradients(Protocol):
 
     def fingerprint(self) -> str:
         """Return the process's numeric identity: kernel, instructions, torch, threads, device."""
-
-
-@runtime_checkable
-class Concurrent(Protocol):
-    """Gradients of which a second thread can compute a part."""
-
-    def run_beside(self, executor: Executor) -> None:
-        """Compute a part of every further update on a thread, without a change of any bit.
-
-        Args:
-            executor: Runs one call at a time.
-        """
 
 
 class Optimiser(Protocol):

@@ -133,13 +133,13 @@ class Parts:
         return LIMIT / LARGEST / 2.0 ** (self.batch_size - 1).bit_length()
 
 
-def means(sums: Tensor, *, size: int, agents: Collection[int]) -> Tensor:
+def means(sums: Tensor, *, size: int, owners: Collection[str]) -> Tensor:
     """Divide sums over micro-batches by their weights.
 
     Args:
         sums: Decoded sums, shape (groups, > size).
         size: Entries of a mean; the weight follows them.
-        agents: The numbers of the groups, for the error.
+        owners: The groups in words, for the error.
 
     Returns:
         Means, shape (groups, size); 0 for a group that never acted.
@@ -150,9 +150,9 @@ def means(sums: Tensor, *, size: int, agents: Collection[int]) -> Tensor:
     weights = sums[:, size : size + 1]
     refused = (weights < -LIMIT / 2).flatten().tolist()
     if any(refused):
-        named = [agent for agent, wrong in zip(agents, refused, strict=True) if wrong]
+        named = [owner for owner, wrong in zip(owners, refused, strict=True) if wrong]
         raise GradientTooLarge(
-            f"the gradient of agent {named[0]} over a micro-batch exceeds {LARGEST:g}, up to which "
+            f"the gradient of {named[0]} over a micro-batch exceeds {LARGEST:g}, up to which "
             "sums are exact, or is no number: make rewards smaller, or set "
             "algorithm.micro_batches = 1, which clips before it sums"
         )

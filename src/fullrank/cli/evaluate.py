@@ -137,9 +137,9 @@ class PublishedPolicies:
         if version <= than:
             return None
         algorithm = self._training.algorithm
-        for section in algorithm.problem.sections:
-            if section.role in ACTING:
-                _copy(policies, section.owner or 0, algorithm.parameters.view(section.id))
+        acting = [own for own in algorithm.problem.sections if own.role in ACTING]
+        for number, section in enumerate(acting):
+            _copy(policies, number, algorithm.parameters.view(section.id))
         algorithm.parameters.written()
         return Trained(version, self._training.collector.agents, algorithm)
 

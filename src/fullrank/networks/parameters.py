@@ -102,13 +102,15 @@ class GroupedParameters:
 
     Args:
         groups: Groups that together hold all agents.
+        owner: What an index names in messages: an agent, or a group of agents that share.
     """
 
-    def __init__(self, groups: Sequence[ParameterGroup]) -> None:
+    def __init__(self, groups: Sequence[ParameterGroup], *, owner: str = "agent") -> None:
         self.groups = tuple(groups)
         self.place = {
             agent: (group, row) for group in groups for row, agent in enumerate(group.agents)
         }
+        self.owner = owner
         self._sections = [*product(roles(groups[0].networks), sorted(self.place))]
 
     def view(self, section: int) -> FloatArray:
@@ -152,7 +154,7 @@ class GroupedParameters:
                 if wrong.any():
                     column = int(wrong.nonzero()[0])
                     network = f"{name} of the {group.role_at(column)}" if moment else name
-                    owner = f" of agent {agent}" if len(self.place) > 1 else ""
+                    owner = f" of {self.owner} {agent}" if len(self.place) > 1 else ""
                     what = f"the {network.replace('_', ' ')} network{owner}"
                     return f"{what} has an entry of {part[column]:g}"
         return None

@@ -59,7 +59,7 @@ class Sides(MADDPG):
         """Return the names of two statistics."""
         return "critic_loss", "rewarded"
 
-    def losses(
+    def losses(  # type: ignore[override]
         self, agent: int, nets: Networks, batch: Transitions, draws: Draws
     ) -> tuple[Mapping[str, Tensor], Statistics]:
         """Return the losses of MADDPG; its critic's, and the mean reward."""
@@ -143,7 +143,7 @@ def test_a_group_learns_from_the_mean_of_its_agents_losses_and_says_the_mean_sta
     for number, agents in enumerate((PREDATORS, PREY)):
         losses = [config.losses(agent, nets, batch, draws)[0]["critic"] for agent in agents]
         mean = torch.stack(losses).mean()
-        first = nets.critic[agents[0]][0].weight
+        first = next(nets.critic[agents[0]].parameters())
         (expected,) = torch.autograd.grad(mean, [first])
         moment = algorithm.optimiser.state()[f"moment/{number}"]
         found = moment[: expected.shape[0] * (expected.shape[1] + 1)].reshape(len(expected), -1)

@@ -120,7 +120,7 @@ def test_the_parts_sum_to_the_gradient_of_the_whole_minibatch(
     algorithm, rows = config.make(ENVIRONMENT, seed=SEED, device="cpu"), minibatch(batch)
     sums = torch.from_numpy(summed(algorithm, rows))
     for agent, expected in enumerate(full_batch(config, algorithm, rows)):
-        gradient = means(sums[agent : agent + 1], size=len(expected), agents=[agent])[0].numpy()
+        gradient = means(sums[agent : agent + 1], size=len(expected), owners=[""])[0].numpy()
         scale = max(1.0, float(np.abs(expected).max()))
         assert (np.abs(expected).max() > 1e-3) == (agent != len(AGENTS) - 1)
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * scale)

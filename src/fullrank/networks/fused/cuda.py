@@ -1,19 +1,16 @@
 """On CUDA: graphs of launches, replayed as one, and copies to the host that hold nothing up."""
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from fullrank.common.types import FloatArray
 
-
-class OnFixedBuffers(Protocol):
-    """A computation whose tensors keep their addresses, but for what is drawn on the host."""
-
-    def __call__(self, draw: Callable[[], Tensor], check_cancelled: Callable[[], None]) -> None:
-        """Compute; ``draw`` returns noise on the device, which may be overwritten."""
+OnFixedBuffers: TypeAlias = Callable[[Callable[[], Tensor], Callable[[], None]], None]
+"""A computation, given how to draw and to check, of which the tensors keep their addresses but for
+the drawn noise, which is on the device and may be overwritten."""
 
 
 class _Captured(NamedTuple):

@@ -5,7 +5,7 @@ The losses are those of ``fullrank.algorithms.maddpg``; tests compare it with th
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, wait
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -45,14 +45,22 @@ class FusedMADDPG(FusedGradients):
     ) -> None:
         super().__init__(groups, weights, seed=seed)
         self._parts = parts
-        self._layout, self._hidden = layout, groups[0].policy.hidden
+        self._layout = layout
         self._local = {
             agent
             for group in groups
             if group.critic_input is CriticInput.LOCAL
             for agent in group.agents
         }
-        self._minibatches: dict[int, Minibatch] = {}
+        self._minibatch = cache(
+            partial(
+                Minibatch,
+                layout,
+                hidden=groups[0].policy.hidden,
+                device=self._device,
+                transition=weights.transition,
+            )
+        )
         self._executor: Executor | None = None
         self._graphs = Graphs(self._device)
 
@@ -101,7 +109,8 @@ class FusedMADDPG(FusedGradients):
         if not agents:
             return
         with self.kernel.active():
-            data = self._load(batch)
+            data = self._minibatch(len(batch))
+            data.load(batch)
             read = agents if self._local.issuperset(agents) else range(self._layout.agents)
             self._target_actions(read, data, key, check_cancelled)
         yield from self._by_agent(self._updates(agents, data, key, check_cancelled))
@@ -123,19 +132,6 @@ class FusedMADDPG(FusedGradients):
                     self._gradient(unit_batch, data, key, check_cancelled)
                     updates = updates_in(unit_batch.buffers.gradient, size=group.size)
                 yield list(dict.fromkeys(unit_batch.agents)), updates
-
-    def _load(self, batch: FloatArray) -> Minibatch:
-        minibatch = self._minibatches.get(len(batch))
-        if minibatch is None:
-            minibatch = self._minibatches[len(batch)] = Minibatch(
-                self._layout,
-                size=len(batch),
-                hidden=self._hidden,
-                device=self._device,
-                transition=self._weights.transition,
-            )
-        minibatch.load(batch)
-        return minibatch
 
     def _target_actions(
         self,
@@ -213,7 +209,8 @@ class FusedMADDPG(FusedGradients):
         else:
             beside = self._executor.submit(self._policies_beside, unit_batch, data, draw)
             try:
-                exhaust(critics)
+                for _ in critics:
+                    pass
             finally:
                 wait([beside])  # it writes into the buffers
             beside.result()
@@ -228,7 +225,9 @@ class FusedMADDPG(FusedGradients):
         The kernel is active already, for the whole process; inference is a thread's own mode.
         """
         with torch.inference_mode():
-            exhaust(self._policy_gradients(unit_batch, data, draw, unit_batch.buffers.apart))
+            apart = unit_batch.buffers.apart
+            for _ in self._policy_gradients(unit_batch, data, draw, apart):
+                pass
 
     def _critic_gradients(
         self, unit_batch: UnitBatch, data: Minibatch, check_cancelled: Callable[[], None]
@@ -309,9 +308,3 @@ def _first_layer(
     joint = joint_rows.t()
     kernel.shared_product(weights, joint, out)
     return joint
-
-
-def exhaust(steps: Iterator[None]) -> None:
-    """Run all steps."""
-    for _ in steps:
-        pass

@@ -81,8 +81,8 @@ class Minibatch:
     def __init__(
         self,
         layout: Layout,
-        *,
         size: int,
+        *,
         hidden: int,
         device: torch.device,
         transition: float | None = None,

@@ -1,7 +1,7 @@
 """Batches of units of one group that are computed together, in preallocated buffers."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -291,10 +291,10 @@ class UnitBatches:
     """Split the units of a group into batches, and keep batches and buffers for reuse."""
 
     def __init__(self, group: NetworkGroup, *, clip_norm: float | None, kernel: Kernel) -> None:
-        self._group, self._clip_norm, self._kernel = group, clip_norm, kernel
+        self._group, self._kernel = group, kernel
         self._device = group.rows.online.device
-        self._buffers: dict[tuple[int, int], Buffers] = {}
-        self._batches: dict[tuple[tuple[int, ...], int], UnitBatch] = {}
+        self._buffers = cache(partial(Buffers, group, clip_norm=clip_norm))
+        self._unit_batch = lru_cache(KEPT)(self._new)
 
     def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
         """Cut rows into pieces that fit the cache, or into single rows where units are ``lone``.
@@ -315,19 +315,10 @@ class UnitBatches:
 
     def take(self, rows: tuple[int, ...], columns: int) -> UnitBatch:
         """Return the unit batch of these rows, with the current parameters."""
-        key = (rows, columns)
-        if key not in self._batches:
-            if len(self._batches) == KEPT:
-                self._batches.clear()
-            buffers = self._buffers_of(len(rows), columns)
-            self._batches[key] = UnitBatch(self._group, rows, buffers, self._kernel)
-        self._batches[key].refresh()
-        return self._batches[key]
+        unit_batch = self._unit_batch(rows, columns)
+        unit_batch.refresh()
+        return unit_batch
 
-    def _buffers_of(self, units: int, columns: int) -> Buffers:
-        key = (units, columns)
-        if key not in self._buffers:
-            self._buffers[key] = Buffers(
-                self._group, units=units, columns=columns, clip_norm=self._clip_norm
-            )
-        return self._buffers[key]
+    def _new(self, rows: tuple[int, ...], columns: int) -> UnitBatch:
+        buffers = self._buffers(units=len(rows), columns=columns)
+        return UnitBatch(self._group, rows, buffers, self._kernel)
