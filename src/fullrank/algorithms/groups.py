@@ -25,7 +25,7 @@ Groups: TypeAlias = tuple[tuple[int, ...], ...]
 MakeNetworks: TypeAlias = Callable[[int], Mapping[str, nn.Module]]
 """Builds the networks of an agent, by role; those of a group are its first agent's."""
 
-Reads: TypeAlias = Callable[[int], Iterable[tuple[str, int]]]
+NetworksRead: TypeAlias = Callable[[int], Iterable[tuple[str, int]]]
 """Lists role and agent of the networks that an agent's losses read."""
 
 _GENERATOR = Lock()
@@ -36,7 +36,7 @@ def problem_of(
     groups: Groups,
     make: MakeNetworks,
     *,
-    reads: Reads | None = None,
+    reads: NetworksRead | None = None,
     micro_batches: Sequence[range] = (),
     entries: int,
     **facts: Any,
