@@ -54,8 +54,6 @@ def problem_of(
     """
     with torch.device("meta"):
         networks = [make(agents[0]) for agents in groups]
-        wanted = [[pair for agent in agents for pair in reads(agent)] if reads else None
-                  for agents in groups]  # fmt: skip
     sizes = [{role: flat_size(net) for role, net in by_role.items()} for by_role in networks]
     owners = [*zip(groups, sizes, strict=True)]
     sections = tuple(
@@ -63,8 +61,11 @@ def problem_of(
         for id_, (role, (agents, own)) in enumerate(product(roles(networks[0]), owners))
     )
     ids = {(section.role, agent): section.id for section in sections for agent in section.agents}
-    needs = [sorted({ids[pair] for pair in ids if pairs is None or pair in pairs})
-             for pairs in wanted]  # fmt: skip
+    with torch.device("meta"):  # ``reads`` may build networks
+        needs = [
+            sorted({ids[pair] for agent in agents for pair in (reads(agent) if reads else ids)})
+            for agents in groups
+        ]
     parts = range(len(micro_batches) or 1)
     return Problem(
         units=tuple(Unit(agents, part) for agents in groups for part in parts),

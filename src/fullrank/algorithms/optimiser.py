@@ -1,14 +1,14 @@
 """Optimisers of parameters by group: for agents' own networks, and for networks of all agents."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.updates import CLAMPED, Entries, means
+from fullrank.algorithms.updates import CLAMPED, Entries, checked_weights
 from fullrank.common.errors import CheckpointUnusable, Unsound
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam, RMSprop
@@ -130,11 +130,11 @@ class AdamOptimiser(GroupedOptimiser):
         lost, statistics = Counter[str](), dict[str, float]()
         with torch.inference_mode():
             owners = [*self._parameters.rows_of(agents)]
-            updates = [self._updates(group, rows, decoded, agents) for group, rows in owners]
+            found = [self._taken_apart(group, rows, decoded, agents) for group, rows in owners]
             self._steps += 1
-            for (group, rows), update in zip(owners, updates, strict=True):
-                statistics |= self._statistics(group, rows, update)
-                gradient = self._without_marks(group, rows, self._gradient(group, update), lost)
+            for (group, rows), (gradient, own) in zip(owners, found, strict=True):
+                statistics |= own
+                gradient = self._without_marks(group, rows, gradient, lost)
                 group.rows.part(rows).step(gradient, self._adam, count=self._steps)
                 group.changed()
         return statistics | {name: float(count) for name, count in lost.items()}
@@ -153,35 +153,29 @@ class AdamOptimiser(GroupedOptimiser):
                     lost[f"{CLIP_OVERFLOW}/{role}/{group.agents[rows][row]}"] += 1
         return gradient
 
-    def _updates(
+    def _taken_apart(
         self, group: ParameterGroup, rows: slice, decoded: Tensor, agents: range
-    ) -> Tensor:
-        """Return the updates of rows of a group, [gradient; statistics], from decoded targets."""
-        owners, size = group.agents[rows], group.size + self._entries.size
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Return the gradients of rows of a group, clipped, and their statistics."""
+        owners, end = group.agents[rows], group.size + self._entries.size
         whole = len(owners) == len(decoded)
         own = decoded if whole else decoded[[agent - agents.start for agent in owners]]
-        if not self._weighted:
-            return own[:, :size]
-        named = [f"{self._parameters.owner} {owner}" for owner in owners]
-        return means(own, size=size, owners=named)
-
-    def _statistics(
-        self, group: ParameterGroup, rows: slice, updates: Tensor
-    ) -> Iterator[tuple[str, float]]:
-        """Yield the statistics of rows of a group."""
-        if not self._entries.names:
-            return
-        for number, own in zip(group.agents[rows], updates[:, group.size :].numpy(), strict=True):
-            for name, value in self._entries.sums(own).items():
-                yield f"{name}/{number}", value
-
-    def _gradient(self, group: ParameterGroup, updates: Tensor) -> Tensor:
-        """Return the gradients of updates, clipped."""
-        gradient = updates[:, : group.size]
+        gradient, weights = own[:, : group.size], torch.ones(len(own))
+        if self._weighted:
+            named = [f"{self._parameters.owner} {owner}" for owner in owners]
+            weights = checked_weights(own[:, end], owners=named)
+            gradient = gradient / weights[:, None]
         if self._clip is not None:
             gradient = gradient.clone()
             self._clip(group, gradient)
-        return gradient
+        if not self._entries.names:
+            return gradient, {}
+        rows_of_entries = zip(owners, own[:, group.size :].numpy(), weights.tolist(), strict=True)
+        return gradient, {
+            f"{name}/{owner}": value / weight
+            for owner, entries, weight in rows_of_entries
+            for name, value in self._entries.sums(entries).items()
+        }
 
     def follow(self, agents: range, roles: Sequence[str]) -> None:
         """Move the targets of agents whose networks were stepped elsewhere, with the same bits."""

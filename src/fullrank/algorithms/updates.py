@@ -81,7 +81,7 @@ class Entries:
         The marking one is left out where units were clamped. Statistics of a magnitude of 2^25, to
         which they are clamped, are repeated as ``clamped/`` and their name.
         """
-        pairs = entries.reshape(-1, 2).astype(np.float64)
+        pairs = entries[: self.size].reshape(-1, 2).astype(np.float64)
         totals = pairs[:, 0] * _COARSE + pairs[:, 1] * _FINE
         named = dict(zip(self.names, totals.tolist(), strict=True))
         if self.clamped_units(entries):
@@ -133,22 +133,20 @@ class Parts:
         return LIMIT / LARGEST / 2.0 ** (self.batch_size - 1).bit_length()
 
 
-def means(sums: Tensor, *, size: int, owners: Collection[str]) -> Tensor:
-    """Divide sums over micro-batches by their weights.
+def checked_weights(weights: Tensor, *, owners: Collection[str]) -> Tensor:
+    """Check the weights by which sums over micro-batches are divided, shape (groups,).
 
     Args:
-        sums: Decoded sums, shape (groups, > size).
-        size: Entries of a mean; the weight follows them.
+        weights: Decoded weights.
         owners: The groups in words, for the error.
 
     Returns:
-        Means, shape (groups, size); 0 for a group that never acted.
+        The weights; for a group that never acted, of which the sums are 0, a positive number.
 
     Raises:
         GradientTooLarge: A micro-batch's gradient was no exact summand.
     """
-    weights = sums[:, size : size + 1]
-    refused = (weights < -LIMIT / 2).flatten().tolist()
+    refused = (weights < -LIMIT / 2).tolist()
     if any(refused):
         named = [owner for owner, wrong in zip(owners, refused, strict=True) if wrong]
         raise GradientTooLarge(
@@ -156,4 +154,4 @@ def means(sums: Tensor, *, size: int, owners: Collection[str]) -> Tensor:
             "sums are exact, or is no number: make rewards smaller, or set "
             "algorithm.micro_batches = 1, which clips before it sums"
         )
-    return sums[:, :size] / weights.clamp_min(2.0**-100)
+    return weights.clamp_min(2.0**-100)

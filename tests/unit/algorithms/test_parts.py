@@ -18,7 +18,7 @@ from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import LARGEST, Parts, means
+from fullrank.algorithms.updates import LARGEST, Parts, checked_weights
 from fullrank.common.errors import ConfigError, GradientTooLarge
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
@@ -120,7 +120,8 @@ def test_the_parts_sum_to_the_gradient_of_the_whole_minibatch(
     algorithm, rows = config.make(ENVIRONMENT, seed=SEED, device="cpu"), minibatch(batch)
     sums = torch.from_numpy(summed(algorithm, rows))
     for agent, expected in enumerate(full_batch(config, algorithm, rows)):
-        gradient = means(sums[agent : agent + 1], size=len(expected), owners=[""])[0].numpy()
+        weight = checked_weights(sums[agent, len(expected)][None], owners=["an agent"])
+        gradient = (sums[agent, : len(expected)] / weight).numpy()
         scale = max(1.0, float(np.abs(expected).max()))
         assert (np.abs(expected).max() > 1e-3) == (agent != len(AGENTS) - 1)
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * scale)
