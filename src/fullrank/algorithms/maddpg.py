@@ -178,10 +178,11 @@ class MADDPG(ActorCritic):
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles, with hand-written updates where there are some.
 
-        These are for two hidden layers, without masks, and for agents that share no networks.
+        These are for two hidden layers, without masks, statistics and networks that agents share.
         """
         shared = any(len(agents) > 1 for agents in self.groups(environment))
-        if self.hidden_layers != FUSED_LAYERS or environment.masked or shared:
+        other = environment.masked or shared or self.statistics()
+        if self.hidden_layers != FUSED_LAYERS or other:
             return ActorCritic.make(self, environment, seed=seed, device=device)
         layout = environment.layout
         groups = make_groups(

@@ -49,8 +49,6 @@ CODES: dict[str, dict[str, Any]] = {
 class Sides(MADDPG):
     """MADDPG whose agents of a side share their networks, with statistics beside its losses."""
 
-    hidden_layers: int = 1
-
     def groups(self, environment: EnvironmentSpec) -> Groups:
         """Return the predators, and the prey."""
         return PREDATORS, PREY
