@@ -84,7 +84,7 @@ def test_a_contest_has_a_win_rate_with_its_interval(
     ones = np.ones(4)
     won = np.array([True, True, True, False])
     played = Evaluation(ones, {"team": ones}, np.full(4, 7), won)
-    monkeypatch.setattr("fullrank.cli.evaluate.play", lambda *_, **__: played)
+    monkeypatch.setattr("fullrank.cli.evaluate.play_episodes", lambda *_, **__: played)
     shown = evaluate(str(run_dir), "--episodes", "4")
     assert "win rate in %" in shown
     assert "75.0 [30.1, 95.4]" in shown
