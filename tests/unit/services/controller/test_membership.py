@@ -49,7 +49,7 @@ async def test_leaves_beyond_the_tolerance_make_a_new_code() -> None:
         run.roster.leave(member)
     after = await settled(membership)
     assert (before.epoch, after.epoch) == (0, 1)
-    assert after.code.rows == 4 - before.code.tolerance
+    assert after.code.learners == 4 - before.code.tolerance
 
 
 async def test_a_join_makes_a_new_code() -> None:
