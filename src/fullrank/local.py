@@ -197,9 +197,8 @@ class LocalRun:
         """
         config = self._config
         capacity = capacity_of(config, self.training)
-        if self._problem.episodes is None and config.collect.mode == "inline":
-            collected = config.iterations * config.environment.copies * config.collect.steps
-            capacity = min(capacity, self.training.collector.warmup + collected)
+        if rows := self.training.collector.collection.rows:
+            capacity = min(capacity, self.training.collector.warmup + config.iterations * rows)
         return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)
 
     def _execute(self, order: RunOrder) -> None:

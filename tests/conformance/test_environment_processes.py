@@ -12,7 +12,8 @@ from tests.waiting import WAIT_S, wait_until
 from fullrank.common.errors import ConfigError, EnvironmentFailed
 from fullrank.common.seeding import derive
 from fullrank.config import RunConfig, load
-from fullrank.training.block_player import BlockPlayer
+from fullrank.training.block_collection import KeyedCollection
+from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.wiring import Training, block_player_of, training_of
 
@@ -71,16 +72,21 @@ def players(config: RunConfig, training: Training, *processes: bool) -> list[Blo
     ]
 
 
+def terms(training: Training) -> PlayTerms:
+    collection = training.collector.collection
+    assert isinstance(collection, KeyedCollection)
+    return collection.begin(0)
+
+
 @pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
 def test_a_block_has_the_bits_of_copies_that_one_thread_steps(game: dict[str, Any]) -> None:
     config = load(options=COMMON | game).check().config
     training = training_of(config)
-    assert training.collector.keyed is not None
-    play = training.collector.keyed.begin(0)
+    play = terms(training)
     inline, apart = players(config, training, False, True)
     for key in (BlockKey(0, 0), BlockKey(0, 1), BlockKey(3, 0)):
         one, other = inline.play(key, play), apart.play(key, play)
-        assert one.lengths.tolist() == other.lengths.tolist()
+        assert one.outcomes.lengths.tolist() == other.outcomes.lengths.tolist()
         assert one.rows.tobytes() == other.rows.tobytes()
         assert one.digest == other.digest
     for closing in (inline, apart, training.collector):
@@ -118,23 +124,21 @@ def faulty(training: Training, **arguments: Any) -> BlockPlayer:
 def test_a_fault_costs_its_block_and_names_seed_copy_and_step(
     training: Training, fault: str, message: str
 ) -> None:
-    assert training.collector.keyed is not None
-    player, play = faulty(training, fault=fault), training.collector.keyed.begin(0)
+    player, play = faulty(training, fault=fault), terms(training)
     named = f"iteration 2, copies 3 to 4 of seed 0, step 2: {message}"
     with pytest.raises(EnvironmentFailed, match=named):
         player.play(BlockKey(2, 1), play)
-    assert player.play(BlockKey(2, 0), play).lengths.tolist() == [5, 5, 5]
+    assert player.play(BlockKey(2, 0), play).outcomes.lengths.tolist() == [5, 5, 5]
     player.close()
 
 
 def test_a_process_that_hangs_is_ended_from_another_thread(
     training: Training, tmp_path: Path
 ) -> None:
-    assert training.collector.keyed is not None
     hanging, failures = tmp_path / "hanging", []
     player, play = (
         faulty(training, fault="hangs", path=str(hanging)),
-        training.collector.keyed.begin(0),
+        terms(training),
     )
 
     def playing() -> None:
@@ -151,17 +155,16 @@ def test_a_process_that_hangs_is_ended_from_another_thread(
     (failure,) = failures
     assert "iteration 2, copies 3 to 4 of seed 0" in failure
     assert re.search(r": copy [34]: no answer for 9\.0 s in step \d of seed \d+$", failure)
-    assert player.play(BlockKey(1, 1), play).lengths.tolist() == [5, 5]
+    assert player.play(BlockKey(1, 1), play).outcomes.lengths.tolist() == [5, 5]
     player.close()
 
 
 def test_what_a_game_prints_disturbs_no_block(
     training: Training, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert training.collector.keyed is not None
     player = faulty(training, fault="prints")
-    block = player.play(BlockKey(2, 1), training.collector.keyed.begin(0))
-    assert block.lengths.tolist() == [5, 5]
+    block = player.play(BlockKey(2, 1), terms(training))
+    assert block.outcomes.lengths.tolist() == [5, 5]
     player.close()  # which flushes what its processes print
     assert "noise" in capfd.readouterr().out
 

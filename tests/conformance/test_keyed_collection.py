@@ -12,6 +12,7 @@ from fullrank.config.toml import config_digest
 from fullrank.environments import Environment
 from fullrank.local import LocalIteration, LocalRun
 from fullrank.replay.episodes import episodes_in
+from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import BlockPlayer, PlayedBlock
 from fullrank.training.blocks import BlockKey
 from fullrank.wiring import (
@@ -96,6 +97,12 @@ def training(family: str) -> Iterator[Training]:
     training.collector.close()
 
 
+def rollout_of(training: Training) -> KeyedCollection:
+    collection = training.collector.collection
+    assert isinstance(collection, KeyedCollection)
+    return collection
+
+
 def player_of(settings: RunConfig, training: Training) -> BlockPlayer:
     return block_player_of(
         settings,
@@ -108,8 +115,7 @@ def player_of(settings: RunConfig, training: Training) -> BlockPlayer:
 def test_a_block_is_the_same_whoever_plays_it_and_after_whatever(
     family: str, training: Training
 ) -> None:
-    settings, rollout = keyed(family), training.collector.keyed
-    assert rollout is not None
+    settings, rollout = keyed(family), rollout_of(training)
     play, keys = rollout.begin(0), [BlockKey(0, 0), BlockKey(0, 1), BlockKey(0, 2)]
     one, other = player_of(settings, training), player_of(settings, training)
     first = {key: one.play(key, play).digest for key in keys}
@@ -121,8 +127,7 @@ def test_a_block_is_the_same_whoever_plays_it_and_after_whatever(
 
 
 def test_every_copy_plays_one_whole_episode(family: str, training: Training) -> None:
-    problem, rollout = training.problem, training.collector.keyed
-    assert rollout is not None
+    problem = training.problem
     collected = training.collector.collect(0)
     assert len(collected.returns) == 5
     steps = int(collected.statistics["env_steps"])
@@ -145,8 +150,7 @@ def test_stragglers_change_no_bit_of_a_keyed_run(family: str) -> None:
 
 
 def test_lag_decides_which_parameters_play(training: Training) -> None:
-    rollout = training.collector.keyed
-    assert rollout is not None
+    rollout = rollout_of(training)
     rollout.lag = 3
     assert [rollout.version_of(iteration) for iteration in range(6)] == [0, 0, 0, 0, 1, 2]
 
@@ -205,8 +209,7 @@ class Raising:
 def test_an_environment_that_raises_is_named_and_replaced() -> None:
     settings = keyed("maddpg")
     training = training_of(settings)
-    rollout = training.collector.keyed
-    assert rollout is not None
+    rollout = rollout_of(training)
     play, good = rollout.begin(0), player_of(settings, training)
     made: list[int] = []
 
@@ -260,8 +263,7 @@ def test_an_environment_that_returns_what_it_must_not_is_named(
 ) -> None:
     settings = keyed("maddpg")
     training = training_of(settings)
-    rollout = training.collector.keyed
-    assert rollout is not None
+    rollout = rollout_of(training)
 
     def make(copies: int) -> Environment:
         environment: Any = broken(training_environment(settings, copies))

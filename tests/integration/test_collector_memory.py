@@ -84,7 +84,11 @@ async def test_with_learners_stopped_collectors_play_the_lag_and_no_more(
         await cluster.status_when(lambda status: status.blocks.played == ahead, what="all ahead")
         long = 2**20
         header = pb.Played(
-            rows=2 * (long + 1), earned=[0.0] * 6, won=[False] * 2, lengths=[long] * 2
+            rows=2 * (long + 1),
+            earned=[0.0] * 6,
+            won=[False] * 2,
+            lengths=[long] * 2,
+            digest=bytes(16),
         )
         flood = [pb.CollectorMessage(played=header).SerializeToString()]
         numerics = ready_of(cluster)

@@ -12,7 +12,9 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import ConfigError
 from fullrank.host.process import Launch
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1 import replay_pb2
 from fullrank_collector.server import attach as attach_collector
+from fullrank_replay.staged_blocks import StagedBlocks
 
 pytestmark = pytest.mark.integration
 
@@ -89,6 +91,33 @@ async def test_a_controller_that_is_killed_is_followed_by_one_that_ends_with_the
         await controller.end()
         cluster.controller()
         await cluster.finished()
+        assert cluster.outcome() == alone(chosen)
+
+
+async def test_a_replay_service_that_loses_staged_blocks_changes_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process of replay has neither grants nor blocks, each time an iteration is due."""
+    accept, forgotten = StagedBlocks.accept, list[int]()
+
+    async def forget_first(
+        self: StagedBlocks, request: replay_pb2.AcceptBlocksRequest
+    ) -> replay_pb2.AcceptBlocksResponse:
+        if request.iteration not in forgotten:
+            forgotten.append(request.iteration)
+            self._staging.clear()
+        return await accept(self, request)
+
+    monkeypatch.setattr(StagedBlocks, "accept", forget_first)
+    chosen = (*VALUES, "collect.lag=1")
+    async with Cluster(tmp_path, settings(*chosen)) as cluster:
+        services(cluster)
+        for _ in range(2):
+            cluster.collector()
+        status = await cluster.finished()
+        assert forgotten == [0, 1, 2, 3]
+        assert status.blocks.played > 4 * 3
+        assert not status.caveats
         assert cluster.outcome() == alone(chosen)
 
 

@@ -21,6 +21,7 @@ from fullrank import __version__
 from fullrank.config.tree import PluginSettings
 from fullrank.host.run_directory import resolve
 from fullrank.net.channel import PLAINTEXT, open_blocking_channel
+from fullrank.net.codec import chunks
 from fullrank.net.controller_client import ControllerClient
 from fullrank.net.messages import run_term_message, sample_message
 from fullrank.net.monitor import AsyncMonitor
@@ -69,6 +70,17 @@ REPLAY: dict[str, Sequence[Message]] = {
         )
     ],
     "ReplayService/Append": list(append_requests(TABLE, 0, rows(2), run_term=TERM)),
+    "ReplayService/GrantBlocks": [
+        replay_pb2.GrantBlocksRequest(table=TABLE, run_term=TERM, blocks=1, most_rows=2)
+    ],
+    "ReplayService/StageBlock": [
+        replay_pb2.StageBlockRequest(
+            table=TABLE, run_term=TERM, lengths=[2], chunk=next(chunks(rows(2), array_id=0))
+        )
+    ],
+    "ReplayService/AcceptBlocks": [
+        replay_pb2.AcceptBlocksRequest(table=TABLE, run_term=TERM, digests=[bytes(16)])
+    ],
     "ReplayService/Write": [
         replay_pb2.WriteRequest(
             hello=replay_pb2.WriterHello(

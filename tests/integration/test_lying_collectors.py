@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.integration.cluster import Cluster
 from tests.integration.collecting import (
-    NO_ACTIONS,
     VALUES,
     FakeCollector,
     alone,
@@ -21,9 +20,7 @@ from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.local import LocalRun
-from fullrank.net.codec import PLAYED_CHUNKS, bundle, encode_chunks
-from fullrank.replay.episodes import NO_ACTION
-from fullrank.training.block_player import PlayedBlock
+from fullrank.replay.staging import rows_digest
 from fullrank.v1 import controller_pb2 as pb
 
 pytestmark = pytest.mark.integration
@@ -50,25 +47,20 @@ async def test_a_collector_of_other_numerics_stays_spare_and_the_status_says_why
 
 
 def lie_about(play: pb.Play, *, row_size: int, **wrong: Any) -> list[bytes]:
-    """A well-formed block of one-step episodes that no collector played, with some wrong fields."""
+    """A report on one-step episodes that no collector played or staged, with wrong fields."""
     copies = 2 if play.block < 2 else 1
     rows = np.zeros((2 * copies, row_size), np.float32)
-    rows[1::2, -1] = 1.0
-    rows[0::2, NO_ACTIONS] = NO_ACTION
-    earned, won = np.zeros((copies, 3)), np.zeros(copies, bool)
-    played = PlayedBlock(rows, earned, won, np.ones(copies, np.int64))
     fields: dict[str, Any] = {
         "iteration": play.iteration,
         "block": play.block,
         "rows": len(rows),
-        "earned": earned.reshape(-1),
-        "won": won,
-        "lengths": played.lengths,
-        "digest": played.digest,
+        "earned": [0.0] * (3 * copies),
+        "won": [False] * copies,
+        "lengths": [1] * copies,
+        "digest": rows_digest(rows),
+        "staged": True,
     }
-    header = pb.Played(**fields | wrong)
-    chunks = encode_chunks(rows, array_id=play.block, field=PLAYED_CHUNKS)
-    return [pb.CollectorMessage(played=header).SerializeToString(), *bundle(chunks)]
+    return [pb.CollectorMessage(played=pb.Played(**fields | wrong)).SerializeToString()]
 
 
 BAD = {
@@ -78,7 +70,8 @@ BAD = {
     "lengths": ([1, 0], "played.lengths has 2 entries, expected 2 above 0"),
     "rows": (2**40, "played.rows is 1099511627776, expected 4"),
     "playing_s": (float("nan"), "is not a duration"),
-    "digest": (b"x" * 16, "played.digest is not that of the block"),
+    "digest": (b"x", "played.digest has 1 bytes"),
+    "staged": (True, "no rows of its digest are staged for block 0 of iteration 0"),
     "iteration": (3, "block 0 of iteration 3 was not assigned to this collector"),
 }
 
@@ -92,8 +85,7 @@ async def test_bad_blocks_are_refused_by_field_and_nothing_is_stored(tmp_path: P
             fake, wrong = FakeCollector(cluster, numerics), {name: value}
 
             async def answer(play: pb.Play, wrong: Any = wrong) -> list[bytes]:
-                messages = lie_about(play, row_size=row_size, **wrong)
-                return messages if "digest" in wrong else messages[:1]  # others end the stream
+                return lie_about(play, row_size=row_size, **wrong)
 
             with pytest.raises(InvalidContribution, match=message):
                 await asyncio.wait_for(fake.run(answer), WAIT_S)

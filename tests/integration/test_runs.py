@@ -18,7 +18,7 @@ from fullrank.net import replay_client
 from fullrank.net.codec import EncodedField, encode_chunks
 from fullrank.net.messages import sample_of
 from fullrank.replay import MappedTable, Sample
-from fullrank.replay.rate_limiter import RateLimiter
+from fullrank.replay.pace import RateLimiter
 from fullrank.wiring import training_of
 from fullrank_learner.server import attach
 

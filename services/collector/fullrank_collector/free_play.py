@@ -162,9 +162,9 @@ def _failed(key: BlockKey, reason: str) -> pb.CollectorMessage:
 def _wrote(writing: Writing, played: PlayedBlock, *, version: int) -> pb.Wrote:
     return pb.Wrote(
         version=version,
-        earned=played.earned.reshape(-1),
-        won=played.won,
-        lengths=played.lengths,
+        earned=played.outcomes.earned.reshape(-1),
+        won=played.outcomes.won,
+        lengths=played.outcomes.lengths,
         writer=writing.writer.writer,
         settled=writing.writer.answered,
         stale=writing.stale,

@@ -1,5 +1,6 @@
 """Composition root of the collector: replicas that share an import of torch and keep redialling."""
 
+import faulthandler
 import logging
 import time
 import uuid
@@ -17,6 +18,9 @@ from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.session import CollectorSession
 
 log = logging.getLogger(__name__)
+
+STDERR = 2
+"""File descriptor of the log."""
 
 
 def main(launch: Launch) -> int:
@@ -66,6 +70,7 @@ async def attach(launch: Launch, stop: Event | None = None) -> None:
         try:
             await attach_as(Role.COLLECTOR, launch, dial, say=log.info, stop=stop)
         except Stuck as error:
+            faulthandler.dump_traceback(STDERR)
             end_process(error)  # the playing thread cannot be ended
         finally:
             if context is not None:

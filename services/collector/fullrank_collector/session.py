@@ -1,43 +1,39 @@
 """One ``Collect`` stream: the collector's side of the protocol in controller.proto."""
 
 import asyncio
-import faulthandler
 import logging
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from fullrank import __version__
 from fullrank.algorithms.roles import ACTING
-from fullrank.common.errors import EnvironmentFailed, InvalidContribution, ServiceLost, Stuck
+from fullrank.common.errors import EnvironmentFailed, ServiceLost, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.tree import RunConfig
 from fullrank.host.certificates import Role
-from fullrank.host.process import end_process, first
+from fullrank.host.process import first
 from fullrank.net.attachment import keep_lease, received, welcomed
+from fullrank.net.block_stager import BlockStager
 from fullrank.net.channel import Security
 from fullrank.net.controller_client import CollectCall, ControllerClient
 from fullrank.net.errors import translated
 from fullrank.net.messages import run_term_message
 from fullrank.net.server import Health
-from fullrank.training.block_player import PlayTerms
-from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.block_messages import block_messages
 from fullrank_collector.container_play import ContainerPlay, HeadLost
 from fullrank_collector.free_play import FreePlay, Writing
+from fullrank_collector.keyed_play import KeyedPlay
 from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.timed_player import TimedPlayer
 
 log = logging.getLogger(__name__)
 
-STDERR = 2
-"""File descriptor of the log."""
 GOODBYE_S = 2.0
 """Longest wait for the controller to have taken the last message."""
 
@@ -70,7 +66,6 @@ class CollectorSession:
         self._client = ControllerClient(address, security=security)
         self._settings, self._pool, self._process = settings, pool, process
         self._health, self._security = health, security
-        self._idle_since = time.monotonic()
 
     async def run(self) -> None:
         """Serve the stream until the controller ends it.
@@ -123,30 +118,46 @@ class CollectorSession:
         settings = context.config.controller
         player = TimedPlayer(context.player, pool=self._pool, settings=settings)
         if context.config.collect.mode == "free":
-            await self._play_freely(call, welcome, player, publications)
+            play = await self._free_play(call, welcome, player, publications)
+            await self._side_by_side(call, self._orders(call, publications), play)
             return
-        self._idle_since = time.monotonic()
+        stager = BlockStager(
+            welcome.replay_address,
+            run_term=context.run_term,
+            deadline_s=self._settings.replay.deadline_s,
+            security=self._security,
+        )
+        keyed = KeyedPlay(player, publications, stager, peer=self._client.peer)
+        reading = self._orders(call, publications, keyed.take)
+        try:
+            await self._side_by_side(call, reading, keyed.run(call.write))
+        finally:
+            await stager.close()
+
+    async def _orders(
+        self,
+        call: CollectCall,
+        publications: Publications,
+        take: Callable[[pb.Play], None] = lambda order: None,
+    ) -> None:
+        """Read publications and orders until the controller ends the stream."""
         while True:
             order = await received(call, pb.CollectorOrder)
             publications.take(order)
             if order.WhichOneof("message") == "play":
-                await self._play(call, order.play, player, publications.newest)
+                take(order.play)
 
-    async def _play_freely(
+    async def _free_play(
         self,
         call: CollectCall,
         welcome: pb.Welcome,
         player: TimedPlayer,
         publications: Publications,
-    ) -> None:
-        """Play, and learn in a container, while newer parameters come in."""
+    ) -> Coroutine[Any, Any, None]:
+        """Prepare to play, and to learn in a container, while newer parameters come in."""
         context, sending = self.context, asyncio.Lock()
         assert context is not None  # built
         writing = await self._writing_of(welcome, context)
-
-        async def read() -> None:
-            while True:
-                publications.take(await received(call, pb.CollectorOrder))
 
         async def send(message: pb.CollectorMessage) -> None:
             async with sending:
@@ -171,7 +182,7 @@ class CollectorSession:
                 context.head_lost = str(error)
                 raise
 
-        await self._side_by_side(call, read(), play())
+        return play()
 
     async def _side_by_side(
         self, call: CollectCall, read: Coroutine[Any, Any, None], play: Coroutine[Any, Any, None]
@@ -219,34 +230,6 @@ class CollectorSession:
         self.context.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         return self.context
 
-    async def _play(
-        self, call: CollectCall, order: pb.Play, player: TimedPlayer, newest: PlayTerms | None
-    ) -> None:
-        """Play a block and send the episodes, or the reason of the failure."""
-        if newest is None or newest.publication.version != order.version:
-            raise InvalidContribution(
-                f"{self._client.peer}: version {order.version} was not published"
-            )
-        idle_s, began_at = time.monotonic() - self._idle_since, time.monotonic()
-        key = BlockKey(order.iteration, order.block)
-        play = PlayTerms(publication=newest.publication, env_steps=order.env_steps)
-        try:
-            played = await player.play(key, play)
-        except (EnvironmentFailed, Stuck) as error:
-            log.warning("block_failed %s", error)
-            failed = pb.Failed(iteration=key.iteration, block=key.block, reason=str(error))
-            await call.write(pb.CollectorMessage(failed=failed).SerializeToString())
-            if isinstance(error, Stuck):
-                await _end(call, error)
-        else:
-            playing_s = time.monotonic() - began_at
-            messages = block_messages(
-                key, played, digest=played.digest, playing_s=playing_s, idle_s=idle_s
-            )
-            for message in messages:
-                await call.write(message)
-        self._idle_since = time.monotonic()
-
 
 def _container_of(context: CollectorContext, number: int) -> ContainerPlay | None:
     """Return the container of a number for one stream; None where collectors are none."""
@@ -257,15 +240,3 @@ def _container_of(context: CollectorContext, number: int) -> ContainerPlay | Non
     return ContainerPlay(
         container, context.config.containers, section=section, clock=time.monotonic
     )
-
-
-async def _end(call: CollectCall, error: Stuck) -> None:
-    """End this process, whose supervisor starts it again; a stuck thread cannot be ended."""
-    try:
-        async with asyncio.timeout(GOODBYE_S):
-            await call.done_writing()
-            while isinstance(await call.read(), pb.CollectorOrder):
-                continue
-    finally:
-        faulthandler.dump_traceback(STDERR)
-        end_process(error)

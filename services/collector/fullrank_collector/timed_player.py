@@ -45,6 +45,9 @@ class TimedPlayer:
         """
         loop, began_at = asyncio.get_running_loop(), time.monotonic()
         playing = loop.run_in_executor(self._pool, self._player.play, key, play)
+        playing.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # after a stream
         longest_s = limit_s(
             self._durations_s,
             factor=FACTOR,

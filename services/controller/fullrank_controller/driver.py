@@ -169,10 +169,10 @@ class Driver:
         await self.pipeline.finish_playing()
 
     async def _collect(self, order: Collect) -> None:
-        again = order.collection in self._journalled
-        if again and self._training.collector.free is not None:
-            return  # its episodes are in the table
-        sample = None if again else self.pipeline.foresee(order.collection)
+        if (stored := self._journalled.get(order.collection)) is not None:
+            await self.pipeline.collect_again(order.collection, stored.record.statistics)
+            return
+        sample = self.pipeline.foresee(order.collection)
         if sample is not None and self._host is not None:
             self._sample = sample
             self._host.tell(Drawn(sample.iteration))
@@ -230,8 +230,6 @@ class Driver:
         with self._watchdog.phase("repeating"):
             apply = partial(self._training.trainer.apply, stored.updates, iteration=iteration)
             await asyncio.to_thread(apply)
-        if (free := self._training.collector.free) is not None:
-            free.repeated(iteration, statistics)
         self._saturation.note(iteration, statistics)
         self._resume_head = self.pipeline.head
         self._run.progress.applied = self._run.progress.committed = iteration + 1

@@ -9,7 +9,6 @@ from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import scalars
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.report import collector_metrics, player_metrics
 from fullrank_controller.membership.member import Member
 from fullrank_controller.run import Run
 
@@ -125,10 +124,8 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
     yield gauge("term", "Starts and rollbacks of the controller.", identity.term)
     yield gauge("learners_attached", "Learners that are attached.", len(roster.members))
     yield gauge("learners_eligible", "Learners that may hold a row.", len(roster.eligible))
-    if run.free is not None:
-        yield from player_metrics(run.free, version=progress.applied)
-    if run.pool is not None:
-        yield from collector_metrics(run.pool, version=progress.applied)
+    if run.collectors is not None:
+        yield from run.collectors.metrics(version=progress.applied)
     yield gauge("replay_acknowledged_position", "One past the last row stored.", acknowledged)
     if run.membership.assignment is not None:
         yield from _code_metrics(run.membership.assignment)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 from fullrank.config.tree import RunConfig
 from fullrank.host.run_directory import is_socket, port_of
@@ -15,12 +15,6 @@ from fullrank.wiring import plan_of
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_controller.collectors.report import (
-    blocks_status,
-    collector_status,
-    player_statuses,
-    who_waits,
-)
 from fullrank_controller.identity import RunIdentity, TermGuard
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.membership.membership import Membership
@@ -28,6 +22,8 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.late_reports import LateReports
 from fullrank_controller.rounds.reception import Reception
+
+Collectors: TypeAlias = CollectorPool | FreePool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +42,8 @@ class Run:
     membership: Membership
     reception: Reception
     late_reports: LateReports
-    pool: CollectorPool | None
-    """Attached collectors that play by blocks; None if there are none."""
-    free: FreePool | None
-    """Attached collectors that play freely; None if there are none."""
-
-    @property
-    def collectors(self) -> CollectorPool | FreePool | None:
-        """Attached collectors; None if the controller plays itself."""
-        return self.pool or self.free
+    collectors: Collectors | None
+    """Attached collectors; None if the controller plays itself."""
 
     @property
     def rosters(self) -> list[Roster]:
@@ -85,25 +74,6 @@ class Run:
             fix_numerics=fix_numerics,
         )
         late_reports = LateReports(identity, roster)
-        pool = free = None
-        if config.collect.mode == "free":
-            free = FreePool(
-                config.controller,
-                roster=Roster(settings=config.controller),
-                progress=progress,
-                agents=len(welcome.agents),
-                heads=heads,
-            )
-        elif config.collectors.count:
-            pool = CollectorPool(
-                plan_of(config),
-                config.controller,
-                roster=Roster(settings=config.controller),
-                learners=roster,
-                progress=progress,
-                event_log=event_log,
-                term=identity.term,
-            )
         return cls(
             identity=identity,
             welcome=welcome,
@@ -115,8 +85,15 @@ class Run:
             membership=membership,
             reception=Reception(identity, membership, late_reports),
             late_reports=late_reports,
-            pool=pool,
-            free=free,
+            collectors=_collectors_of(
+                config,
+                identity,
+                agents=len(welcome.agents),
+                learners=roster,
+                progress=progress,
+                event_log=event_log,
+                heads=heads,
+            ),
         )
 
     def served_at(self, address: str) -> None:
@@ -135,6 +112,7 @@ class Run:
     def status_response(self) -> pb.GetStatusResponse:
         """The answer to GetStatus."""
         opened, now = self.reception.opened, asyncio.get_running_loop().time()
+        pool, version = self.collectors, self.progress.applied
         return pb.GetStatusResponse(
             run=self.identity.name,
             term=self.identity.term,
@@ -150,26 +128,11 @@ class Run:
             caveats=self.progress.caveats,
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],
-            collectors=self._collectors(now),
-            playing=self._waits_for(),
-            blocks=blocks_status(self.pool) if self.pool else None,
+            collectors=pool.statuses(version=version, now=now) if pool else (),
+            playing=pool.waits_for() if pool else "",
+            blocks=pool.blocks() if pool else None,
             verdicts=self.roster.verdicts.lines,
         )
-
-    def _waits_for(self) -> str:
-        if self.free is not None:
-            return self.free.waits_for()
-        return who_waits(self.pool, self.progress) if self.pool is not None else ""
-
-    def _collectors(self, now: float) -> list[pb.CollectorStatus]:
-        version = self.progress.applied
-        if self.free is not None:
-            return list(player_statuses(self.free, version=version, now=now))
-        pool = self.pool
-        members = pool.roster.members if pool is not None else []
-        return [
-            collector_status(pool, member, version=version, now=now) for member in members if pool
-        ]
 
     def _learner_status(self, member: Member, now: float) -> pb.LearnerStatus:
         assignment, opened = self.membership.assignment, self.reception.opened
@@ -188,3 +151,33 @@ class Run:
             batch_bytes=member.batch_bytes,
             shares_memory=member.vectors is not None,
         )
+
+
+def _collectors_of(
+    config: RunConfig,
+    identity: RunIdentity,
+    *,
+    agents: int,
+    learners: Roster,
+    progress: RunProgress,
+    event_log: EventLog,
+    heads: HeadStore | None,
+) -> Collectors | None:
+    """Make the pool of the collectors that the mode of collection asks for."""
+    roster = Roster(settings=config.controller)
+    if config.collect.mode == "free":
+        return FreePool(
+            config.controller, roster=roster, progress=progress, agents=agents, heads=heads
+        )
+    if not config.collectors.count:
+        return None
+    return CollectorPool(
+        plan_of(config),
+        config.controller,
+        roster=roster,
+        learners=learners,
+        progress=progress,
+        event_log=event_log,
+        identity=identity,
+        agents=agents,
+    )

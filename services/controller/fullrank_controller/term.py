@@ -12,14 +12,18 @@ from fullrank.host.shared_memory import written_block
 from fullrank.net.codec import encode_agent
 from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
+from fullrank.replay.staging import Grant
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Began
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
+from fullrank.training.block_collection import FreeCollection, KeyedCollection
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.plugins import spec_of_agents
+from fullrank_controller.collectors.blocks_in import most_rows
+from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HEADS, HeadStore
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.driver import Driver
@@ -36,7 +40,13 @@ from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.free_pipeline import FreePipeline
 from fullrank_controller.rounds.network import NetworkRounds
 from fullrank_controller.rounds.port import Pipeline, Rounds
-from fullrank_controller.rounds.replay_pipeline import ReplayPipeline, TransitionTable
+from fullrank_controller.rounds.replay_pipeline import (
+    OwnPlayback,
+    Playback,
+    PoolPlayback,
+    ReplayPipeline,
+    TransitionTable,
+)
 from fullrank_controller.run import Run
 from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
@@ -190,7 +200,11 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
 def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
     """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
     config, run, training = term.config, term.run, term.training
-    pipeline = _free_pipeline(term, replay) or make_pipeline(term, replay, pool=run.pool)
+    pipeline: Pipeline = (
+        _free_pipeline(term, replay, run.collectors)
+        if isinstance(run.collectors, FreePool)
+        else make_pipeline(term, replay, _playback(term, replay, run.collectors))
+    )
     rounds = NetworkRounds(
         config,
         run,
@@ -207,12 +221,12 @@ def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
 def make_pipeline(
     term: Term,
     table: TransitionTable,
+    playback: Playback,
     *,
-    pool: CollectorPool | None = None,
     holds: Callable[[Sample], bool] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> ReplayPipeline:
-    """Make the replay pipeline of a run over its table, whose episodes collectors may play.
+    """Make the replay pipeline of a run over its table.
 
     The progress of the warm-up goes to ``report``, by default to the run's status.
     """
@@ -221,13 +235,32 @@ def make_pipeline(
         term.run.identity,
         term.training,
         table,
+        playback=playback,
         event_log=term.run.event_log,
         watchdog=term.watchdog,
         lost=partial(_keep_caveat, term),
-        pool=pool,
         holds=holds,
         report=report or term.run.progress.warming,
     )
+
+
+def own_playback(term: Term, table: TransitionTable) -> OwnPlayback:
+    """Let this process play, and append to the run's table."""
+    return OwnPlayback(term.training.collector.collection, table, watchdog=term.watchdog)
+
+
+def _playback(term: Term, replay: ReplayClient, pool: CollectorPool | None) -> Playback:
+    """Let the collectors of a run play; without any, this process."""
+    if pool is None:
+        return own_playback(term, replay)
+    collector, problem = term.training.collector, term.training.problem
+    collection, most = collector.collection, most_rows(problem.row_size)
+    assert isinstance(collection, KeyedCollection)  # the configuration decides about both
+    plan = collection.plan
+    if collector.horizon:
+        most = min(most, len(plan.copies_of(0)) * (collector.horizon + 1))
+    grant = Grant(blocks=plan.blocks, most_rows=most, episodes=problem.episodes)
+    return PoolPlayback(collection, replay, pool, grant)
 
 
 def _keep_caveat(term: Term, caveat: str) -> None:
@@ -237,21 +270,20 @@ def _keep_caveat(term: Term, caveat: str) -> None:
     term.run.progress.lasting = term.directory.caveats
 
 
-def _free_pipeline(term: Term, replay: ReplayClient) -> FreePipeline | None:
-    """Make the pipeline of a run whose collectors play freely; None for any other."""
-    run, rollout = term.run, term.training.collector.free
-    if rollout is None or run.free is None:
-        return None
+def _free_pipeline(term: Term, replay: ReplayClient, pool: FreePool) -> FreePipeline:
+    """Make the pipeline of a run whose collectors play freely."""
+    run, collection = term.run, term.training.collector.collection
+    assert isinstance(collection, FreeCollection)  # the configuration decides about both
     return FreePipeline(
         term.config,
         run.identity,
         term.training,
-        rollout,
+        collection,
         replay,
         event_log=run.event_log,
         progress=run.progress,
         lost=partial(_keep_caveat, term),
-        pool=run.free,
+        pool=pool,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from fullrank.common.errors import (
     StaleTerm,
 )
 from fullrank.common.failpoints import reach
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.net.codec import Assembler
 from fullrank.net.messages import run_term_of
 from fullrank.replay.fence import Fence
@@ -26,6 +27,9 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Stored
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.pacing import Pacing, shielded
+
+Chunked = TypeVar("Chunked", pb.AppendRequest, pb.StageBlockRequest)
+"""A message of a stream that carries rows in chunks."""
 
 APPENDS = 16
 """Most appends in progress at a time. A controller makes one after the other."""
@@ -107,9 +111,8 @@ class Appends:
             await drain(requests)
             raise
         key = _key_of(request)
-        table = self._store.get(key)
-        head = await shielded(self._store_rows(key, request, table, rows, room))
-        return pb.AppendResponse(head=head, repeated=table.repeated)
+        head = await shielded(self._store_received(key, request, rows, room))
+        return pb.AppendResponse(head=head, repeated=self._store.get(key).repeated)
 
     async def _receive(
         self, request: pb.AppendRequest, messages: AsyncIterator[pb.AppendRequest]
@@ -126,30 +129,55 @@ class Appends:
             rows = await receive_rows(request, messages, row_size=row_size)
             return rows, room.pop_all()
 
-    async def _store_rows(
-        self, key: str, request: pb.AppendRequest, table: Table, rows: FloatArray, room: ExitStack
+    async def _store_received(
+        self, key: str, request: pb.AppendRequest, rows: FloatArray, room: ExitStack
     ) -> int:
-        """Store rows as soon as samples are not too far behind; returns the head."""
         with room:
-            limiter = self._pacing.limiter(key, window=table.capacity)
-            if request.drawn_head:
-                limiter.sampled(min(request.drawn_head, table.head))
-            head = request.first_position + len(rows)
-            if not await self._pacing.until(lambda: limiter.admits(head)):
-                raise Overloaded(
-                    f"no sample has been able to draw the rows that an append up to position "
-                    f"{head} would evict; see what holds the learners up",
-                    retry_after_s=RETRY_AFTER_S,
-                )
-            head = await self._pacing.locked(partial(self._append, key, request, table, rows))
+            return await self.store(
+                key,
+                rows,
+                request.first_position,
+                run_term=run_term_of(request.run_term),
+                drawn_head=request.drawn_head,
+            )
+
+    async def store(
+        self, key: str, rows: FloatArray, first: int, *, run_term: RunTerm, drawn_head: int
+    ) -> int:
+        """Store rows as soon as samples are not too far behind; returns the head.
+
+        Args:
+            key: The table.
+            rows: As many as one append may have.
+            first: Position of the first row.
+            run_term: The controller's term.
+            drawn_head: Head of its newest sample; 0: none.
+
+        Raises:
+            FullrankError: They are not stored.
+        """
+        table = self._store.get(key)
+        limiter = self._pacing.limiter(key, window=table.capacity)
+        if drawn_head:
+            limiter.sampled(min(drawn_head, table.head))
+        head = first + len(rows)
+        if not await self._pacing.until(lambda: limiter.admits(head)):
+            raise Overloaded(
+                f"no sample has been able to draw the rows that an append up to position {head} "
+                "would evict; see what holds the learners up",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        head = await self._pacing.locked(partial(self._append, key, table, rows, first, run_term))
         await self._pacing.notify()
         return head
 
-    def _append(self, key: str, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
-        self._fence.check(key, run_term_of(request.run_term))
-        head = table.append(request.first_position, rows)
+    def _append(
+        self, key: str, table: Table, rows: FloatArray, first: int, run_term: RunTerm
+    ) -> int:
+        self._fence.check(key, run_term)
+        head = table.append(first, rows)
         reach("rows.stored")
-        self._event_log.append(Stored(table=key, first=request.first_position, head=head))
+        self._event_log.append(Stored(table=key, first=first, head=head))
         return head
 
 
@@ -158,8 +186,8 @@ def _key_of(request: pb.AppendRequest) -> str:
     return table_key(request.run_term.run, request.table)
 
 
-async def first_message(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendRequest:
-    """The message that names an append.
+async def first_message(requests: AsyncIterator[Chunked]) -> Chunked:
+    """The message that names an append, or a block.
 
     Raises:
         InvalidContribution: There is none.
@@ -167,7 +195,7 @@ async def first_message(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendR
     """
     request = await _next(requests)
     if request is None:
-        raise InvalidContribution("an append has at least one message")
+        raise InvalidContribution("a stream has at least one message, which names what it carries")
     return request
 
 
@@ -183,12 +211,12 @@ def check_total(total: int, *, row_size: int) -> None:
 
 
 async def receive_rows(
-    first: pb.AppendRequest, requests: AsyncIterator[pb.AppendRequest], *, row_size: int
+    first: Chunked, requests: AsyncIterator[Chunked], *, row_size: int
 ) -> FloatArray:
-    """The rows of one append, once the caller has sent all of them and closed its side.
+    """The rows of one append, or block, once the caller has sent all of them and closed its side.
 
     Args:
-        first: The message that names the append, whose length was checked.
+        first: The message that names them, whose length was checked.
         requests: The messages after it.
         row_size: Entries of a row.
 
@@ -213,8 +241,8 @@ async def receive_rows(
     return rows
 
 
-async def drain(requests: AsyncIterator[pb.AppendRequest]) -> None:
-    """Discard the rest of a refused append, for at most ``RECEIVE_S``.
+async def drain(requests: AsyncIterator[Chunked]) -> None:
+    """Discard the rest of what is refused, for at most ``RECEIVE_S``.
 
     A caller in grpc.aio that is still writing when its call ends is told INTERNAL, not the reason.
     """
@@ -224,10 +252,10 @@ async def drain(requests: AsyncIterator[pb.AppendRequest]) -> None:
                 pass
 
 
-async def _next(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendRequest | None:
+async def _next(requests: AsyncIterator[Chunked]) -> Chunked | None:
     """The next message, None at the end of the stream."""
     try:
         async with asyncio.timeout(RECEIVE_S):
             return await anext(requests, None)
     except TimeoutError:
-        raise DeadlinePassed(f"no chunk came for {RECEIVE_S:.0f} s; append again") from None
+        raise DeadlinePassed(f"no chunk came for {RECEIVE_S:.0f} s; send again") from None

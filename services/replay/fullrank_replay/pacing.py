@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from fullrank.replay.rate_limiter import RateLimiter
+from fullrank.replay.pace import RateLimiter
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import Appends
 from fullrank_replay.pacing import Pacing, shielded
 from fullrank_replay.reads import Reads
+from fullrank_replay.staged_blocks import StagedBlocks
 from fullrank_replay.writes import Writes
 
 SEND_S = 30.0
@@ -49,6 +50,7 @@ class ReplayServicer:
         self._pacing = pacing or Pacing()
         self._appends = Appends(store, fence, self._pacing, event_log)
         self._writes = Writes(store, fence, self._pacing, event_log)
+        self._blocks = StagedBlocks(store, fence, self._appends)
         self._reads = Reads(store, self._pacing, gathered=self._writes.gathered)
 
     async def OpenTable(
@@ -67,6 +69,7 @@ class ReplayServicer:
         """Open a table; minibatches held for the controller before are given up."""
         table, intake = await self._pacing.locked(partial(self._opened, key, request))
         self._writes.opened(key, intake)
+        self._blocks.opened(key)
         self._reads.clear(key)  # a resumed run may write other rows to these positions
         self._pacing.restart(key)
         await self._pacing.notify()
@@ -116,6 +119,27 @@ class ReplayServicer:
         """Receive, store and acknowledge rows."""
         async with statuses(context):
             return await self._appends.serve(aiter(requests))
+
+    async def GrantBlocks(
+        self, request: pb.GrantBlocksRequest, context: Context
+    ) -> pb.GrantBlocksResponse:
+        """Let collectors stage the blocks of an iteration."""
+        async with statuses(context):
+            return self._blocks.grant(request)
+
+    async def StageBlock(
+        self, requests: AsyncIterator[pb.StageBlockRequest], context: Context
+    ) -> pb.StageBlockResponse:
+        """Receive and stage a block."""
+        async with statuses(context):
+            return await self._blocks.stage(aiter(requests))
+
+    async def AcceptBlocks(
+        self, request: pb.AcceptBlocksRequest, context: Context
+    ) -> pb.AcceptBlocksResponse:
+        """Store the staged blocks of an iteration."""
+        async with statuses(context):
+            return await self._blocks.accept(request)
 
     async def Write(self, requests: AsyncIterator[pb.WriteRequest], context: Context) -> None:
         """Store the episodes of one writer."""

@@ -83,3 +83,31 @@ class ContainerSettings:
     every_s: Duration = 30.0
     """Time between two trunks that a container takes, and between two heads that it publishes,
     seconds."""
+
+
+def refusal_of(collect: CollectSettings, collectors: CollectorsSettings) -> str:
+    """Why a mode does not go with the other settings of collection; empty if it does."""
+    lag, count = f"collect.lag = {collect.lag}", f"collectors.count = {collectors.count}"
+    containers = (
+        "collectors.containers hand over a share of their episodes, when they have played them: "
+        f"set collect.mode = 'free', not {collect.mode!r}"
+    )
+    refusals = {
+        "inline": {
+            f"{count} needs collect.mode = 'keyed' or 'free'": collectors.count > 0,
+            f"{lag} needs collect.mode = 'keyed'; inline collection is at most 1 ahead": (
+                collect.lag > 1
+            ),
+            containers: collectors.containers,
+        },
+        "keyed": {containers: collectors.containers},
+        "free": {
+            "collect.mode = 'free' needs collectors, which write to replay: set collectors.count": (
+                not collectors.count
+            ),
+            f"{lag} needs collect.mode = 'keyed'; in free collection collect.max_lag bounds it": (
+                collect.lag > 0
+            ),
+        },
+    }
+    return next((reason for reason, holds in refusals[collect.mode].items() if holds), "")

@@ -20,6 +20,7 @@ from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import ConfigError
 from fullrank.common.foreign import shown
 from fullrank.common.types import JSON, Matrix
+from fullrank.config.collection import refusal_of
 from fullrank.config.leaves import (
     PLUGINS,
     SECTIONS,
@@ -265,29 +266,8 @@ def _check_together(config: RunConfig) -> None:
             f"audit.byzantine = {config.audit.byzantine} commits proved bits alone: set "
             "controller.inexact=fail"
         )
-    if config.collect.mode == "inline" and config.collectors.count:
-        raise ConfigError(
-            f"collectors.count = {config.collectors.count} needs collect.mode = 'keyed' or 'free'"
-        )
-    if config.collect.mode == "free" and not config.collectors.count:
-        raise ConfigError(
-            "collect.mode = 'free' needs collectors, which write to replay: set collectors.count"
-        )
-    if config.collect.mode == "free" and config.collect.lag:
-        raise ConfigError(
-            f"collect.lag = {config.collect.lag} needs collect.mode = 'keyed'; in free collection "
-            "collect.max_lag bounds it"
-        )
-    if config.collect.mode == "inline" and config.collect.lag > 1:
-        raise ConfigError(
-            f"collect.lag = {config.collect.lag} needs collect.mode = 'keyed'; inline collection "
-            "is at most 1 ahead"
-        )
-    if config.collectors.containers and config.collect.mode != "free":
-        raise ConfigError(
-            "collectors.containers hand over a share of their episodes, when they have played "
-            f"them: set collect.mode = 'free', not {config.collect.mode!r}"
-        )
+    if reason := refusal_of(config.collect, config.collectors):
+        raise ConfigError(reason)
     if config.collectors.containers and config.algorithm.name in PER_AGENT:
         raise ConfigError(
             "collectors.containers learn the last layer of a network of action values, which "

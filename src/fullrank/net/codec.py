@@ -29,7 +29,6 @@ JOINED_BYTES = 2 * CHUNK_BYTES
 LEARNER_CHUNKS = pb.LearnerMessage.DESCRIPTOR.fields_by_name["chunks"].number
 CONTROLLER_CHUNKS = pb.ControllerMessage.DESCRIPTOR.fields_by_name["chunks"].number
 COLLECTOR_CHUNKS = pb.CollectorOrder.DESCRIPTOR.fields_by_name["chunks"].number
-PLAYED_CHUNKS = pb.CollectorMessage.DESCRIPTOR.fields_by_name["chunks"].number
 SAMPLE_CHUNK = GetSamplesResponse.DESCRIPTOR.fields_by_name["chunk"].number
 
 _DATA_TAG = bytes([Chunk.DESCRIPTOR.fields_by_name["data"].number << 3 | 2])

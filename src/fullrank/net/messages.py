@@ -73,13 +73,41 @@ def arrival_message(arrival: Arrival) -> replay_pb2.Arrival:
         warmup=pace.warmup,
         max_lag=pace.max_lag,
         first=pace.first,
-        episodes=None
-        if layout is None
-        else replay_pb2.EpisodeSizes(
-            observation_sizes=layout.observation_sizes,
-            action_sizes=layout.action_sizes,
-            state_size=layout.state_size,
-        ),
+        episodes=episode_sizes(layout),
+    )
+
+
+def episode_sizes(layout: EpisodeLayout | None) -> replay_pb2.EpisodeSizes | None:
+    """The sizes of a step as a message; None where rows are transitions."""
+    if layout is None:
+        return None
+    return replay_pb2.EpisodeSizes(
+        observation_sizes=layout.observation_sizes,
+        action_sizes=layout.action_sizes,
+        state_size=layout.state_size,
+    )
+
+
+def episode_layout_of(sizes: replay_pb2.EpisodeSizes, *, row_size: int) -> EpisodeLayout:
+    """The columns of a step from the message of its sizes.
+
+    Args:
+        sizes: The sizes.
+        row_size: Entries of a row, at least.
+
+    Raises:
+        InvalidContribution: A value is not valid, or such steps are larger.
+    """
+    if not sizes.action_sizes or len(sizes.action_sizes) != len(sizes.observation_sizes):
+        raise InvalidContribution("episodes lacks the sizes of some agent")
+    if not all(sizes.action_sizes):
+        raise InvalidContribution("episodes.action_sizes has an agent without actions")
+    if sum(sizes.observation_sizes) + sum(sizes.action_sizes) + sizes.state_size > row_size:
+        raise InvalidContribution(f"episodes does not fit rows of {row_size}")
+    return EpisodeLayout(
+        observation_sizes=tuple(sizes.observation_sizes),
+        action_sizes=tuple(sizes.action_sizes),
+        state_size=sizes.state_size,
     )
 
 
@@ -93,19 +121,9 @@ def arrival_of(message: replay_pb2.Arrival, *, row_size: int) -> Arrival:
     Raises:
         InvalidContribution: A value is not valid, or such rows have another size.
     """
-    layout, sizes = None, message.episodes
+    layout = None
     if message.HasField("episodes"):
-        if not sizes.action_sizes or len(sizes.action_sizes) != len(sizes.observation_sizes):
-            raise InvalidContribution("arrival.episodes lacks the sizes of some agent")
-        if not all(sizes.action_sizes):
-            raise InvalidContribution("arrival.episodes.action_sizes has an agent without actions")
-        if sum(sizes.observation_sizes) + sum(sizes.action_sizes) + sizes.state_size > row_size:
-            raise InvalidContribution(f"arrival.episodes does not fit rows of {row_size}")
-        layout = EpisodeLayout(
-            observation_sizes=tuple(sizes.observation_sizes),
-            action_sizes=tuple(sizes.action_sizes),
-            state_size=sizes.state_size,
-        )
+        layout = episode_layout_of(message.episodes, row_size=row_size)
     entries = row_size - ENTRIES
     if entries < 1 or (layout is not None and layout.row_size != entries):
         raise InvalidContribution(

@@ -1,11 +1,11 @@
 """Asynchronous client of replay; every call has a deadline."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
@@ -25,7 +25,13 @@ from fullrank.host.certificates import Role
 from fullrank.net.channel import PLAINTEXT, Security, open_channel
 from fullrank.net.codec import CHUNK_BYTES, chunks
 from fullrank.net.errors import checked, translated
-from fullrank.net.messages import arrival_message, check_version, run_term_message, sample_of
+from fullrank.net.messages import (
+    arrival_message,
+    check_version,
+    episode_sizes,
+    run_term_message,
+    sample_of,
+)
 from fullrank.net.replay_streams import SampleStream
 from fullrank.replay.authorship import MOST, Authorship
 from fullrank.replay.draw_window import Reach
@@ -34,6 +40,7 @@ from fullrank.replay.items import Gathered, Items
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.mapped_table import MappedTable
 from fullrank.replay.samplers import Sample
+from fullrank.replay.staging import Grant
 from fullrank.replay.table import TABLE
 from fullrank.v1 import common_pb2
 from fullrank.v1 import replay_pb2 as pb
@@ -110,6 +117,15 @@ class Repeated:
                     await asyncio.sleep(max(AGAIN_S, after_s))
         except TimeoutError:
             raise last from None
+
+
+class Unstaged(NamedTuple):
+    """Blocks of an iteration that replay has not staged."""
+
+    blocks: list[int]
+    """Their numbers."""
+    granted: bool
+    """False if it knows no grant of the iteration, as after a restart."""
 
 
 class ReplayClient:
@@ -285,6 +301,56 @@ class ReplayClient:
         return append_requests(
             TABLE, head, rows, run_term=self._run_term, drawn_head=self._drawn_head
         )
+
+    async def grant(self, iteration: int, grant: Grant) -> None:
+        """Let collectors stage the blocks of an iteration.
+
+        Raises:
+            StaleTerm: Another controller has opened the table since.
+        """
+        request = pb.GrantBlocksRequest(
+            table=TABLE,
+            run_term=self._run_term,
+            iteration=iteration,
+            blocks=grant.blocks,
+            most_rows=grant.most_rows,
+            episodes=episode_sizes(grant.episodes),
+        )
+        await self._insist(self._stub.GrantBlocks, request)
+
+    async def accept(
+        self, iteration: int, first_position: int, digests: Sequence[bytes], *, rows: int
+    ) -> Unstaged | None:
+        """Store the staged blocks of an iteration.
+
+        Args:
+            iteration: Its number.
+            first_position: Position of the first row.
+            digests: Digest of each block.
+            rows: Rows of all of them.
+
+        Returns:
+            The blocks that are not staged, of which any keeps all from being stored; or None.
+
+        Raises:
+            StaleTerm: Another controller has opened the table since.
+        """
+        request = pb.AcceptBlocksRequest(
+            table=TABLE,
+            run_term=self._run_term,
+            iteration=iteration,
+            first_position=first_position,
+            digests=digests,
+            drawn_head=self._drawn_head,
+        )
+        response = await self._insist(self._stub.AcceptBlocks, request)
+        if response.missing:
+            if max(response.missing) >= len(digests):
+                raise Malformed(f"{self._peer}: it misses block {max(response.missing)}")
+            return Unstaged(list(response.missing), response.granted)
+        if response.head != first_position + rows:
+            raise self._no_range(first_position, response.head, f"of {rows} rows")
+        return None
 
     async def await_sample(
         self, sample: common_pb2.Sample, *, row_size: int, items: Items = None

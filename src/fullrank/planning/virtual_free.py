@@ -12,6 +12,7 @@ from fullrank.replay.draw_window import Reach
 from fullrank.replay.intake import Fate, Intake, WrittenEpisode
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
+from fullrank.training.block_collection import FreeCollection
 from fullrank.training.block_player import (
     BlockPlayer,
     PlayedBlock,
@@ -22,7 +23,7 @@ from fullrank.training.block_player import (
 from fullrank.training.blocks import BlockKey
 from fullrank.training.centralised import Centralised, Targets
 from fullrank.training.container import Container
-from fullrank.training.free import FreeRollout, Written
+from fullrank.training.episodes import Outcomes
 from fullrank.wiring import Training, arrival_rules, capacity_of
 
 
@@ -74,16 +75,16 @@ class FreeVirtualRun:
         self._config, self._training, self._player = config, training, player
         self._course, self._durations = course, durations
         self._every_s = config.containers.every_s
-        assert training.collector.free is not None
-        self._free: FreeRollout = training.collector.free
+        assert isinstance(training.collector.collection, FreeCollection)
+        self._free = training.collector.collection
         capacity = capacity_of(config, training)
         self._table = Table(MemoryStorage(capacity, training.problem.row_size), capacity=capacity)
         self._intake = Intake(self._table, arrival_rules(config, training.problem, first=0))
         gradients = training.algorithm.gradients
         self._compute = Centralised(training.problem, gradients, seed=config.seed).compute
-        self._agenda, self._updating, self._written = Agenda(), False, list[Written]()
+        self._agenda, self._updating, self._written = Agenda(), False, list[Outcomes]()
         self._facts = dict.fromkeys(("played_bytes", "travelled_bytes", "stale", "heads"), 0.0)
-        terms, learns = self._free.publish(0), bool(containers) and config.containers.learn
+        terms, learns = self._free.begin(0), bool(containers) and config.containers.learn
         self._collectors = [
             VirtualCollector(number, terms, container, learns)
             for number, container in enumerate(
@@ -135,7 +136,7 @@ class FreeVirtualRun:
         played = self._player.play(key, terms)
         block = config.collect.block
         block_s = self._durations.block_s(
-            played.lengths,
+            played.outcomes.lengths,
             actors=block * len(self._collectors),
             key=(config.seed, collector.number, key.block),
         )
@@ -146,7 +147,7 @@ class FreeVirtualRun:
         self, collector: VirtualCollector, key: BlockKey, played: PlayedBlock, version: int
     ) -> None:
         self._course.reach(self._agenda.now_s)
-        self._course.played(played.lengths.tolist())
+        self._course.played(played.outcomes.lengths.tolist())
         episodes = played.episodes
         travelling = range(len(episodes))
         self._facts["played_bytes"] += sum(episode.nbytes for episode in episodes)
@@ -158,7 +159,7 @@ class FreeVirtualRun:
             for number in travelling
         ]
         self._facts["travelled_bytes"] += sum(episode.rows.nbytes for episode in sent)
-        self._written.append(Written(played.earned, played.won, played.lengths))
+        self._written.append(played.outcomes)
         self._agenda.after(self._durations.wire_s, lambda: self._arrive(collector, sent))
         collector.blocked_since_s = self._agenda.now_s
         self._settle()
@@ -209,11 +210,11 @@ class FreeVirtualRun:
 
     def _commit(self, iteration: int, reach: Reach, targets: Targets) -> None:
         self._course.reach(self._agenda.now_s)
-        self._free.join(iteration, reach, self._written)
+        self._free.drawn(iteration, reach, self._written)
         self._written = []
         self._training.trainer.apply(targets.updates, iteration=iteration)
         self._updating, self._course.iteration = False, iteration + 1
-        terms = self._free.publish(iteration + 1)
+        terms = self._free.begin(iteration + 1)
         self._agenda.after(self._durations.wire_s, lambda: self._publish(terms))
         self._settle()
 

@@ -11,6 +11,7 @@ from fullrank.planning.virtual_time import VirtualDurations
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
+from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.centralised import Centralised
 from fullrank.wiring import Training, capacity_of, plan_of
 
@@ -46,8 +47,8 @@ def keyed_history(
     step_s = durations.step_s + durations.acting_s
     done_s = float(-(-lengths.sum() // warm_copies)) * step_s
     published_s, idle_s = [done_s], [done_s] * max(1, config.collectors.count)
-    rollout = collector.keyed
-    assert rollout is not None
+    rollout = collector.collection
+    assert isinstance(rollout, KeyedCollection)
     for iteration in count():
         if iteration == config.iterations or done_s >= until_s:
             break

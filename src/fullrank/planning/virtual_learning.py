@@ -7,8 +7,6 @@ configurations give equal histories, and keyed collection with lag 0 gives the b
 one process.
 """
 
-from dataclasses import replace
-
 import torch
 
 from fullrank.algorithms.values import ValueLearner
@@ -18,6 +16,7 @@ from fullrank.planning.virtual_course import VirtualCourse, VirtualHistory
 from fullrank.planning.virtual_free import FreeVirtualRun
 from fullrank.planning.virtual_keyed import keyed_history
 from fullrank.planning.virtual_time import VirtualDurations
+from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.wiring import Training, algorithm_config_of, block_player_of, training_of
@@ -46,9 +45,6 @@ def learn_in_virtual_time(
         ConfigError: The algorithm does not learn from whole episodes, or something is inconsistent.
     """
     torch.set_num_threads(config.compute.threads)
-    if config.collect.mode == "inline":
-        collect = replace(config.collect, mode="keyed", block=config.environment.copies)
-        config = replace(config, collect=collect)
     learner = algorithm_config_of(config)
     if not isinstance(learner, ValueLearner):
         raise ConfigError(
@@ -60,7 +56,7 @@ def learn_in_virtual_time(
     layout = training.problem.episodes
     assert layout is not None
     try:
-        if config.collect.mode == "keyed":
+        if isinstance(training.collector.collection, KeyedCollection):
             return keyed_history(config, training, course, layout, durations, until_s=until_s)
         collector = training.collector
         player = block_player_of(

@@ -3,7 +3,7 @@
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.layout import Layout
 from fullrank.replay.mapped_table import MappedTable
-from fullrank.replay.rate_limiter import RateLimiter
+from fullrank.replay.pace import RateLimiter
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
 from fullrank.replay.storage import MemoryStorage, Storage

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.replay.authorship import ENTRIES, MOST, Authorship, authorships
-from fullrank.replay.pace import Pace
-from fullrank.replay.rate_limiter import RateLimiter
+from fullrank.replay.pace import Pace, RateLimiter
 from fullrank.replay.table import Table
 
 

@@ -13,7 +13,7 @@ from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, FullrankError, Malformed, StaleTerm
 from fullrank.common.foreign import FORMAT, TEXT, check_format, parse_json, read_regular
 from fullrank.common.types import JSON, RunTerm
-from fullrank.replay.storage_errors import refused
+from fullrank.replay.storage import refused
 
 FILE = "fence.json"
 

@@ -16,6 +16,7 @@ from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.authorship import Authorship, authorships
 from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
 from fullrank.replay.items import Gathered, Items, spread
+from fullrank.replay.ring_file import RingFile
 from fullrank.replay.samplers import Sample
 from fullrank.replay.table_reader import TableReader
 
@@ -191,3 +192,31 @@ class _MappedSlots:
     @property
     def head(self) -> int:
         return read_cursor(self._path, self._mapping.content)[2]
+
+
+COPIED = 4096
+"""Rows that are copied together."""
+
+
+def copy_table(source: TableFile, path: Path) -> None:
+    """Copy a table that a service may be writing; rows that are evicted meanwhile are left out.
+
+    Args:
+        source: The table.
+        path: The new file, with the same positions and capacity.
+
+    Raises:
+        Corrupted: A row differs from the stored one.
+        OutOfRange: The service has opened the file anew meanwhile.
+    """
+    copy = RingFile.create(path, row_size=source.row_size, capacity=source.capacity, sync=False)
+    first = tail = source.tail
+    head, longest = source.head, min(COPIED, len(copy.rows) - copy.capacity)
+    while first < head:
+        last = min(first + longest, head)
+        first, rows = source.rows(first, last)
+        tail = max(tail, source.tail)
+        if len(rows):
+            copy.write(first, rows)
+            copy.publish(min(tail, last), last)
+        first = max(last, tail)

@@ -2,7 +2,9 @@
 
 The rule is Reverb's ratio of samples to inserts, counted in episodes: an iteration waits for the
 episodes that are due before it, and an episode waits while too many are ahead of the iterations. If
-one of them has to wait, the other need not.
+one of them has to wait, the other need not. Where the controller appends, it decides that ratio,
+because each sample names the head that it is drawn from; then the table keeps the window alone: no
+row is evicted before a sample could draw it.
 """
 
 from dataclasses import dataclass
@@ -65,3 +67,25 @@ class Pace:
     def is_stale(self, version: int, *, iteration: int) -> bool:
         """True if an episode began with parameters too old for the newest iteration."""
         return version < iteration - self.max_lag
+
+
+class RateLimiter:
+    """Decides whether an append has to wait.
+
+    Before the first sample no append waits: a run fills its table, or repeats committed rows.
+
+    Args:
+        window: Most positions by which the head may exceed that of the newest sample.
+    """
+
+    def __init__(self, *, window: int) -> None:
+        self._window = window
+        self._sampled: int | None = None
+
+    def sampled(self, head: int) -> None:
+        """Record a sample drawn from positions below ``head``."""
+        self._sampled = max(head, self._sampled or 0)
+
+    def admits(self, head: int) -> bool:
+        """True if rows up to ``head`` may be stored now."""
+        return self._sampled is None or head - self._sampled <= self._window

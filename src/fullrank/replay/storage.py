@@ -1,9 +1,12 @@
-"""Storage of a table: slots for a range of positions, in memory or in a file."""
+"""Storage of a table: slots for a range of positions, in memory or in a file, and its errors."""
 
+import errno
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from fullrank.common.errors import ConfigError, FullrankError, StorageFailed
 from fullrank.common.types import FloatArray
 
 
@@ -52,3 +55,15 @@ class MemoryStorage:
     def publish(self, tail: int, head: int) -> None:
         """Make the positions [tail, head) readable."""
         self.tail, self.head = tail, head
+
+
+PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+"""Errors that end once there is room, or a descriptor, again."""
+
+
+def refused(doing: str, path: Path, error: OSError) -> FullrankError:
+    """``StorageFailed``, after which callers try again, or ``ConfigError``."""
+    said = f"cannot {doing} {path}: {error.strerror or error}"
+    if error.errno in PASSING:
+        return StorageFailed(f"{said}; make room, and it continues")
+    return ConfigError(f"{said}; mend that, and start replay again")

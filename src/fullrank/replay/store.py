@@ -15,8 +15,7 @@ from fullrank.common.errors import (
 from fullrank.replay.file_format import FileLayout
 from fullrank.replay.limits import MOST_TABLES, rows_per_append
 from fullrank.replay.ring_file import RingFile
-from fullrank.replay.storage import MemoryStorage
-from fullrank.replay.storage_errors import PASSING, refused
+from fullrank.replay.storage import PASSING, MemoryStorage, refused
 from fullrank.replay.table import TABLE, Table
 
 SUFFIX = ".table"

@@ -34,9 +34,8 @@ from fullrank.common.errors import (
 from fullrank.common.foreign import FORMAT, Bounds, check_format, parse_json, regular
 from fullrank.common.types import JSON
 from fullrank.replay.fence import FILE as FENCE
-from fullrank.replay.mapped_table import TableFile
+from fullrank.replay.mapped_table import TableFile, copy_table
 from fullrank.replay.store import table_file
-from fullrank.replay.table_copy import copy_table
 from fullrank.runs import checkpoint
 from fullrank.runs.ending import CAVEATS, DISPUTED
 from fullrank.runs.evaluations import EVALUATIONS

@@ -10,22 +10,25 @@ from blake3 import blake3
 
 from fullrank.algorithms import Algorithm
 from fullrank.algorithms.base import layout_of
-from fullrank.algorithms.roles import ACTING, Annealed, Player
+from fullrank.algorithms.roles import ACTING, Annealed
 from fullrank.common.errors import EnvironmentFailed, FullrankError
 from fullrank.common.seeding import derive
-from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
+from fullrank.common.types import FloatArray
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.environments import Environment
-from fullrank.environments.base import Step
 from fullrank.environments.capabilities import doing, horizon_of
 from fullrank.environments.instances import Instances
 from fullrank.environments.processes import EnvironmentProcess
-from fullrank.replay.layout import Layout
 from fullrank.training.blocks import BlockKey, BlockPlan
-from fullrank.training.episode_rollouts import EpisodeRound, WholeEpisodes
-from fullrank.training.ready_first import ReadyFirst
+from fullrank.training.episodes import Outcomes
 from fullrank.training.reward_scale import AS_PAID, RewardScale, reward_scale
 from fullrank.training.soundness import check_rows
+from fullrank.training.whole_episodes import (
+    EpisodeRound,
+    ReadyFirst,
+    TransitionRound,
+    WholeEpisodes,
+)
 
 BLOCK_STEPS = 2**32
 """Exploration steps of block b are numbered from b times this, which keys it apart."""
@@ -55,25 +58,21 @@ class PlayedBlock(NamedTuple):
 
     rows: FloatArray
     """Packed rows, shape (rows, row_size)."""
-    earned: Array
-    """Returns of all agents, shape (copies, M)."""
-    won: BoolArray
-    """True for copies that won, shape (copies,)."""
-    lengths: IntArray
-    """Steps of each episode, shape (copies,)."""
+    outcomes: Outcomes
+    """Outcome of each copy's episode."""
 
     @property
     def episodes(self) -> list[FloatArray]:
         """Return the rows of each copy's episode."""
-        copies = len(self.lengths)
-        last = (len(self.rows) - int(self.lengths.sum())) // copies  # rows without a step
-        return np.split(self.rows, np.cumsum(self.lengths + last)[:-1])
+        lengths = self.outcomes.lengths
+        last = (len(self.rows) - self.outcomes.env_steps) // len(lengths)  # rows without a step
+        return np.split(self.rows, np.cumsum(lengths + last)[:-1])
 
     @property
     def digest(self) -> bytes:
         """Hash the bits of all arrays."""
         hasher = blake3()
-        for array in self:
+        for array in (self.rows, *self.outcomes):
             hasher.update(f"{array.dtype.str} {array.shape}".encode())
             hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return hasher.digest(DIGEST_BYTES)
@@ -100,6 +99,7 @@ class BlockPlayer:
         plan: Blocks of an iteration.
         seed: The run's seed.
         start_copy: Starts a copy in a process of its own; None: this thread steps all copies.
+        environment: Plays the blocks of as many copies; closed with those that are made.
     """
 
     def __init__(
@@ -110,10 +110,11 @@ class BlockPlayer:
         *,
         seed: int,
         start_copy: Callable[[], EnvironmentProcess] | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self._make_environment, self._algorithm = make_environment, algorithm
         self._plan, self._seed, self._start_copy = plan, seed, start_copy
-        self._environments: dict[int, Environment] = {}
+        self._environments = {} if environment is None else {environment.copies: environment}
         self._processes: list[EnvironmentProcess] = []
         self._loaded: Publication | None = None
 
@@ -166,7 +167,7 @@ class BlockPlayer:
             steps = 0 if round_ is None else round_.steps
             what = str(error) if isinstance(error, FullrankError) else repr(error)
             raise EnvironmentFailed(f"{self.name(key)}, step {steps}: {what}") from error
-        return PlayedBlock(round_.rows, round_.earned, round_.won, round_.lengths)
+        return PlayedBlock(round_.rows, round_.outcomes)
 
     def _started(
         self, copies: int, start_copy: Callable[[], EnvironmentProcess]
@@ -217,32 +218,3 @@ class BlockPlayer:
         self._processes = []
         for environment in environments:
             environment.close()
-
-
-class TransitionRound(WholeEpisodes):
-    """One whole episode of every copy, as packed transitions.
-
-    Args:
-        environment: Environment; all copies are reset.
-        player: Selects actions.
-        layout: Layout of a transition.
-    """
-
-    def __init__(self, environment: Environment, player: Player, layout: Layout) -> None:
-        super().__init__(environment, player, row_size=layout.row_size)
-        self._layout = layout
-        self._kept: list[FloatArray] = []
-
-    def _begun(self, copies: IntArray) -> None:
-        """Do nothing: a transition holds both of its observations."""
-
-    def _step(self, action: FloatArray, alive: BoolArray, available: BoolArray | None) -> Step:
-        rows = np.empty((self._environment.copies, self._layout.row_size), np.float32)
-        self._kept.append(rows)
-        return self._episodes.advance_packed(
-            action, self._layout, alive=alive, available=available, out=rows
-        )
-
-    def _packed(self) -> FloatArray:
-        every = np.stack(self._kept, axis=1)
-        return np.concatenate([every[copy, :length] for copy, length in enumerate(self.lengths)])

@@ -95,6 +95,10 @@ class _OpenBlock(Generic[BlockAnswer]):
         """True once its answer was taken and no collector plays it."""
         return bool(self.digest) and self.answer is None and not self.holders
 
+    def await_answer(self) -> None:
+        """Wait for the first answer, also after an earlier one."""
+        self.answer, self.digest, self.first = None, b"", -1
+
     def take_answer(self, collector: int, played: BlockAnswer) -> int | None:
         """Take the answer of a holder; return who answered first if that was something else."""
         del self.holders[collector]
@@ -128,13 +132,9 @@ class BlockScheduler(Generic[BlockAnswer]):
 
     A block that is overdue is reassigned to an idle collector once no block waits. Every block is
     taken exactly once, with the first answer, however often it was assigned.
-
-    Args:
-        plan: Blocks of an iteration.
     """
 
-    def __init__(self, plan: BlockPlan) -> None:
-        self._plan = plan
+    def __init__(self) -> None:
         self._open: dict[BlockKey, _OpenBlock[BlockAnswer]] = {}
         self._busy: dict[int, BlockKey | None] = {}
 
@@ -148,10 +148,11 @@ class BlockScheduler(Generic[BlockAnswer]):
         block = self._open.get(key)
         return sorted(block.holders) if block is not None else []
 
-    def open(self, iteration: int) -> None:
-        """Add the blocks of an iteration."""
+    def open(self, keys: Sequence[BlockKey]) -> None:
+        """Add blocks; one that was taken waits again."""
         self._open = {key: block for key, block in self._open.items() if not block.is_over}
-        self._open |= {key: _OpenBlock() for key in self._plan.keys(iteration)}
+        for key in keys:
+            self._open.setdefault(key, _OpenBlock()).await_answer()
 
     def attach(self, collector: int) -> None:
         """Add an idle collector."""
@@ -237,9 +238,9 @@ class BlockScheduler(Generic[BlockAnswer]):
         if over and not block.digest:
             raise EnvironmentFailed(f"{reason}; block {key.block} failed {failures} times")
 
-    def take(self, iteration: int) -> list[BlockAnswer] | None:
-        """Return the answers of an open iteration in the order of keys, once all are there."""
-        blocks = [self._open[key] for key in self._plan.keys(iteration)]
+    def take(self, keys: Sequence[BlockKey]) -> list[BlockAnswer] | None:
+        """Return the answers to open blocks in the order of keys, once all are there."""
+        blocks = [self._open[key] for key in sorted(keys)]
         answers = [block.answer for block in blocks if block.answer is not None]
         if len(answers) < len(blocks):
             return None

@@ -1,19 +1,18 @@
-"""The collector: steps environments with an actor, iteration by iteration, into packed rows.
+"""The collector: the rows before the first iteration, and those of each iteration.
 
 Environments and keys are fixed here, so that the services and the one-process driver collect the
 same transitions.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from math import ceil
-from typing import Any
 
 import numpy as np
 
-from fullrank.algorithms import Actor, Problem
+from fullrank.algorithms import Player, Problem
 from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.roles import Annealed
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
@@ -26,15 +25,13 @@ from fullrank.environments.capabilities import (
     shares_reward,
 )
 from fullrank.environments.instances import Instances
-from fullrank.training.episode_rollouts import EpisodeRollout
-from fullrank.training.evaluation_rollout import EvaluationRollout
-from fullrank.training.free import FreeRollout
-from fullrank.training.keyed import KeyedRollout
-from fullrank.training.reward_scale import RewardScale, reward_scale
+from fullrank.replay.episodes import EpisodeLayout
+from fullrank.training.collection import Collection
+from fullrank.training.reward_scale import reward_scale
 from fullrank.training.rollouts import Collected, Rollout
 from fullrank.training.soundness import check_rows
 from fullrank.training.teams import random_payment, several_teams
-from fullrank.training.trainer import part
+from fullrank.training.whole_episodes import EpisodeRound
 
 WARM_UP = -1
 """Iteration number that keys the exploration of the warm-up."""
@@ -47,78 +44,46 @@ class Collector:
 
     Args:
         make_environment: Makes an environment with the given number of copies.
-        environment: Environment of the iterations; closed with the collector.
+        environment: Tells the properties of the environment.
         actor: Selects actions, with the current policies.
-        problem: Where it learns from whole episodes, every copy plays one in each iteration; where
-            learners collect, whole episodes are evaluated instead.
+        problem: Where it learns from whole episodes, the warm-up consists of them.
+        collection: Collects the iterations; closed with the collector.
         seed: The run's seed.
-        steps: Steps of each copy in one iteration, unless whole episodes are played.
         warmup: Rows collected before the first iteration; whole episodes may have more.
         warmup_copies: Number of environments that collect the warm-up.
-        keyed: Collects the iterations, if they are played by blocks.
-        free: Joins the episodes that collectors write to replay; none is then collected here.
 
     Attributes:
         agents: Specifications of the environment's agents, in order.
         layout: Layout of one row.
-        warmup: Rows collected before the first iteration; 0 where learners collect.
+        warmup: As given; 0 where learners collect.
         state_size: Entries of the environment's global state; 0 if it has none.
         masked: True if some actions may be unavailable to a living agent.
         horizon: Steps of every episode; 0 if their lengths differ or are unknown.
-        keyed: As given.
-        free: As given.
+        collection: As given.
     """
 
     def __init__(
         self,
         make_environment: Callable[[int], Environment],
         environment: Environment,
-        actor: Actor,
+        actor: Player,
         problem: Problem,
         *,
+        collection: Collection,
         seed: int,
-        steps: int,
         warmup: int,
         warmup_copies: int,
-        keyed: KeyedRollout | None = None,
-        free: FreeRollout | None = None,
     ) -> None:
         self._make_environment, self._environment = make_environment, environment
-        self._played = [environment]
-        self._actor, self._seed, self._steps = actor, seed, steps
-        self._problem, data = problem, problem.data
-        self.agents = environment.agents
+        self._apart: Environment | None = None
+        """Environment that is played before the run's own."""
+        self._actor, self._seed, self._problem = actor, seed, problem
+        self.agents, self.collection = environment.agents, collection
         self.state_size, self.masked = own_state_size(environment), offers_masks(environment)
         self._transitions = layout_of(environment.agents, masked=problem.masked)
         self.layout = problem.episodes or self._transitions
-        self.warmup, self._warmup_copies = warmup if data.batch_size else 0, warmup_copies
-        self.horizon, self.keyed, self.free = horizon_of(environment), keyed, free
-        self._collected: dict[int, Collected] = {}  # the last ones, by iteration
-        self._kept = 1 if keyed is None else max(1, keyed.lag)
-
-    @cached_property
-    def _rollout(self) -> Rollout | EpisodeRollout | EvaluationRollout | KeyedRollout:
-        """Return the collection of the iterations, which free collection does not need."""
-        horizon = self.horizon
-        stagger = horizon if horizon and self._steps % horizon else 0
-        return self.keyed or self._rollout_of(self._environment, seed=self._seed, stagger=stagger)
-
-    def _rollout_of(
-        self, environment: Environment, *, seed: int, stagger: int = 0
-    ) -> Rollout | EpisodeRollout | EvaluationRollout:
-        """Choose the collection that the problem asks for."""
-        actor, episodes, data = self._actor, self._problem.episodes, self._problem.data
-        if episodes is not None:
-            return EpisodeRollout(environment, actor, episodes, seed=seed, scale=self._scale)
-        layout = self._transitions
-        if data.batch_size:
-            return Rollout(environment, actor, layout, seed=seed, stagger=stagger)
-        return EvaluationRollout(environment, actor, layout, seed=seed, every=data.evaluate_every)
-
-    @cached_property
-    def _scale(self) -> RewardScale:
-        """Return the scale of whole episodes, which takes a play of many to find."""
-        return reward_scale(self._make_environment, horizon=self.horizon, seed=self._seed)
+        self.warmup = warmup if problem.data.batch_size else 0
+        self._warmup_copies, self.horizon = warmup_copies, horizon_of(environment)
 
     def warm_up(self, report: Callable[[str], None] = lambda text: None) -> FloatArray:
         """Collect the rows before the first iteration, shape (warmup or more, row_size).
@@ -141,14 +106,34 @@ class Collector:
     def _warm_up(self, report: Callable[[str], None]) -> FloatArray:
         if not self.warmup:
             return np.empty((0, self.layout.row_size), dtype=np.float32)
-        with self._apart(self._warmup_copies) as environment:
-            seed = derive(self._seed, "warm_up")
-            rollout, told = self._rollout_of(environment, seed=seed), _telling(report, self.warmup)
-            if isinstance(rollout, EpisodeRollout):
-                return rollout.play(self.warmup, iteration=WARM_UP, told=told).rows
-            assert isinstance(rollout, Rollout)  # a warm-up is drawn from, not evaluated
+        seed, tell = derive(self._seed, "warm_up"), _telling(report, self.warmup)
+        with self._played_apart(self._warmup_copies) as environment:
+            if self._problem.episodes is not None:
+                return self._episodes(environment, self._problem.episodes, seed, tell)
+            rollout = Rollout(environment, self._actor, self._transitions, seed=seed)
             steps = ceil(self.warmup / self._warmup_copies)
-            return rollout.collect(steps, iteration=WARM_UP, told=told).rows[: self.warmup]
+            return rollout.collect(steps, iteration=WARM_UP, told=tell).rows[: self.warmup]
+
+    def _episodes(
+        self,
+        environment: Environment,
+        layout: EpisodeLayout,
+        seed: int,
+        tell: Callable[[int], None],
+    ) -> FloatArray:
+        """Play one episode of every copy, again and again, until there are enough rows."""
+        scale = reward_scale(self._make_environment, horizon=self.horizon, seed=self._seed)
+        if isinstance(self._actor, Annealed):
+            self._actor.anneal(0)
+        parts, steps, collected = list[FloatArray](), 0, 0
+        while collected < self.warmup:
+            round_ = EpisodeRound(environment, self._actor, layout, scale)
+            copies = range(environment.copies)
+            seeds = [derive(seed, "episode", copy, len(parts)) for copy in copies]
+            steps = round_.play(seeds, iteration=WARM_UP, first_step=steps)
+            parts.append(round_.rows)
+            tell(collected := collected + len(round_.rows))
+        return np.concatenate(parts)
 
     def require_one_team(self) -> None:
         """Refuse sides whose summed rewards a value-based algorithm would learn.
@@ -162,102 +147,37 @@ class Collector:
             return
         payment = None
         if isinstance(environment, Instances):  # of another package, which may not declare sides
-            with self._apart(1) as trial:
+            with self._played_apart(1) as trial:
                 payment = random_payment(trial, seed=self._seed)
         if refusal := several_teams(agents, payment):
             raise ConfigError(refusal)
 
     @contextmanager
-    def _apart(self, copies: int) -> Iterator[Environment]:
+    def _played_apart(self, copies: int) -> Iterator[Environment]:
         """Make an environment that is played before the run's own, and close it."""
-        environment = self._make_environment(copies)
-        self._played.append(environment)
+        self._apart = environment = self._make_environment(copies)
         try:
             yield environment
         finally:
-            self._played.remove(environment)
+            self._apart = None
             environment.close()
 
     def doing(self) -> str:
         """Name the copy whose environment is called now, its step and seed; any thread may ask."""
-        return doing([*self._played]) or ("" if self.keyed is None else self.keyed.doing())
+        apart = self._apart
+        return (doing([apart]) if apart is not None else "") or self.collection.doing()
 
     def publish(self, version: int) -> None:
         """Keep the current parameters, after ``version`` updates, for iterations played ahead."""
-        if self.keyed is not None:
-            self.keyed.publish(version)
+        self.collection.publish(version)
 
     def collect(self, iteration: int) -> Collected:
-        """Collect with the current policies; return the stored collection on a repeated call.
-
-        Raises:
-            Unsound: An observation, an action or a reward is not finite.
-        """
-        if iteration not in self._collected:
-            collected = self._rollout.collect(self._steps, iteration=iteration)
-            check_rows(collected.rows, self.layout, what=f"iteration {iteration}")
-            self._collected[iteration] = collected
-            for oldest in sorted(self._collected)[: -self._kept]:
-                del self._collected[oldest]
-        return self._collected[iteration]
-
-    def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
-
-        Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
-        """
-        if self.free is not None:
-            free = self.free.state(resume_at=resume_at)
-            return {f"free.{name}": array for name, array in free.items()}
-        if isinstance(self._rollout, KeyedRollout):
-            state = self._rollout.state(resume_at=resume_at)
-            return {f"keyed.{name}": array for name, array in state.items()}
-        ahead: dict[str, np.ndarray[Any, Any]] = {}
-        collected = self._collected.get(resume_at)
-        if collected is not None:
-            sides = {f"side.{side}": value for side, value in collected.side_returns.items()}
-            wins = {} if collected.won is None else {"won": collected.won}
-            counts = {
-                f"statistic.{name}": np.array([value])
-                for name, value in collected.statistics.items()
-            }
-            ahead = {"rows": collected.rows, "returns": collected.returns}
-            ahead |= {**sides, **wins, **counts}
-        parts = {"rollout": self._rollout.state(), "collected": ahead}
-        return {
-            f"{name}.{key}": array
-            for name, arrays in parts.items()
-            for key, array in arrays.items()
-        }
-
-    def load(self, state: Mapping[str, np.ndarray[Any, Any]], *, resume_at: int) -> None:
-        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
-
-        Raises:
-            CheckpointUnusable: The state belongs to another environment or number of copies.
-            EnvironmentFailed: The environments are not reproducible.
-        """
-        if self.free is not None:
-            self.free.load(part(state, "free"), resume_at=resume_at)
-            return
-        if isinstance(self._rollout, KeyedRollout):
-            self._rollout.load(part(state, "keyed"), resume_at=resume_at)
-            return
-        self._rollout.load(part(state, "rollout"))
-        ahead = part(state, "collected")
-        if ahead:
-            sides = part(ahead, "side")
-            statistics = {name: float(value[0]) for name, value in part(ahead, "statistic").items()}
-            collected = Collected(
-                ahead["rows"], ahead["returns"], sides, ahead.get("won"), statistics
-            )
-            self._collected = {resume_at: collected}
+        """Collect in this process; see ``Collection.collect``."""
+        return self.collection.collect(iteration)
 
     def close(self) -> None:
         """Close the environments."""
-        self._environment.close()
-        if self.keyed is not None:
-            self.keyed.close()
+        self.collection.close()
 
 
 def _telling(report: Callable[[str], None], rows: int) -> Callable[[int], None]:

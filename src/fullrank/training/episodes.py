@@ -1,7 +1,7 @@
 """Episodes in the copies of an environment, and their returns."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,6 +144,32 @@ def team_returns(environment: Environment, by_agent: Array) -> tuple[Array, dict
     return by_agent[:, counted].sum(axis=1), {
         side: by_agent[:, member][:, counted].sum(axis=1) for side, member in members.items()
     }
+
+
+class Outcomes(NamedTuple):
+    """Outcomes of whole episodes, in order."""
+
+    earned: Array
+    """Returns of all agents, shape (episodes, M)."""
+    won: BoolArray
+    """True for episodes that were won, shape (episodes,)."""
+    lengths: IntArray
+    """Steps of each episode, shape (episodes,)."""
+
+    @classmethod
+    def none(cls, agents: int) -> "Outcomes":
+        """Return those of no episode."""
+        return cls(np.zeros((0, agents)), np.zeros(0, bool), np.zeros(0, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Outcomes"]) -> "Outcomes":
+        """Return the outcomes of all parts, of which there is at least one."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @property
+    def env_steps(self) -> int:
+        """Return the number of steps of all episodes together."""
+        return int(self.lengths.sum())
 
 
 def episode_statistics(

@@ -705,8 +705,6 @@ Global___Refused: _TypeAlias = Refused  # noqa: Y015
 
 @_typing.final
 class CollectorMessage(_message.Message):
-    """To be read in this order: `message`, `chunks`."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
@@ -715,7 +713,6 @@ class CollectorMessage(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     WROTE_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
-    CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -728,10 +725,6 @@ class CollectorMessage(_message.Message):
     def wrote(self) -> Global___Wrote: ...
     @_builtins.property
     def head(self) -> Global___ContainerHead: ...
-    @_builtins.property
-    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
-        """Pieces of the rows of the block announced last, `array` = block, float32."""
-
     def __init__(
         self,
         *,
@@ -741,11 +734,10 @@ class CollectorMessage(_message.Message):
         failed: Global___Failed | None = ...,
         wrote: Global___Wrote | None = ...,
         head: Global___ContainerHead | None = ...,
-        chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed", "wrote", "head"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
@@ -901,7 +893,7 @@ Global___Play: _TypeAlias = Play  # noqa: Y015
 
 @_typing.final
 class Played(_message.Message):
-    """Announces what a block played, copy by copy; the chunks of its rows follow."""
+    """Reports what a block played, copy by copy, whose rows the collector has staged in replay."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -914,16 +906,19 @@ class Played(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     PLAYING_S_FIELD_NUMBER: _builtins.int
     IDLE_S_FIELD_NUMBER: _builtins.int
+    STAGED_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     block: _builtins.int
     rows: _builtins.int
     """Number of rows."""
     digest: _builtins.bytes
-    """BLAKE3-128 of rows, returns, wins and lengths."""
+    """BLAKE3-128 of the rows."""
     playing_s: _builtins.float
     """Seconds of playing."""
     idle_s: _builtins.float
     """Seconds without a block before it."""
+    staged: _builtins.bool
+    """False if replay did not take the rows, as during a restart: the block is played again."""
     @_builtins.property
     def earned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Returns of all agents, (copies, agents), row-major."""
@@ -948,10 +943,11 @@ class Played(_message.Message):
         digest: _builtins.bytes = ...,
         playing_s: _builtins.float = ...,
         idle_s: _builtins.float = ...,
+        staged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "digest", b"digest", "earned", b"earned", "idle_s", b"idle_s", "iteration", b"iteration", "lengths", b"lengths", "playing_s", b"playing_s", "rows", b"rows", "won", b"won"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "digest", b"digest", "earned", b"earned", "idle_s", b"idle_s", "iteration", b"iteration", "lengths", b"lengths", "playing_s", b"playing_s", "rows", b"rows", "staged", b"staged", "won", b"won"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -102,7 +102,8 @@ class ControllerServiceServicer(object):
         then, for every block that the collector is assigned:
         controller: Publication, chunks...  Act with these parameters; left out if it has them.
         controller: Play                    Play this block of this iteration.
-        collector:  Played, chunks...       The block's returns and rows; or
+        collector:  Played                  The block's returns, and the digest of its rows, which lie
+        in replay now; or
         collector:  Failed                  The environment raised.
 
         A block follows from its key and the parameters alone. A block that is overdue is assigned to

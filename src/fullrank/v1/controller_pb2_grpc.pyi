@@ -70,7 +70,8 @@ class ControllerServiceStub:
       then, for every block that the collector is assigned:
       controller: Publication, chunks...  Act with these parameters; left out if it has them.
       controller: Play                    Play this block of this iteration.
-      collector:  Played, chunks...       The block's returns and rows; or
+      collector:  Played                  The block's returns, and the digest of its rows, which lie
+                                          in replay now; or
       collector:  Failed                  The environment raised.
 
     A block follows from its key and the parameters alone. A block that is overdue is assigned to
@@ -137,7 +138,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
       then, for every block that the collector is assigned:
       controller: Publication, chunks...  Act with these parameters; left out if it has them.
       controller: Play                    Play this block of this iteration.
-      collector:  Played, chunks...       The block's returns and rows; or
+      collector:  Played                  The block's returns, and the digest of its rows, which lie
+                                          in replay now; or
       collector:  Failed                  The environment raised.
 
     A block follows from its key and the parameters alone. A block that is overdue is assigned to
@@ -213,7 +215,8 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
           then, for every block that the collector is assigned:
           controller: Publication, chunks...  Act with these parameters; left out if it has them.
           controller: Play                    Play this block of this iteration.
-          collector:  Played, chunks...       The block's returns and rows; or
+          collector:  Played                  The block's returns, and the digest of its rows, which lie
+                                              in replay now; or
           collector:  Failed                  The environment raised.
 
         A block follows from its key and the parameters alone. A block that is overdue is assigned to

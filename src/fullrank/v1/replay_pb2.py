@@ -27,7 +27,7 @@ from fullrank.v1 import common_pb2 as fullrank_dot_v1_dot_common__pb2
 from fullrank.v1 import tensor_pb2 as fullrank_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"H\n\x0f\x43loseRunRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"\x12\n\x10\x43loseRunResponse\"\xb3\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\t\x12%\n\x07\x61rrival\x18\x07 \x01(\x0b\x32\x14.fullrank.v1.Arrival\"\xa2\x01\n\x07\x41rrival\x12+\n\x08\x65pisodes\x18\x01 \x01(\x0b\x32\x19.fullrank.v1.EpisodeSizes\x12\x1b\n\x13updates_per_episode\x18\x02 \x01(\x01\x12\r\n\x05slack\x18\x03 \x01(\x04\x12\x0e\n\x06window\x18\x04 \x01(\x04\x12\x0e\n\x06warmup\x18\x05 \x01(\x04\x12\x0f\n\x07max_lag\x18\x06 \x01(\x04\x12\r\n\x05\x66irst\x18\x07 \x01(\x04\"S\n\x0c\x45pisodeSizes\x12\x19\n\x11observation_sizes\x18\x01 \x03(\r\x12\x14\n\x0c\x61\x63tion_sizes\x18\x02 \x03(\r\x12\x12\n\nstate_size\x18\x03 \x01(\r\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xaf\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x12\n\ndrawn_head\x18\x07 \x01(\x04J\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"\x85\x01\n\x0cWriteRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x18.fullrank.v1.WriterHello\x12)\n\x07\x65pisode\x18\x02 \x01(\x0b\x32\x18.fullrank.v1.EpisodeHead\x12!\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"t\n\x0bWriterHello\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0e\n\x06writer\x18\x03 \x01(\x06\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\"0\n\x0b\x45pisodeHead\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\x04\"N\n\rWriteResponse\x12\x0f\n\x07settled\x18\x01 \x01(\x04\x12,\n\x07refused\x18\x02 \x03(\x0b\x32\x1b.fullrank.v1.EpisodeRefusal\"A\n\x0e\x45pisodeRefusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"l\n\x10\x41waitDrawRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x0e\n\x06newest\x18\x04 \x01(\x04\"\x92\x01\n\x11\x41waitDrawResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x03 \x01(\x04\x12\x0f\n\x07missing\x18\x04 \x01(\x04\x12\x0e\n\x06writer\x18\x05 \x01(\x06\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\x04\x12\x0b\n\x03lag\x18\x08 \x01(\x04\"0\n\x12LocateTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"[\n\x13LocateTableResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\x0c\x12$\n\x06opened\x18\x03 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"d\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x0e\n\x06mapped\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\r\x12\x0b\n\x03run\x18\x04 \x01(\t\"H\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0f\n\x07lengths\x18\x02 \x03(\r2\xe0\x04\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12L\n\x05Write\x12\x19.fullrank.v1.WriteRequest\x1a\x1a.fullrank.v1.WriteResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x06(\x01\x30\x01\x12S\n\tAwaitDraw\x12\x1d.fullrank.v1.AwaitDrawRequest\x1a\x1e.fullrank.v1.AwaitDrawResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12Z\n\x0bLocateTable\x12\x1f.fullrank.v1.LocateTableRequest\x1a .fullrank.v1.LocateTableResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x12P\n\x08\x43loseRun\x12\x1c.fullrank.v1.CloseRunRequest\x1a\x1d.fullrank.v1.CloseRunResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"H\n\x0f\x43loseRunRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"\x12\n\x10\x43loseRunResponse\"\xb3\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\t\x12%\n\x07\x61rrival\x18\x07 \x01(\x0b\x32\x14.fullrank.v1.Arrival\"\xa2\x01\n\x07\x41rrival\x12+\n\x08\x65pisodes\x18\x01 \x01(\x0b\x32\x19.fullrank.v1.EpisodeSizes\x12\x1b\n\x13updates_per_episode\x18\x02 \x01(\x01\x12\r\n\x05slack\x18\x03 \x01(\x04\x12\x0e\n\x06window\x18\x04 \x01(\x04\x12\x0e\n\x06warmup\x18\x05 \x01(\x04\x12\x0f\n\x07max_lag\x18\x06 \x01(\x04\x12\r\n\x05\x66irst\x18\x07 \x01(\x04\"S\n\x0c\x45pisodeSizes\x12\x19\n\x11observation_sizes\x18\x01 \x03(\r\x12\x14\n\x0c\x61\x63tion_sizes\x18\x02 \x03(\r\x12\x12\n\nstate_size\x18\x03 \x01(\r\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xaf\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x12\n\ndrawn_head\x18\x07 \x01(\x04J\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"\xae\x01\n\x12GrantBlocksRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x0e\n\x06\x62locks\x18\x04 \x01(\r\x12\x11\n\tmost_rows\x18\x05 \x01(\x04\x12+\n\x08\x65pisodes\x18\x06 \x01(\x0b\x32\x19.fullrank.v1.EpisodeSizes\"\x15\n\x13GrantBlocksResponse\"\xa0\x01\n\x11StageBlockRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\r\n\x05\x62lock\x18\x04 \x01(\r\x12\x0f\n\x07lengths\x18\x05 \x03(\x04\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"\x14\n\x12StageBlockResponse\"\x9c\x01\n\x13\x41\x63\x63\x65ptBlocksRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x04 \x01(\x04\x12\x0f\n\x07\x64igests\x18\x05 \x03(\x0c\x12\x12\n\ndrawn_head\x18\x06 \x01(\x04\"F\n\x14\x41\x63\x63\x65ptBlocksResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\r\x12\x0f\n\x07granted\x18\x03 \x01(\x08\"\x85\x01\n\x0cWriteRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x18.fullrank.v1.WriterHello\x12)\n\x07\x65pisode\x18\x02 \x01(\x0b\x32\x18.fullrank.v1.EpisodeHead\x12!\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"t\n\x0bWriterHello\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0e\n\x06writer\x18\x03 \x01(\x06\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\"0\n\x0b\x45pisodeHead\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\x04\"N\n\rWriteResponse\x12\x0f\n\x07settled\x18\x01 \x01(\x04\x12,\n\x07refused\x18\x02 \x03(\x0b\x32\x1b.fullrank.v1.EpisodeRefusal\"A\n\x0e\x45pisodeRefusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"l\n\x10\x41waitDrawRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x0e\n\x06newest\x18\x04 \x01(\x04\"\x92\x01\n\x11\x41waitDrawResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x03 \x01(\x04\x12\x0f\n\x07missing\x18\x04 \x01(\x04\x12\x0e\n\x06writer\x18\x05 \x01(\x06\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\x04\x12\x0b\n\x03lag\x18\x08 \x01(\x04\"0\n\x12LocateTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"[\n\x13LocateTableResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\x0c\x12$\n\x06opened\x18\x03 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"d\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x0e\n\x06mapped\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\r\x12\x0b\n\x03run\x18\x04 \x01(\t\"H\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0f\n\x07lengths\x18\x02 \x03(\r2\xf3\x06\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12Y\n\x0bGrantBlocks\x12\x1f.fullrank.v1.GrantBlocksRequest\x1a .fullrank.v1.GrantBlocksResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12X\n\nStageBlock\x12\x1e.fullrank.v1.StageBlockRequest\x1a\x1f.fullrank.v1.StageBlockResponse\"\x07\x8a\xb5\x18\x03\n\x01\x06(\x01\x12\\\n\x0c\x41\x63\x63\x65ptBlocks\x12 .fullrank.v1.AcceptBlocksRequest\x1a!.fullrank.v1.AcceptBlocksResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x05Write\x12\x19.fullrank.v1.WriteRequest\x1a\x1a.fullrank.v1.WriteResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x06(\x01\x30\x01\x12S\n\tAwaitDraw\x12\x1d.fullrank.v1.AwaitDrawRequest\x1a\x1e.fullrank.v1.AwaitDrawResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12Z\n\x0bLocateTable\x12\x1f.fullrank.v1.LocateTableRequest\x1a .fullrank.v1.LocateTableResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x12P\n\x08\x43loseRun\x12\x1c.fullrank.v1.CloseRunRequest\x1a\x1d.fullrank.v1.CloseRunResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLAYSERVICE'].methods_by_name['OpenTable']._serialized_options = b'\212\265\030\003\n\001\001'
   _globals['_REPLAYSERVICE'].methods_by_name['Append']._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['Append']._serialized_options = b'\212\265\030\003\n\001\001'
+  _globals['_REPLAYSERVICE'].methods_by_name['GrantBlocks']._loaded_options = None
+  _globals['_REPLAYSERVICE'].methods_by_name['GrantBlocks']._serialized_options = b'\212\265\030\003\n\001\001'
+  _globals['_REPLAYSERVICE'].methods_by_name['StageBlock']._loaded_options = None
+  _globals['_REPLAYSERVICE'].methods_by_name['StageBlock']._serialized_options = b'\212\265\030\003\n\001\006'
+  _globals['_REPLAYSERVICE'].methods_by_name['AcceptBlocks']._loaded_options = None
+  _globals['_REPLAYSERVICE'].methods_by_name['AcceptBlocks']._serialized_options = b'\212\265\030\003\n\001\001'
   _globals['_REPLAYSERVICE'].methods_by_name['Write']._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['Write']._serialized_options = b'\212\265\030\004\n\002\001\006'
   _globals['_REPLAYSERVICE'].methods_by_name['AwaitDraw']._loaded_options = None
@@ -64,28 +70,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPENDREQUEST']._serialized_end=887
   _globals['_APPENDRESPONSE']._serialized_start=889
   _globals['_APPENDRESPONSE']._serialized_end=937
-  _globals['_WRITEREQUEST']._serialized_start=940
-  _globals['_WRITEREQUEST']._serialized_end=1073
-  _globals['_WRITERHELLO']._serialized_start=1075
-  _globals['_WRITERHELLO']._serialized_end=1191
-  _globals['_EPISODEHEAD']._serialized_start=1193
-  _globals['_EPISODEHEAD']._serialized_end=1241
-  _globals['_WRITERESPONSE']._serialized_start=1243
-  _globals['_WRITERESPONSE']._serialized_end=1321
-  _globals['_EPISODEREFUSAL']._serialized_start=1323
-  _globals['_EPISODEREFUSAL']._serialized_end=1388
-  _globals['_AWAITDRAWREQUEST']._serialized_start=1390
-  _globals['_AWAITDRAWREQUEST']._serialized_end=1498
-  _globals['_AWAITDRAWRESPONSE']._serialized_start=1501
-  _globals['_AWAITDRAWRESPONSE']._serialized_end=1647
-  _globals['_LOCATETABLEREQUEST']._serialized_start=1649
-  _globals['_LOCATETABLEREQUEST']._serialized_end=1697
-  _globals['_LOCATETABLERESPONSE']._serialized_start=1699
-  _globals['_LOCATETABLERESPONSE']._serialized_end=1790
-  _globals['_GETSAMPLESREQUEST']._serialized_start=1792
-  _globals['_GETSAMPLESREQUEST']._serialized_end=1892
-  _globals['_GETSAMPLESRESPONSE']._serialized_start=1894
-  _globals['_GETSAMPLESRESPONSE']._serialized_end=1966
-  _globals['_REPLAYSERVICE']._serialized_start=1969
-  _globals['_REPLAYSERVICE']._serialized_end=2577
+  _globals['_GRANTBLOCKSREQUEST']._serialized_start=940
+  _globals['_GRANTBLOCKSREQUEST']._serialized_end=1114
+  _globals['_GRANTBLOCKSRESPONSE']._serialized_start=1116
+  _globals['_GRANTBLOCKSRESPONSE']._serialized_end=1137
+  _globals['_STAGEBLOCKREQUEST']._serialized_start=1140
+  _globals['_STAGEBLOCKREQUEST']._serialized_end=1300
+  _globals['_STAGEBLOCKRESPONSE']._serialized_start=1302
+  _globals['_STAGEBLOCKRESPONSE']._serialized_end=1322
+  _globals['_ACCEPTBLOCKSREQUEST']._serialized_start=1325
+  _globals['_ACCEPTBLOCKSREQUEST']._serialized_end=1481
+  _globals['_ACCEPTBLOCKSRESPONSE']._serialized_start=1483
+  _globals['_ACCEPTBLOCKSRESPONSE']._serialized_end=1553
+  _globals['_WRITEREQUEST']._serialized_start=1556
+  _globals['_WRITEREQUEST']._serialized_end=1689
+  _globals['_WRITERHELLO']._serialized_start=1691
+  _globals['_WRITERHELLO']._serialized_end=1807
+  _globals['_EPISODEHEAD']._serialized_start=1809
+  _globals['_EPISODEHEAD']._serialized_end=1857
+  _globals['_WRITERESPONSE']._serialized_start=1859
+  _globals['_WRITERESPONSE']._serialized_end=1937
+  _globals['_EPISODEREFUSAL']._serialized_start=1939
+  _globals['_EPISODEREFUSAL']._serialized_end=2004
+  _globals['_AWAITDRAWREQUEST']._serialized_start=2006
+  _globals['_AWAITDRAWREQUEST']._serialized_end=2114
+  _globals['_AWAITDRAWRESPONSE']._serialized_start=2117
+  _globals['_AWAITDRAWRESPONSE']._serialized_end=2263
+  _globals['_LOCATETABLEREQUEST']._serialized_start=2265
+  _globals['_LOCATETABLEREQUEST']._serialized_end=2313
+  _globals['_LOCATETABLERESPONSE']._serialized_start=2315
+  _globals['_LOCATETABLERESPONSE']._serialized_end=2406
+  _globals['_GETSAMPLESREQUEST']._serialized_start=2408
+  _globals['_GETSAMPLESREQUEST']._serialized_end=2508
+  _globals['_GETSAMPLESRESPONSE']._serialized_start=2510
+  _globals['_GETSAMPLESRESPONSE']._serialized_end=2582
+  _globals['_REPLAYSERVICE']._serialized_start=2585
+  _globals['_REPLAYSERVICE']._serialized_end=3468
 # @@protoc_insertion_point(module_scope)

@@ -289,6 +289,189 @@ class AppendResponse(_message.Message):
 Global___AppendResponse: _TypeAlias = AppendResponse  # noqa: Y015
 
 @_typing.final
+class GrantBlocksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    RUN_TERM_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    MOST_ROWS_FIELD_NUMBER: _builtins.int
+    EPISODES_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    iteration: _builtins.int
+    blocks: _builtins.int
+    """Number of blocks of the iteration."""
+    most_rows: _builtins.int
+    """Rows of a block, at most."""
+    @_builtins.property
+    def run_term(self) -> _common_pb2.RunTerm: ...
+    @_builtins.property
+    def episodes(self) -> Global___EpisodeSizes:
+        """Unset where rows are transitions, of which only the values are checked."""
+
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        run_term: _common_pb2.RunTerm | None = ...,
+        iteration: _builtins.int = ...,
+        blocks: _builtins.int = ...,
+        most_rows: _builtins.int = ...,
+        episodes: Global___EpisodeSizes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "run_term", b"run_term"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "episodes", b"episodes", "iteration", b"iteration", "most_rows", b"most_rows", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrantBlocksRequest: _TypeAlias = GrantBlocksRequest  # noqa: Y015
+
+@_typing.final
+class GrantBlocksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrantBlocksResponse: _TypeAlias = GrantBlocksResponse  # noqa: Y015
+
+@_typing.final
+class StageBlockRequest(_message.Message):
+    """The first message of a block names it; the others carry nothing but their chunk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    RUN_TERM_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    LENGTHS_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    iteration: _builtins.int
+    block: _builtins.int
+    @_builtins.property
+    def run_term(self) -> _common_pb2.RunTerm: ...
+    @_builtins.property
+    def lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Steps of each copy's episode."""
+
+    @_builtins.property
+    def chunk(self) -> _tensor_pb2.Chunk:
+        """A piece of the rows: `array` = 0, float32, row-major; `total` is a whole number of rows."""
+
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        run_term: _common_pb2.RunTerm | None = ...,
+        iteration: _builtins.int = ...,
+        block: _builtins.int = ...,
+        lengths: _abc.Iterable[_builtins.int] | None = ...,
+        chunk: _tensor_pb2.Chunk | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "run_term", b"run_term"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "chunk", b"chunk", "iteration", b"iteration", "lengths", b"lengths", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageBlockRequest: _TypeAlias = StageBlockRequest  # noqa: Y015
+
+@_typing.final
+class StageBlockResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageBlockResponse: _TypeAlias = StageBlockResponse  # noqa: Y015
+
+@_typing.final
+class AcceptBlocksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    RUN_TERM_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    DRAWN_HEAD_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    iteration: _builtins.int
+    first_position: _builtins.int
+    """Position of the first row: the idempotency key."""
+    drawn_head: _builtins.int
+    """As of `AppendRequest`."""
+    @_builtins.property
+    def run_term(self) -> _common_pb2.RunTerm: ...
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """BLAKE3-128 of each block, in their order: of the digest of its rows and of its lengths."""
+
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        run_term: _common_pb2.RunTerm | None = ...,
+        iteration: _builtins.int = ...,
+        first_position: _builtins.int = ...,
+        digests: _abc.Iterable[_builtins.bytes] | None = ...,
+        drawn_head: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "drawn_head", b"drawn_head", "first_position", b"first_position", "iteration", b"iteration", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptBlocksRequest: _TypeAlias = AcceptBlocksRequest  # noqa: Y015
+
+@_typing.final
+class AcceptBlocksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
+    head: _builtins.int
+    """One past the position of the last row; 0 if blocks are missing."""
+    granted: _builtins.bool
+    """False if the service knows no grant of the iteration, as after a restart."""
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the blocks of which no rows with this digest are staged."""
+
+    def __init__(
+        self,
+        *,
+        head: _builtins.int = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
+        granted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted", "head", b"head", "missing", b"missing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptBlocksResponse: _TypeAlias = AcceptBlocksResponse  # noqa: Y015
+
+@_typing.final
 class WriteRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -44,6 +44,21 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
                 _registered_method=True)
+        self.GrantBlocks = channel.unary_unary(
+                '/fullrank.v1.ReplayService/GrantBlocks',
+                request_serializer=fullrank_dot_v1_dot_replay__pb2.GrantBlocksRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_replay__pb2.GrantBlocksResponse.FromString,
+                _registered_method=True)
+        self.StageBlock = channel.stream_unary(
+                '/fullrank.v1.ReplayService/StageBlock',
+                request_serializer=fullrank_dot_v1_dot_replay__pb2.StageBlockRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_replay__pb2.StageBlockResponse.FromString,
+                _registered_method=True)
+        self.AcceptBlocks = channel.unary_unary(
+                '/fullrank.v1.ReplayService/AcceptBlocks',
+                request_serializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.FromString,
+                _registered_method=True)
         self.Write = channel.stream_stream(
                 '/fullrank.v1.ReplayService/Write',
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.WriteRequest.SerializeToString,
@@ -101,6 +116,39 @@ class ReplayServiceServicer(object):
         ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
         come. Waits rather than evict rows that no sample has been able to draw; then ends with
         RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GrantBlocks(self, request, context):
+        """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
+        the table: each block once or, where two collectors differ, twice. Safe to repeat.
+
+        NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
+        FAILED_PRECONDITION if it grows by arrival.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StageBlock(self, request_iterator, context):
+        """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+        memory of the service; nobody reads it until it is accepted.
+
+        NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
+        INVALID_ARGUMENT, naming the field, if the rows are more than granted, hold a value that is not
+        finite or are not episodes of these lengths that could have been played. RESOURCE_EXHAUSTED if
+        too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcceptBlocks(self, request, context):
+        """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
+        and with its waits and errors; or answer which of them are not staged, and store none. Safe to
+        repeat, and to repeat with blocks that were staged anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -185,6 +233,21 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.SerializeToString,
             ),
+            'GrantBlocks': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrantBlocks,
+                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.GrantBlocksRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_replay__pb2.GrantBlocksResponse.SerializeToString,
+            ),
+            'StageBlock': grpc.stream_unary_rpc_method_handler(
+                    servicer.StageBlock,
+                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.StageBlockRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_replay__pb2.StageBlockResponse.SerializeToString,
+            ),
+            'AcceptBlocks': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptBlocks,
+                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.SerializeToString,
+            ),
             'Write': grpc.stream_stream_rpc_method_handler(
                     servicer.Write,
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.WriteRequest.FromString,
@@ -265,6 +328,87 @@ class ReplayService(object):
             '/fullrank.v1.ReplayService/Append',
             fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
             fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrantBlocks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ReplayService/GrantBlocks',
+            fullrank_dot_v1_dot_replay__pb2.GrantBlocksRequest.SerializeToString,
+            fullrank_dot_v1_dot_replay__pb2.GrantBlocksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StageBlock(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/fullrank.v1.ReplayService/StageBlock',
+            fullrank_dot_v1_dot_replay__pb2.StageBlockRequest.SerializeToString,
+            fullrank_dot_v1_dot_replay__pb2.StageBlockResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptBlocks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ReplayService/AcceptBlocks',
+            fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.SerializeToString,
+            fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.FromString,
             options,
             channel_credentials,
             insecure,

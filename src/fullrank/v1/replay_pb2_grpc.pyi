@@ -57,6 +57,27 @@ class ReplayServiceStub:
     come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
+    GrantBlocks: _grpc.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]
+    """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
+    the table: each block once or, where two collectors differ, twice. Safe to repeat.
+
+    NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
+    FAILED_PRECONDITION if it grows by arrival.
+    """
+    StageBlock: _grpc.StreamUnaryMultiCallable[_replay_pb2.StageBlockRequest, _replay_pb2.StageBlockResponse]
+    """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+    memory of the service; nobody reads it until it is accepted.
+
+    NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
+    INVALID_ARGUMENT, naming the field, if the rows are more than granted, hold a value that is not
+    finite or are not episodes of these lengths that could have been played. RESOURCE_EXHAUSTED if
+    too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
+    """
+    AcceptBlocks: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]
+    """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
+    and with its waits and errors; or answer which of them are not staged, and store none. Safe to
+    repeat, and to repeat with blocks that were staged anew.
+    """
     Write: _grpc.StreamStreamMultiCallable[_replay_pb2.WriteRequest, _replay_pb2.WriteResponse]
     """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
     itself, then sends episodes by rising sequence, and the service answers how far it has settled
@@ -130,6 +151,27 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
     come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
+    """
+    GrantBlocks: _aio.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]  # type: ignore[assignment]
+    """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
+    the table: each block once or, where two collectors differ, twice. Safe to repeat.
+
+    NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
+    FAILED_PRECONDITION if it grows by arrival.
+    """
+    StageBlock: _aio.StreamUnaryMultiCallable[_replay_pb2.StageBlockRequest, _replay_pb2.StageBlockResponse]  # type: ignore[assignment]
+    """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+    memory of the service; nobody reads it until it is accepted.
+
+    NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
+    INVALID_ARGUMENT, naming the field, if the rows are more than granted, hold a value that is not
+    finite or are not episodes of these lengths that could have been played. RESOURCE_EXHAUSTED if
+    too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
+    """
+    AcceptBlocks: _aio.UnaryUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]  # type: ignore[assignment]
+    """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
+    and with its waits and errors; or answer which of them are not staged, and store none. Safe to
+    repeat, and to repeat with blocks that were staged anew.
     """
     Write: _aio.StreamStreamMultiCallable[_replay_pb2.WriteRequest, _replay_pb2.WriteResponse]  # type: ignore[assignment]
     """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
@@ -213,6 +255,45 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
         come. Waits rather than evict rows that no sample has been able to draw; then ends with
         RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
+        """
+
+    @_abc_1.abstractmethod
+    def GrantBlocks(
+        self,
+        request: _replay_pb2.GrantBlocksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replay_pb2.GrantBlocksResponse, _abc.Awaitable[_replay_pb2.GrantBlocksResponse]]:
+        """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
+        the table: each block once or, where two collectors differ, twice. Safe to repeat.
+
+        NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
+        FAILED_PRECONDITION if it grows by arrival.
+        """
+
+    @_abc_1.abstractmethod
+    def StageBlock(
+        self,
+        request_iterator: _MaybeAsyncIterator[_replay_pb2.StageBlockRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_replay_pb2.StageBlockResponse, _abc.Awaitable[_replay_pb2.StageBlockResponse]]:
+        """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+        memory of the service; nobody reads it until it is accepted.
+
+        NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
+        INVALID_ARGUMENT, naming the field, if the rows are more than granted, hold a value that is not
+        finite or are not episodes of these lengths that could have been played. RESOURCE_EXHAUSTED if
+        too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
+        """
+
+    @_abc_1.abstractmethod
+    def AcceptBlocks(
+        self,
+        request: _replay_pb2.AcceptBlocksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replay_pb2.AcceptBlocksResponse, _abc.Awaitable[_replay_pb2.AcceptBlocksResponse]]:
+        """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
+        and with its waits and errors; or answer which of them are not staged, and store none. Safe to
+        repeat, and to repeat with blocks that were staged anew.
         """
 
     @_abc_1.abstractmethod

@@ -12,13 +12,16 @@ from fullrank.wiring.plugins import (
 )
 
 if TYPE_CHECKING:
-    from fullrank.wiring.table import arrival_rules, audit_period, capacity_of, spare_rows
     from fullrank.wiring.training import (
         Training,
+        arrival_rules,
+        audit_period,
         block_player_of,
+        capacity_of,
         initial_algorithm,
         plan_of,
         refuse_free,
+        spare_rows,
         training_of,
     )
 
@@ -46,6 +49,6 @@ def __getattr__(name: str) -> Any:
     """Import what needs torch when it is first asked for, after settings have been judged."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fullrank.wiring import table, training
+    from fullrank.wiring import training
 
-    return getattr(training if hasattr(training, name) else table, name)
+    return getattr(training, name)

@@ -9,22 +9,26 @@ import numpy as np
 
 from fullrank.algorithms import (
     Algorithm,
+    DataMode,
     Problem,
 )
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.devices import computed_elsewhere, device_of
+from fullrank.audit.ledger import WINDOW
 from fullrank.common.errors import ConfigError
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.authorship import MOST
+from fullrank.replay.intake import Arrival
+from fullrank.replay.pace import Pace
 from fullrank.replay.samplers import Priority
+from fullrank.training.block_collection import NEEDS_SERVICES, FreeCollection, KeyedCollection
 from fullrank.training.block_player import BlockPlayer
 from fullrank.training.blocks import BlockPlan, WriterPlan
+from fullrank.training.collection import Collection, EvaluationCollection, StepCollection
 from fullrank.training.collector import Collector
-from fullrank.training.free import FreeRollout
-from fullrank.training.keyed import KeyedRollout
 from fullrank.training.trainer import Trainer
 from fullrank.wiring.plugins import algorithm_of, copies_of, environment_of
 
@@ -61,7 +65,7 @@ class Training:
 
         Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
         """
-        return {**self.trainer.state(), **self.collector.state(resume_at=resume_at)}
+        return {**self.trainer.state(), **self.collector.collection.state(resume_at=resume_at)}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]], *, resume_at: int) -> None:
         """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
@@ -72,7 +76,7 @@ class Training:
             EnvironmentFailed: The environments are not reproducible.
         """
         self.trainer.load(state)
-        self.collector.load(state, resume_at=resume_at)
+        self.collector.collection.load(state, resume_at=resume_at)
 
 
 def training_of(config: RunConfig) -> Training:
@@ -90,17 +94,16 @@ def training_of(config: RunConfig) -> Training:
         state_size=own_state_size(environment),
         masked=offers_masks(environment),
     )
+    collection = _collection_of(config, environment, algorithm)
     collector = Collector(
         partial(copies_of, config),
         environment,
         algorithm.actor,
         algorithm.problem,
+        collection=collection,
         seed=config.seed,
-        steps=config.collect.steps,
-        warmup=0 if config.collect.mode == "free" else config.collect.warmup,
+        warmup=0 if isinstance(collection, FreeCollection) else config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
-        keyed=_keyed_of(config, environment, algorithm),
-        free=_free_of(config, environment, algorithm),
     )
     return Training(
         collector=collector,
@@ -112,51 +115,51 @@ def training_of(config: RunConfig) -> Training:
     )
 
 
-def _keyed_of(
-    config: RunConfig, environment: Environment, algorithm: Algorithm
-) -> KeyedRollout | None:
-    """Build the collection by blocks, if it is configured.
+def _collection_of(config: RunConfig, environment: Environment, algorithm: Algorithm) -> Collection:
+    """Choose how the iterations are collected.
+
+    Whole episodes that are played inline are keyed episodes of one block, which the controller
+    plays.
 
     Raises:
         ConfigError: Learners collect.
     """
-    if config.collect.mode != "keyed":
-        return None
-    _require_replay(config, algorithm)
-    return KeyedRollout(
-        environment,
-        algorithm,
-        lambda: block_player_of(
-            config,
-            environment.agents,
-            state_size=own_state_size(environment),
-            masked=offers_masks(environment),
-        ),
-        plan=plan_of(config),
-        lag=config.collect.lag,
-    )
-
-
-def _free_of(
-    config: RunConfig, environment: Environment, algorithm: Algorithm
-) -> FreeRollout | None:
-    """Build the controller's side of free collection, if it is configured.
-
-    Raises:
-        ConfigError: Learners collect.
-    """
-    if config.collect.mode != "free":
-        return None
-    _require_replay(config, algorithm)
-    return FreeRollout(environment, algorithm)
-
-
-def _require_replay(config: RunConfig, algorithm: Algorithm) -> None:
-    if not algorithm.problem.data.batch_size:
+    mode, problem = config.collect.mode, algorithm.problem
+    if mode != "inline" and not problem.data.batch_size:
         raise ConfigError(
             f"{config.algorithm.name} collects its transitions in learners; use collect.mode = "
             "'inline'"
         )
+    if mode == "free":
+        return FreeCollection(environment, algorithm)
+    if mode == "keyed" or problem.episodes is not None:
+        return KeyedCollection(
+            environment,
+            algorithm,
+            lambda: _own_player(config, environment),
+            plan=plan_of(config),
+            lag=config.collect.lag,
+        )
+    layout = layout_of(environment.agents, masked=problem.masked)
+    if problem.data.batch_size:
+        return StepCollection(
+            environment, algorithm.actor, layout, seed=config.seed, steps=config.collect.steps
+        )
+    return EvaluationCollection(
+        environment, algorithm.actor, layout, seed=config.seed, every=problem.data.evaluate_every
+    )
+
+
+def _own_player(config: RunConfig, environment: Environment) -> BlockPlayer:
+    """Build the player of the controller, which acts where its parameters lie."""
+    compute = replace(config.compute, device=config.controller.device)
+    return block_player_of(
+        replace(config, compute=compute),
+        environment.agents,
+        state_size=own_state_size(environment),
+        masked=offers_masks(environment),
+        environment=environment,
+    )
 
 
 def refuse_free(config: RunConfig) -> None:
@@ -166,17 +169,18 @@ def refuse_free(config: RunConfig) -> None:
         ConfigError: It is configured.
     """
     if config.collect.mode == "free":
-        raise ConfigError(
-            "collect.mode = 'free' needs services: collectors write to replay; train without "
-            "--local, or use 'keyed'"
-        )
+        raise ConfigError(NEEDS_SERVICES)
 
 
 def plan_of(config: RunConfig) -> BlockPlan:
-    """Return the blocks of an iteration in keyed mode, of a writer in free mode."""
-    if config.collect.mode == "free":
-        return WriterPlan(MOST, config.collect.block)
-    return BlockPlan(config.environment.copies, config.collect.block)
+    """Return the blocks of an iteration, or in free mode of a writer."""
+    copies, collect = config.environment.copies, config.collect
+    plans = {
+        "inline": BlockPlan(copies, copies),
+        "keyed": BlockPlan(copies, collect.block),
+        "free": WriterPlan(MOST, collect.block),
+    }
+    return plans[collect.mode]
 
 
 def block_player_of(
@@ -186,6 +190,7 @@ def block_player_of(
     state_size: int,
     masked: bool,
     processes: bool = False,
+    environment: Environment | None = None,
 ) -> BlockPlayer:
     """Build a player of a run's blocks, with parameters of its own.
 
@@ -195,6 +200,7 @@ def block_player_of(
         state_size: Entries of its global state; 0 if it has none.
         masked: True if some actions may be unavailable to a living agent.
         processes: True if each copy is played in a process of its own.
+        environment: Plays the blocks of as many copies, and is closed with the player.
 
     Raises:
         ConfigError: The configuration names something unknown or is inconsistent.
@@ -207,6 +213,7 @@ def block_player_of(
         plan_of(config),
         seed=config.seed,
         start_copy=start if processes else None,
+        environment=environment,
     )
 
 
@@ -246,3 +253,67 @@ def _controllers_algorithm(
         return make(config)
     here = replace(config, compute=replace(config.compute, device=asked))
     return computed_elsewhere(make(here), make(config))
+
+
+def capacity_of(config: RunConfig, training: Training) -> int:
+    """Return the number of transitions that replay holds within both of its limits.
+
+    Raises:
+        ConfigError: The capacity is below the warm-up.
+    """
+    settings, row_bytes = config.replay, 4 * training.problem.row_size
+    warmup = training.collector.warmup
+    capacity = min(settings.capacity, settings.capacity_bytes // row_bytes)
+    if not capacity:
+        raise ConfigError(
+            f"replay.capacity_bytes = {settings.capacity_bytes} is less than one transition of "
+            f"{row_bytes} bytes; raise it"
+        )
+    if capacity < warmup:
+        raise ConfigError(
+            f"replay.capacity_bytes = {settings.capacity_bytes} holds {capacity} transitions of "
+            f"{row_bytes} bytes, fewer than collect.warmup = {warmup}; raise it to "
+            f"{warmup * row_bytes} or lower collect.warmup"
+        )
+    return capacity
+
+
+def audit_period(config: RunConfig, data: DataMode) -> int:
+    """Iterations between two audits; 0 for none, as where learners draw samples of their own."""
+    return config.audit.every if data.exact else 0
+
+
+def spare_rows(config: RunConfig, training: Training) -> int:
+    """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
+
+    They cover the iteration that is gathered while the one before is not durable yet, those for
+    which a report may be late and, before them, those from one audit to the next or, without
+    audits, from one checkpoint to the next.
+    """
+    problem, copies = training.problem, config.environment.copies
+    steps = max(config.collect.steps, 1 + training.collector.horizon)
+    rows = training.collector.collection.rows or copies * steps
+    period = audit_period(config, problem.data) or config.checkpoint.every
+    withdrawn = 1 + (period + WINDOW if problem.data.exact else 0)
+    ahead = config.collect.window if config.collect.mode == "free" else 0
+    return withdrawn * rows + ahead * steps
+
+
+def arrival_rules(config: RunConfig, problem: Problem, *, first: int) -> Arrival:
+    """Return the rules of a table that collectors fill.
+
+    Args:
+        config: The configuration.
+        problem: Layout of its rows.
+        first: Iteration that is to begin.
+    """
+    collect = config.collect
+    pace = Pace(
+        updates_per_episode=0.0 if config.collectors.containers else 1 / config.environment.copies,
+        slack=0,
+        window=collect.window,
+        warmup=collect.warmup_episodes,
+        max_lag=collect.max_lag,
+        first=first,
+    )
+    return Arrival(episodes=problem.episodes, pace=pace)

@@ -9,16 +9,17 @@ from typing import TypeAlias
 
 import numpy as np
 from tests.faultlab.simulation.link import SimulatedStream
+from tests.faultlab.simulation.replay import SimulatedReplay
 
 from fullrank import __version__
 from fullrank.algorithms import Section
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, InvalidContribution, NotFound
 from fullrank.common.types import RunTerm
 from fullrank.net.messages import run_term_message
 from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.block_messages import block_messages
+from fullrank_collector.keyed_play import played_message
 from fullrank_collector.publications import Publications
 from fullrank_controller.collectors.pool import CollectorPool
 
@@ -36,15 +37,15 @@ class CollectorBehaviour(Enum):
     HANG = auto()
     """Answer nothing."""
     DIE = auto()
-    """Break the stream after half of the messages."""
+    """Break the stream once the block is staged."""
     REPEAT = auto()
-    """Send every message twice."""
+    """Stage and report twice."""
     RAISE = auto()
     """Report that the environment raised."""
     DAMAGE = auto()
-    """Change a bit of a row; the digest is that of the sound block."""
+    """Change an entry of each staged row; the digest is that of the sound block."""
     LIE = auto()
-    """Be slow and, once another one has played the block, send another block with its digest."""
+    """Be slow and, once another one has played the block, report other returns."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class SimulatedCollector:
     Args:
         connect: A stream to the present controller, and its collectors; None while there is none.
         player: Plays blocks with parameters of its own.
+        replay: Takes the rows.
         sections: Sections of the run's parameters.
         behaviour: Draws the behaviour on each block.
         draws: Generator of its delays.
@@ -62,6 +64,7 @@ class SimulatedCollector:
 
     connect: Callable[[], tuple[CollectorStream, CollectorPool] | None]
     player: BlockPlayer
+    replay: SimulatedReplay
     sections: Sequence[Section]
     behaviour: Callable[[], CollectorBehaviour]
     draws: np.random.Generator
@@ -89,7 +92,7 @@ class SimulatedCollector:
         hello = pb.Hello(version=__version__, host="", served=run_term_message(self._served))
         stream.send(pb.CollectorMessage(hello=hello))
         welcome = (await stream.receive()).welcome
-        self._served = RunTerm(welcome.run, welcome.term)
+        self._served = RunTerm(welcome.run, welcome.term, welcome.instance)
         stream.send(pb.CollectorMessage(ready=self.ready))
         publications = Publications(self.sections, peer="the controller")
         while True:
@@ -113,17 +116,20 @@ class SimulatedCollector:
             stream.send(pb.CollectorMessage(failed=failed))
             return
         played = self.player.play(key, play)
-        digest = played.digest
-        if behaviour is CollectorBehaviour.DAMAGE:
-            played.rows.view(np.uint8).reshape(-1)[
-                int(self.draws.integers(played.rows.nbytes))
-            ] ^= 1
         if behaviour is CollectorBehaviour.LIE and key not in pool.scheduler.waiting:
-            played = played._replace(earned=played.earned + 1.0)
-            digest = played.digest
-        messages = block_messages(key, played, digest=digest)
-        for message in messages * 2 if behaviour is CollectorBehaviour.REPEAT else messages:
-            stream.send(pb.CollectorMessage.FromString(message))
-            if behaviour is CollectorBehaviour.DIE:
-                stream.cut()
-                return
+            outcomes = played.outcomes._replace(earned=played.outcomes.earned + 1.0)
+            played = played._replace(outcomes=outcomes)
+        message = played_message(key, played)
+        if behaviour is CollectorBehaviour.DAMAGE:
+            played.rows[:, int(self.draws.integers(played.rows.shape[1]))] += 1.0
+        try:
+            self.replay.stage(key, played.rows, played.outcomes.lengths.tolist(), self._served)
+        except NotFound:
+            message.played.staged = False
+        except InvalidContribution:
+            behaviour = CollectorBehaviour.DIE
+        if behaviour is CollectorBehaviour.DIE:
+            stream.cut()
+            return
+        for _ in range(2 if behaviour is CollectorBehaviour.REPEAT else 1):
+            stream.send(message)

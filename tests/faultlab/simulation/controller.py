@@ -104,8 +104,8 @@ class SimulatedController:
 
     def connect_collector(self, faults: LinkFaults) -> tuple[CollectorStream, CollectorPool]:
         """A stream of a collector to this controller, and the collectors of its term."""
-        pool = self._term.run.pool
-        assert pool is not None  # the run has collectors
+        pool = self._term.run.collectors
+        assert isinstance(pool, CollectorPool)
         opened = SimulatedStream(
             self._servicer.Collect,
             sent=pb.CollectorMessage,

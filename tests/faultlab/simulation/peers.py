@@ -96,6 +96,7 @@ class Peers:
             collector = SimulatedCollector(
                 connect=partial(self._connect_collector, number),
                 player=block_player_of(self._config, agents, state_size=0, masked=False),
+                replay=self._replay,
                 sections=sections,
                 behaviour=partial(self._faults.collector_behaviour, number),
                 draws=stream(self._seed, "collector", number),

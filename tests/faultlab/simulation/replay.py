@@ -1,6 +1,7 @@
 """A simulated replay service: it outlives controllers, crashes in writes and loses replies."""
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,13 +9,16 @@ from fullrank.common.errors import StaleTerm
 from fullrank.common.failpoints import Killed
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.net.messages import sample_of
-from fullrank.net.replay_client import AGAIN_S
+from fullrank.net.replay_client import Unstaged
+from fullrank.net.replay_streams import AGAIN_S
 from fullrank.replay.items import Gathered, Items
 from fullrank.replay.samplers import Sample
+from fullrank.replay.staging import Grant, Staging, judged
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import TABLE, Table
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Stored, Truncated
+from fullrank.training.blocks import BlockKey
 from fullrank.v1 import common_pb2
 
 DELAY_S = 0.01
@@ -34,6 +38,7 @@ class SimulatedReplay:
         self._draws, self._lost, self._event_log = draws, lost, event_log
         self._table: Table | None = None
         self._owner = RunTerm("", 0)
+        self._staging = Staging()
 
     def client(self) -> "SimulatedReplayClient":
         """A client for one controller."""
@@ -43,7 +48,7 @@ class SimulatedReplay:
         """Open or truncate the table, with the semantics of the service."""
         if run_term.term <= self._owner.term:
             raise StaleTerm(f"term {self._owner.term} has opened the table")
-        self._owner = run_term
+        self._owner, self._staging = run_term, Staging()
         if self._table is None:
             # Twice the slots: an interrupted append overwrites no readable row.
             self._table = Table(MemoryStorage(2 * capacity, row_size), capacity=capacity)
@@ -57,16 +62,50 @@ class SimulatedReplay:
         assert table is not None
         while True:
             await asyncio.sleep(self._draws.exponential(DELAY_S))
-            if run_term != self._owner:
-                raise StaleTerm(f"term {self._owner.term} has opened the table")
+            self._check(run_term)
             try:
                 head = table.append(first_position, rows)
                 self._event_log.append(Stored(table=TABLE, first=first_position, head=head))
                 if self._draws.random() >= self._lost:
                     return head
             except Killed:
+                self._staging = Staging()
                 self._event_log.append(Reopened(table=TABLE, head=table.head))
             await asyncio.sleep(AGAIN_S)
+
+    def _check(self, run_term: RunTerm) -> None:
+        if run_term != self._owner:
+            raise StaleTerm(f"term {self._owner.term} has opened the table")
+
+    def grant(self, iteration: int, grant: Grant, run_term: RunTerm) -> None:
+        """Let the blocks of an iteration be staged."""
+        self._check(run_term)
+        self._staging.grant(iteration, grant)
+
+    def stage(
+        self, key: BlockKey, rows: FloatArray, lengths: Sequence[int], run_term: RunTerm
+    ) -> None:
+        """Stage a block, with the semantics of the service."""
+        self._check(run_term)
+        grant = self._staging.granted(*key, len(rows))
+        digest = judged(rows, lengths, grant.episodes)
+        self._staging.keep(*key, digest, rows)
+
+    async def accept(
+        self, iteration: int, first_position: int, digests: Sequence[bytes], run_term: RunTerm
+    ) -> Unstaged | None:
+        """Store the staged blocks of an iteration, or say which are missing."""
+        self._check(run_term)
+        staged = self._staging.staged(iteration, digests)
+        blocks = [rows for rows in staged if rows is not None]
+        if len(blocks) < len(staged):
+            missing = [block for block, rows in enumerate(staged) if rows is None]
+            return Unstaged(missing, self._staging.is_granted(iteration))
+        for rows in blocks:
+            await self.append(first_position, rows, run_term)
+            first_position += len(rows)
+        self._staging.forget(before=iteration)
+        return None
 
     def gather(self, sample: Sample) -> FloatArray:
         """The rows of a sample."""
@@ -100,6 +139,16 @@ class SimulatedReplayClient:
 
     def drew(self, sample: Sample) -> None:
         """Do nothing: appends wait for no sample."""
+
+    async def grant(self, iteration: int, grant: Grant) -> None:
+        """Let the blocks of an iteration be staged."""
+        self._replay.grant(iteration, grant, self._run_term)
+
+    async def accept(
+        self, iteration: int, first_position: int, digests: Sequence[bytes], *, rows: int
+    ) -> Unstaged | None:
+        """Store the staged blocks of an iteration, or return those that are missing."""
+        return await self._replay.accept(iteration, first_position, digests, self._run_term)
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows; returns the acknowledged head."""

@@ -16,12 +16,12 @@ from tests.faultlab.simulation import (
 from tests.faultlab.simulation.collector import CollectorBehaviour
 
 from fullrank.local import LocalRun
+from fullrank.replay import staging
 from fullrank.rounds.decision import Decoded
 from fullrank.run.round import OpenRound
 from fullrank.runs.journal import Journal
-from fullrank.training.blocks import BlockKey
-from fullrank.training.keyed import KeyedRollout
-from fullrank_controller.collectors.blocks_in import BlockParser, Finished
+from fullrank.training.block_collection import KeyedCollection
+from fullrank_controller.collectors import blocks_in
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.run_numerics import RunNumerics
@@ -120,25 +120,22 @@ def test_collectors_misbehave_in_every_way() -> None:
 def test_a_controller_that_plays_with_stale_parameters_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    version_of = KeyedRollout.version_of
+    version_of = KeyedCollection.version_of
     for seed in COLLECTED:
         unbroken(seed)  # with the reference, which is kept
     monkeypatch.setattr(
-        KeyedRollout, "version_of", lambda self, iteration: max(0, version_of(self, iteration) - 1)
+        KeyedCollection,
+        "version_of",
+        lambda self, iteration: max(0, version_of(self, iteration) - 1),
     )
     assert "fresh" in violated_by(COLLECTED[:4])
 
 
-def test_a_controller_that_takes_damaged_blocks_is_found_out(
+def test_a_replay_that_takes_damaged_blocks_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def believe(self: BlockParser) -> Finished:
-        header, played, self._assembler = self._header, self._played, None
-        assert header is not None
-        assert played is not None
-        return Finished(BlockKey(header.iteration, header.block), played, 0.0, 0.0)
-
-    monkeypatch.setattr(BlockParser, "_finish", believe)
+    monkeypatch.setattr(staging, "block_digest", lambda rows, lengths: b"any")
+    monkeypatch.setattr(blocks_in, "block_digest", lambda rows, lengths: b"any")
     assert "exact" in violated_by(COLLECTED)
 
 

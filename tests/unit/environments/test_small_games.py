@@ -225,7 +225,7 @@ def test_the_wins_of_a_collection_ahead_survive_a_checkpoint() -> None:
     config = load(options=OPTIONS).check().config
     going, resumed = (training_of(config).collector for _ in range(2))
     ahead = going.collect(0)
-    resumed.load(going.state(resume_at=0), resume_at=0)
+    resumed.collection.load(going.collection.state(resume_at=0), resume_at=0)
     assert ahead.won is not None
     won = resumed.collect(0).won
     assert won is not None

@@ -61,10 +61,10 @@ def test_each_role_may_make_these_calls_and_no_others() -> None:
     assert made == {
         Role.CONTROLLER: {
             *("GetStatus", "OpenTable", "CloseRun", "Append", "Write", "AwaitDraw"),
-            *("LocateTable", "GetSamples"),
+            *("LocateTable", "GetSamples", "GrantBlocks", "AcceptBlocks"),
         },
         Role.LEARNER: {"Work", "Heartbeat", "GetStatus", "LocateTable", "GetSamples"},
-        Role.COLLECTOR: {"Collect", "Heartbeat", "GetStatus", "Write"},
+        Role.COLLECTOR: {"Collect", "Heartbeat", "GetStatus", "Write", "StageBlock"},
         Role.REPLAY: set(),
         Role.MONITOR: reading,
         Role.ADMIN: {*reading, "SetInjection"},

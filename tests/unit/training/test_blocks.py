@@ -31,14 +31,17 @@ def assigned(
     return dict(scheduler.assign(now, deadline_s=deadline_s))
 
 
+PLAN = BlockPlan(copies=5, size=2)
+SINGLES = BlockPlan(copies=2, size=1)
+
+
 @pytest.fixture
 def scheduler() -> BlockScheduler[Answered]:
-    return BlockScheduler(BlockPlan(copies=5, size=2))
+    return BlockScheduler()
 
 
 def test_the_last_block_is_smaller_if_blocks_do_not_divide_the_copies() -> None:
-    plan = BlockPlan(copies=5, size=2)
-    assert [plan.copies_of(block) for block in range(plan.blocks)] == [
+    assert [PLAN.copies_of(block) for block in range(PLAN.blocks)] == [
         range(2),
         range(2, 4),
         range(4, 5),
@@ -46,8 +49,8 @@ def test_the_last_block_is_smaller_if_blocks_do_not_divide_the_copies() -> None:
 
 
 def test_blocks_are_assigned_in_the_order_of_keys(scheduler: BlockScheduler[Answered]) -> None:
-    scheduler.open(7)
-    scheduler.open(8)
+    scheduler.open(PLAN.keys(7))
+    scheduler.open(PLAN.keys(8))
     for collector in range(4):
         scheduler.attach(collector)
     assert assigned(scheduler, 0.0) == {
@@ -61,7 +64,7 @@ def test_blocks_are_assigned_in_the_order_of_keys(scheduler: BlockScheduler[Answ
 def test_the_block_of_a_collector_that_is_gone_is_reassigned(
     scheduler: BlockScheduler[Answered],
 ) -> None:
-    scheduler.open(0)
+    scheduler.open(PLAN.keys(0))
     scheduler.attach(0)
     assigned(scheduler, 0.0)
     scheduler.detach(0)
@@ -72,7 +75,7 @@ def test_the_block_of_a_collector_that_is_gone_is_reassigned(
 def test_an_overdue_block_is_reassigned_once_no_block_waits(
     scheduler: BlockScheduler[Answered],
 ) -> None:
-    scheduler.open(0)
+    scheduler.open(PLAN.keys(0))
     for collector in range(3):
         scheduler.attach(collector)
     assigned(scheduler, 0.0)
@@ -86,22 +89,22 @@ def test_an_overdue_block_is_reassigned_once_no_block_waits(
 def test_the_first_answer_counts_and_one_that_differs_is_named(
     scheduler: BlockScheduler[Answered],
 ) -> None:
-    scheduler.open(0)
+    scheduler.open(PLAN.keys(0))
     for collector in range(4):
         scheduler.attach(collector)
     held = assigned(scheduler, 0.0)
     assert assigned(scheduler, 20.0) == {3: BlockKey(0, 0)}
     for collector, key in held.items():
         assert scheduler.answer(collector, key, rows_of(key)) is None
-    assert scheduler.take(0) == [rows_of(BlockKey(0, block)) for block in range(3)]
+    assert scheduler.take(PLAN.keys(0)) == [rows_of(BlockKey(0, block)) for block in range(3)]
     differing = scheduler.answer(3, BlockKey(0, 0), Answered("other rows"))
     assert differing == Differing(BlockKey(0, 0), 0, 3)
     assert not scheduler.waiting
 
 
 def test_an_answer_that_differs_does_not_replace_the_first_one_before_it_is_taken() -> None:
-    scheduler = BlockScheduler[Answered](BlockPlan(copies=2, size=1))
-    scheduler.open(0)
+    scheduler = BlockScheduler[Answered]()
+    scheduler.open(SINGLES.keys(0))
     for collector in range(2):
         scheduler.attach(collector)
     assigned(scheduler, 0.0)
@@ -109,11 +112,28 @@ def test_an_answer_that_differs_does_not_replace_the_first_one_before_it_is_take
     assert assigned(scheduler, 20.0) == {0: BlockKey(0, 1)}
     scheduler.answer(1, BlockKey(0, 1), rows_of(BlockKey(0, 1)))
     scheduler.answer(0, BlockKey(0, 1), Answered("other rows"))
-    assert scheduler.take(0) == [rows_of(BlockKey(0, block)) for block in range(2)]
+    assert scheduler.take(SINGLES.keys(0)) == [rows_of(BlockKey(0, block)) for block in range(2)]
+
+
+def test_a_taken_block_that_is_opened_again_waits_for_another_answer(
+    scheduler: BlockScheduler[Answered],
+) -> None:
+    scheduler.open(PLAN.keys(0))
+    scheduler.attach(0)
+    for key in PLAN.keys(0):
+        assert assigned(scheduler, 0.0) == {0: key}
+        scheduler.answer(0, key, rows_of(key))
+    assert scheduler.take(PLAN.keys(0)) is not None
+    lost = BlockKey(0, 1)
+    scheduler.open([lost])
+    assert scheduler.waiting == [lost]
+    assert assigned(scheduler, 0.0) == {0: lost}
+    assert scheduler.answer(0, lost, Answered("played again")) is None
+    assert scheduler.take([lost]) == [Answered("played again")]
 
 
 def test_an_answer_that_nobody_asked_for_is_ignored(scheduler: BlockScheduler[Answered]) -> None:
-    scheduler.open(0)
+    scheduler.open(PLAN.keys(0))
     scheduler.attach(0)
     scheduler.answer(0, BlockKey(0, 0), rows_of(BlockKey(0, 0)))
     assert scheduler.waiting == [BlockKey(0, 0), BlockKey(0, 1), BlockKey(0, 2)]
@@ -122,7 +142,7 @@ def test_an_answer_that_nobody_asked_for_is_ignored(scheduler: BlockScheduler[An
 def test_a_block_that_failed_goes_to_another_collector_and_three_failures_end_the_run(
     scheduler: BlockScheduler[Answered],
 ) -> None:
-    scheduler.open(0)
+    scheduler.open(PLAN.keys(0))
     for collector in range(3):
         scheduler.attach(collector)
     held, failing = assigned(scheduler, 0.0), BlockKey(0, 0)
@@ -140,7 +160,7 @@ def test_a_block_that_failed_goes_to_another_collector_and_three_failures_end_th
 def test_failures_end_no_run_while_a_collector_is_left_that_might_play_the_block(
     scheduler: BlockScheduler[Answered],
 ) -> None:
-    scheduler.open(0)
+    scheduler.open(PLAN.keys(0))
     for collector in range(4):
         scheduler.attach(collector)
     held = assigned(scheduler, 0.0)
@@ -160,11 +180,11 @@ def test_failures_end_no_run_while_a_collector_is_left_that_might_play_the_block
     assert assigned(scheduler, 0.0)[0] == failing
     scheduler.answer(0, failing, rows_of(failing))
     scheduler.answer(2, held[2], rows_of(held[2]))
-    assert scheduler.take(0) is not None
+    assert scheduler.take(PLAN.keys(0)) is not None
 
 
 def test_a_lone_collector_tries_again(scheduler: BlockScheduler[Answered]) -> None:
-    scheduler.open(0)
+    scheduler.open(PLAN.keys(0))
     scheduler.attach(0)
     assigned(scheduler, 0.0)
     scheduler.fail(0, BlockKey(0, 0), "raised")
@@ -172,8 +192,8 @@ def test_a_lone_collector_tries_again(scheduler: BlockScheduler[Answered]) -> No
 
 
 def test_a_collector_that_hangs_does_not_keep_a_failed_block_waiting() -> None:
-    scheduler: BlockScheduler[Answered] = BlockScheduler(BlockPlan(copies=2, size=1))
-    scheduler.open(0)
+    scheduler: BlockScheduler[Answered] = BlockScheduler()
+    scheduler.open(SINGLES.keys(0))
     scheduler.attach(0)
     scheduler.attach(1)
     assert assigned(scheduler, 0.0) == {0: BlockKey(0, 0), 1: BlockKey(0, 1)}
@@ -199,7 +219,7 @@ def test_any_schedule_gives_every_block_once_in_the_order_of_keys(
     events: list[tuple[str, int]], copies: int, size: int, iterations: int
 ) -> None:
     plan = BlockPlan(copies, size)
-    scheduler: BlockScheduler[Answered] = BlockScheduler(plan)
+    scheduler: BlockScheduler[Answered] = BlockScheduler()
     attached: dict[int, BlockKey | None] = {}
     now, failures = 0.0, Counter[BlockKey]()
 
@@ -225,7 +245,7 @@ def test_any_schedule_gives_every_block_once_in_the_order_of_keys(
             scheduler.fail(collector, key, "raised")
 
     for iteration in range(iterations):
-        scheduler.open(iteration)
+        scheduler.open(plan.keys(iteration))
     for kind, collector in events:
         now += kind == "wait"
         apply(kind, collector)
@@ -233,7 +253,7 @@ def test_any_schedule_gives_every_block_once_in_the_order_of_keys(
     collected: list[Answered] = []
     for iteration in range(iterations):
         for _ in range(200):
-            if (answers := scheduler.take(iteration)) is not None:
+            if (answers := scheduler.take(plan.keys(iteration))) is not None:
                 break
             now += 1.0
             for collector in range(4):
@@ -241,7 +261,7 @@ def test_any_schedule_gives_every_block_once_in_the_order_of_keys(
                 apply("answer", collector)
             assign()
         assert answers is not None
-        assert scheduler.take(iteration) is None
+        assert scheduler.take(plan.keys(iteration)) is None
         collected += answers
     assert collected == [
         rows_of(BlockKey(iteration, block))

@@ -48,7 +48,7 @@ def test_iterations_of_whole_episodes_begin_with_their_first_step() -> None:
     training = training_of(config(f"collect.steps={HORIZON}"))
     first = training.collector.collect(0)
     assert first.returns.size == 20
-    assert training.collector.state(resume_at=1)["rollout.episode_steps"].tolist() == [0] * 20
+    assert training.state(resume_at=1)["rollout.episode_steps"].tolist() == [0] * 20
 
 
 @pytest.mark.parametrize("before", [0, 1, 4, 13])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fullrank.config import load
+from fullrank.replay.episodes import episodes_in
 from fullrank.training.collector import REPORTS
 from fullrank.wiring import training_of
 
@@ -32,3 +33,13 @@ def test_it_is_told_in_parts_until_it_is_complete(algorithm: str) -> None:
     assert 2 <= len(told) <= REPORTS
     assert told[-1] == "warm-up: 200 of 200 transitions"
     assert len({*told}) == len(told)
+
+
+def test_whole_episodes_are_played_again_and_again_until_there_are_enough_rows() -> None:
+    training = training_of(load(options=SMALL | {"algorithm.name": "vdn"}).check().config)
+    rows, layout = training.collector.warm_up(), training.problem.episodes
+    training.collector.close()
+    assert layout is not None
+    played = [rows[place].tobytes() for place in episodes_in(rows, layout.length)]
+    assert len(rows) >= 200 > len(rows) * (len(played) - 2) / len(played)
+    assert len({*played}) == len(played) > 2

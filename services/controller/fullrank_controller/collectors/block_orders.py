@@ -1,13 +1,16 @@
-"""Record of the blocks assigned to each collector, and the messages that assign them."""
+"""Record of each collector, its status, and the messages that assign blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fullrank.net.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
+from fullrank.net.prometheus import Family, gauge
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.outbox import Outbox
+from fullrank_controller.membership.member import Member
+from fullrank_controller.membership.roster import Roster
 
 MOST_REASON = 1000
 """Most characters of a failure's reason that are kept."""
@@ -31,6 +34,21 @@ class CollectorWork:
     """Seconds without a block, as it measured them."""
     failed: str = ""
     """Reason of its last failure."""
+
+    def lag(self, version: int) -> int:
+        """Updates between its parameters and those of a version."""
+        return 0 if self.version is None else max(0, version - self.version)
+
+    @property
+    def block_s(self) -> float:
+        """Mean duration of a block, seconds."""
+        return self.playing_s / self.blocks if self.blocks else 0.0
+
+    @property
+    def idle(self) -> float:
+        """Share of its time without a block."""
+        measured_s = self.playing_s + self.idle_s
+        return self.idle_s / measured_s if measured_s else 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,4 +165,31 @@ def unplayed(keys: Sequence[BlockKey]) -> str:
     return (
         f"{len(keys)} blocks are not played, the first is block {first.block} of iteration "
         f"{first.iteration}"
+    )
+
+
+def pool_metrics(roster: Roster, *, playing: int, lags: Mapping[str, float]) -> Iterator[Family]:
+    """The current state of the collectors.
+
+    Args:
+        roster: Attached collectors.
+        playing: Number of those that may play.
+        lags: Lag of each of these, in updates.
+    """
+    yield gauge("collectors_attached", "Collectors attached.", len(roster.members))
+    yield gauge("collectors_eligible", "Collectors that may play.", playing)
+    yield gauge(
+        "collector_lag", "Lag of each collector, in updates.", dict(lags), label="collector"
+    )
+
+
+def member_status(member: Member, *, now: float, lag: int, failed: str) -> pb.CollectorStatus:
+    """The status of an attached collector, without its blocks and episodes."""
+    return pb.CollectorStatus(
+        collector=member.learner,
+        host=member.host,
+        fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
+        lag=lag,
+        silent_s=now - member.heard_at,
+        failed=failed,
     )

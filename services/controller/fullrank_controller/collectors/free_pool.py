@@ -3,16 +3,23 @@
 import asyncio
 import logging
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.config.tree import ControllerSettings
+from fullrank.net.prometheus import Family, counter, gauge
 from fullrank.training.block_player import PlayTerms
-from fullrank.training.free import Written
+from fullrank.training.episodes import Outcomes
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.block_orders import PublicationEncoder, one_line
+from fullrank_controller.collectors.block_orders import (
+    PublicationEncoder,
+    member_status,
+    one_line,
+    pool_metrics,
+)
 from fullrank_controller.collectors.blocks_in import check_returns
 from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.membership.member import Member
@@ -83,7 +90,7 @@ class FreePool:
         self.players: dict[Member, CollectorProgress] = {}
         self.totals = Counter[str]()
         self._newest: PlayTerms | None = None
-        self._written: deque[Written] = deque()
+        self._written: deque[Outcomes] = deque()
         self._kept = 0  # episodes
         self._encoder = PublicationEncoder()
 
@@ -134,7 +141,7 @@ class FreePool:
         """
         kind = message.WhichOneof("message")
         player = self.players.get(member)
-        if player is None or kind not in ("wrote", "failed", "head") or message.chunks:
+        if player is None or kind not in ("wrote", "failed", "head"):
             raise InvalidContribution(f"{kind} was not expected here")
         player.heard_at = asyncio.get_running_loop().time()
         if kind == "wrote":
@@ -176,7 +183,7 @@ class FreePool:
         status.divergence = report.divergence
         self.totals["handed_over"] += report.handed_over
 
-    def _keep(self, written: Written) -> None:
+    def _keep(self, written: Outcomes) -> None:
         self._written.append(written)
         self._kept += len(written.lengths)
         while len(self._written) > 1 and self._kept > KEPT_EPISODES:
@@ -188,7 +195,7 @@ class FreePool:
         log.warning("collector_failed %s", said)
         self._progress.record_caveat("collectors", said)
 
-    def take_written(self) -> list[Written]:
+    def take_written(self) -> list[Outcomes]:
         """Return the newest ``KEPT_EPISODES`` episodes written since the last call."""
         written = list(self._written)
         self._written.clear()
@@ -209,8 +216,66 @@ class FreePool:
             f"{now - heard_at:.0f} s ago"
         )
 
+    def blocks(self) -> None:
+        """Return no totals of blocks: none is ordered."""
 
-def _written(wrote: pb.Wrote, *, agents: int) -> Written:
+    def statuses(self, *, version: int, now: float) -> Iterator[pb.CollectorStatus]:
+        """The status of each attached collector.
+
+        Args:
+            version: Version of the current parameters.
+            now: Loop time.
+        """
+        for member in self.roster.members:
+            player = self.players.get(member) or self.beginner(member, version=version, now=now)
+            lag = max(0, version - player.version)
+            status = member_status(member, now=now, lag=lag, failed=player.failed)
+            status.blocks, status.playing = player.blocks, member in self.players
+            status.playing_s = now - player.heard_at
+            status.settled, status.stale = player.settled, player.stale
+            status.invalid = player.invalid
+            if self.heads is not None:
+                status.container.CopyFrom(player.container)
+            yield status
+
+    def metrics(self, *, version: int) -> Iterator[Family]:
+        """The current state of the collectors, and totals of their episodes.
+
+        Args:
+            version: Version of the current parameters.
+        """
+        players = self.players.items()
+        yield from pool_metrics(
+            self.roster,
+            playing=len(players),
+            lags={str(each.learner): max(0, version - player.version) for each, player in players},
+        )
+        for name, text in (
+            ("episodes", "Episodes that collectors have written."),
+            ("settled", "Episodes that replay has stored or refused."),
+            ("stale", "Episodes refused because their parameters were too old."),
+            ("invalid", "Episodes refused as invalid."),
+        ):
+            yield counter(f"collector_{name}", text, self.totals[name])
+        if self.heads is not None:
+            yield from self._container_metrics()
+
+    def _container_metrics(self) -> Iterator[Family]:
+        """The current state of the containers, and totals of what they handed over."""
+        handed_over, published = self.totals["handed_over"], self.totals["heads"]
+        yield counter("container_handed_over", "Episodes handed over by containers.", handed_over)
+        yield counter("container_heads", "Heads that containers have published.", published)
+        statuses = {each.learner: player.container for each, player in self.players.items()}
+        for name, text in (
+            ("updates", "Updates of each container's head."),
+            ("published", "Updates of each container's published head."),
+            ("divergence", "Divergence of each from all."),
+        ):
+            values = {str(number): float(getattr(each, name)) for number, each in statuses.items()}
+            yield gauge(f"container_{name}", text, values, label="container")
+
+
+def _written(wrote: pb.Wrote, *, agents: int) -> Outcomes:
     """Decode and check a report.
 
     Raises:
@@ -226,4 +291,4 @@ def _written(wrote: pb.Wrote, *, agents: int) -> Written:
             )
     earned = np.array(wrote.earned).reshape(copies, agents)
     check_returns(earned, "wrote.earned")
-    return Written(earned, np.array(wrote.won, bool), np.array(wrote.lengths, np.int64))
+    return Outcomes(earned, np.array(wrote.won, bool), np.array(wrote.lengths, np.int64))

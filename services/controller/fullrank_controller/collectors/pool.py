@@ -3,25 +3,30 @@
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from fullrank.common.deadlines import FACTOR
-from fullrank.common.errors import EnvironmentFailed
+from fullrank.common.errors import EnvironmentFailed, InvalidContribution
 from fullrank.config.tree import ControllerSettings
+from fullrank.net.prometheus import Family, counter, gauge
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import BlockAssigned
-from fullrank.training.block_player import PlayedBlock, PlayTerms
+from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey, BlockPlan, BlockScheduler, deadline_of
+from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.block_orders import (
     BlockTotals,
     CollectorWork,
     OrderSender,
+    member_status,
     one_line,
+    pool_metrics,
     unplayed,
 )
-from fullrank_controller.collectors.blocks_in import Finished
+from fullrank_controller.collectors.blocks_in import BlockReport, block_report
+from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member, excluded
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
@@ -76,8 +81,9 @@ class BlockDeadline:
 class _Waiting(NamedTuple):
     """An iteration that waits for its blocks."""
 
+    keys: Sequence[BlockKey]
     play: PlayTerms
-    complete: "asyncio.Future[list[PlayedBlock]]"
+    complete: "asyncio.Future[list[BlockReport]]"
 
 
 class CollectorPool:
@@ -90,7 +96,8 @@ class CollectorPool:
         learners: Attached learners, which hold the numerics of the run.
         progress: Shows what the run waits for.
         event_log: Receives each block that is assigned.
-        term: Term of this controller.
+        identity: The run; it fixes the layout of rows.
+        agents: Number of agents, M.
 
     Attributes:
         plan: As given.
@@ -111,12 +118,13 @@ class CollectorPool:
         learners: Roster,
         progress: RunProgress,
         event_log: EventLog,
-        term: int,
+        identity: RunIdentity,
+        agents: int,
     ) -> None:
         self.plan, self.roster = plan, roster
         self._learners, self._progress = learners, progress
-        self._event_log, self._term = event_log, term
-        self.scheduler: BlockScheduler[PlayedBlock] = BlockScheduler(plan)
+        self._event_log, self._identity, self._agents = event_log, identity, agents
+        self.scheduler: BlockScheduler[BlockReport] = BlockScheduler()
         self.totals = BlockTotals()
         self.awaited: int | None = None
         self.lost: Counter[BlockKey] = Counter()
@@ -126,15 +134,17 @@ class CollectorPool:
         self._sender = OrderSender(write_s=settings.lost_after_s)
         self._stalled = self._ended = False
 
-    async def play(self, iteration: int, play: PlayTerms) -> list[PlayedBlock]:
-        """Return the blocks of an iteration in order, once collectors have played them.
+    async def play(
+        self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
+    ) -> list[BlockReport]:
+        """Return the reports on blocks of an iteration, once collectors have played all of them.
 
         Raises:
             EnvironmentFailed: A block failed too often.
         """
-        self.scheduler.open(iteration)
-        complete: asyncio.Future[list[PlayedBlock]] = asyncio.get_running_loop().create_future()
-        self._iterations[iteration] = _Waiting(play, complete)
+        self.scheduler.open(keys)
+        complete: asyncio.Future[list[BlockReport]] = asyncio.get_running_loop().create_future()
+        self._iterations[iteration] = _Waiting(keys, play, complete)
         self.assign()
         try:
             return await complete
@@ -170,7 +180,7 @@ class CollectorPool:
             self._sender.send(member.outbox, work, key, play, now=now, deadline_s=deadline_s)
             self._event_log.append(
                 BlockAssigned(
-                    term=self._term,
+                    term=self._identity.term,
                     iteration=key.iteration,
                     block=key.block,
                     collector=collector,
@@ -194,6 +204,10 @@ class CollectorPool:
                 self.eligible[member] = CollectorWork()
                 self.scheduler.attach(member.learner)
 
+    def admit(self, member: Member) -> None:
+        """Let a collector that is ready play, if its numerics are those of the run."""
+        self.assign()
+
     def leave(self, member: Member) -> None:
         """Forget a collector whose stream ended; its block is assigned to another."""
         work = self.eligible.pop(member, None)
@@ -206,13 +220,51 @@ class CollectorPool:
         self.roster.leave(member)
         self.assign()
 
-    def answered(self, member: Member, finished: Finished) -> None:
-        """Take a block from a collector; the first answer counts, another one is named."""
-        work, key = self.eligible[member], finished.key
-        differing = self.scheduler.answer(member.learner, key, finished.played)
+    def take(self, member: Member, message: pb.CollectorMessage) -> None:
+        """Take a message of a collector.
+
+        Raises:
+            InvalidContribution: A field is wrong; the stream must end.
+        """
+        if message.WhichOneof("message") == "failed":
+            failed = message.failed
+            key = BlockKey(failed.iteration, failed.block)
+            self._check_assigned(member, key)
+            self.failed(member, key, failed.reason)
+            return
+        if message.WhichOneof("message") != "played":
+            raise InvalidContribution(f"{message.WhichOneof('message')} was not expected here")
+        problem = self._identity.problem
+        report = block_report(
+            message.played,
+            self.plan,
+            agents=self._agents,
+            ends=0 if problem.episodes is None else 1,
+            row_size=problem.row_size,
+        )
+        self._check_assigned(member, report.key)
+        self.answered(member, report)
+
+    def _check_assigned(self, member: Member, key: BlockKey) -> None:
+        """Refuse a block that the collector was not assigned.
+
+        Raises:
+            InvalidContribution: It was assigned another one, or none.
+        """
+        work = self.eligible.get(member)
+        if work is None or work.block != key:
+            raise InvalidContribution(
+                f"block {key.block} of iteration {key.iteration} was not assigned to this collector"
+            )
+
+    def answered(self, member: Member, report: BlockReport) -> None:
+        """Take a report of a collector; the first one of a block counts, another one is named."""
+        work, key = self.eligible[member], report.key
+        report = report._replace(collector=member.learner)
+        differing = self.scheduler.answer(member.learner, key, report)
         for sums in (work, self.totals):
-            sums.playing_s += finished.playing_s
-            sums.idle_s += finished.idle_s
+            sums.playing_s += report.playing_s
+            sums.idle_s += report.idle_s
         work.block, work.blocks = None, work.blocks + 1
         self.totals.played += 1
         self.lost.pop(key, None)
@@ -227,11 +279,26 @@ class CollectorPool:
             log.warning("blocks_differ %s", caveat)
         waiting = self._iterations.get(key.iteration)
         if waiting is not None and not waiting.complete.done():
-            blocks = self.scheduler.take(key.iteration)
+            blocks = self.scheduler.take(waiting.keys)
             if blocks is not None:
                 waiting.complete.set_result(blocks)
         self.assign()
-        log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, finished.playing_s)
+        log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, report.playing_s)
+
+    def distrust(self, reports: Iterable[BlockReport]) -> None:
+        """End the streams of collectors that falsely reported these blocks as staged."""
+        blamed = dict[int, BlockKey]()
+        for report in reports:
+            if report.is_staged:
+                blamed.setdefault(report.collector, report.key)
+        for member in self.eligible:
+            if (key := blamed.get(member.learner)) is not None:
+                member.expel(
+                    InvalidContribution(
+                        f"played: no rows of its digest are staged for block {key.block} of "
+                        f"iteration {key.iteration}"
+                    )
+                )
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:
         """Take note that a collector's environment raised; too many failures end run and pool."""
@@ -260,3 +327,86 @@ class CollectorPool:
         elif self._stalled:
             self._progress.run()
             self._stalled = False
+
+    def waits_for(self) -> str:
+        """One line: the side that waits and the cause; empty once the run is finished."""
+        keys, progress = self.scheduler.waiting, self._progress
+        if progress.finished:
+            return ""
+        if not keys:
+            return (
+                f"{len(self.eligible)} collectors wait for the update of iteration "
+                f"{progress.applied}"
+            )
+        first, blocks = keys[0], unplayed(keys)
+        holders = self.scheduler.holders(first)
+        who = f"collectors {holders}" if holders else "a collector"
+        left = self.lost[first]
+        lost = f"; {left} collectors were lost while they played it" if left else ""
+        if self.awaited is None:
+            return f"played ahead: {blocks}, with {who}{lost}"
+        return f"the run waits for collectors: {blocks}, which waits for {who}{lost}"
+
+    def statuses(self, *, version: int, now: float) -> Iterator[pb.CollectorStatus]:
+        """The status of each attached collector.
+
+        Args:
+            version: Version of the current parameters.
+            now: Loop time.
+        """
+        for member in self.roster.members:
+            work = self.eligible.get(member) or CollectorWork()
+            block = work.block
+            status = member_status(member, now=now, lag=work.lag(version), failed=work.failed)
+            status.spare = member.objection(self.roster.numerics)
+            status.blocks, status.playing = work.blocks, block is not None
+            if block is not None:
+                status.iteration, status.block = block
+                status.playing_s = now - work.assigned_at
+            status.block_s, status.idle = work.block_s, work.idle
+            status.reassigned = work.reassigned
+            yield status
+
+    def blocks(self) -> pb.BlocksStatus:
+        """Totals over all collectors."""
+        totals = self.totals
+        return pb.BlocksStatus(
+            played=totals.played,
+            reassigned=totals.reassigned,
+            lost=totals.lost,
+            failed=totals.failed,
+            waiting=len(self.scheduler.waiting),
+            block_s=totals.playing_s / totals.played if totals.played else 0.0,
+            awaited_s=totals.awaited_s,
+        )
+
+    def metrics(self, *, version: int) -> Iterator[Family]:
+        """The current state of the collectors, and their totals.
+
+        Args:
+            version: Version of the current parameters.
+        """
+        eligible, totals = self.eligible, self.totals
+        yield from pool_metrics(
+            self.roster,
+            playing=len(eligible),
+            lags={str(each.learner): work.lag(version) for each, work in eligible.items()},
+        )
+        yield gauge(
+            "collector_block_seconds",
+            "Mean duration of a block of each collector.",
+            {str(each.learner): work.block_s for each, work in eligible.items()},
+            label="collector",
+        )
+        yield gauge("blocks_waiting", "Blocks without an answer.", len(self.scheduler.waiting))
+        for name, text, total in (
+            ("blocks_played", "Blocks that collectors have played.", totals.played),
+            ("blocks_assigned", "Blocks assigned, again when overdue.", totals.assigned),
+            ("blocks_reassigned", "Overdue blocks reassigned.", totals.reassigned),
+            ("blocks_lost", "Blocks whose collector was lost.", totals.lost),
+            ("blocks_failed", "Blocks whose environment raised.", totals.failed),
+            ("collectors_playing_seconds", "Time of playing.", totals.playing_s),
+            ("collectors_idle_seconds", "Time of collectors without blocks.", totals.idle_s),
+            ("blocks_awaited_seconds", "Time of the run without blocks.", totals.awaited_s),
+        ):
+            yield counter(name, text, total)

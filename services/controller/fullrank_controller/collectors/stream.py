@@ -5,17 +5,13 @@ import logging
 from collections.abc import AsyncIterator
 from typing import TypeAlias
 
-from fullrank.common.errors import ConfigError, FullrankError, InvalidContribution
+from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.host.process import first
 from fullrank.net.errors import Context
 from fullrank.net.messages import check_version, run_term_of
-from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.blocks_in import BlockParser
-from fullrank_controller.collectors.free_pool import FreePool
-from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member, Numerics
-from fullrank_controller.run import Run
+from fullrank_controller.run import Collectors, Run
 from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, origin_of
 
 log = logging.getLogger(__name__)
@@ -62,7 +58,7 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
 
 async def _converse(
     run: Run,
-    pool: CollectorPool | FreePool,
+    pool: Collectors,
     member: Member,
     requests: CollectorMessages,
     context: Context,
@@ -75,52 +71,15 @@ async def _converse(
     ready = (await next_of(requests, within_s=READY_S, kind="ready")).ready
     numerics = Numerics.of(ready.fingerprint, ready.probe)
     pool.roster.ready(member, numerics=numerics, stable=ready.stable)
-    if isinstance(pool, FreePool):
-        pool.admit(member)
-        reading = _read_reports(pool, member, requests)
-    else:
-        pool.assign()
-        reading = _read(run, pool, member, requests)
+    pool.admit(member)
     if objection := member.objection(pool.roster.numerics):
         log.warning("collector_spare collector=%d reason=%s", member.learner, objection)
     log.info("collector_joined collector=%d host=%s", member.learner, member.host)
-    await first(member.outbox.drain(context.write), reading)
+    await first(member.outbox.drain(context.write), _read(pool, member, requests))
 
 
-async def _read_reports(pool: FreePool, member: Member, requests: CollectorMessages) -> None:
+async def _read(pool: Collectors, member: Member, requests: CollectorMessages) -> None:
     clock = asyncio.get_running_loop().time
     async for message in requests:
         member.heard_at = member.sent_at = clock()
         pool.take(member, message)
-
-
-async def _read(run: Run, pool: CollectorPool, member: Member, requests: CollectorMessages) -> None:
-    clock = asyncio.get_running_loop().time
-    parser = BlockParser(run.identity, pool.plan, agents=len(run.welcome.agents))
-    async for message in requests:
-        member.heard_at = member.sent_at = clock()
-        if message.WhichOneof("message") == "failed":
-            failed = message.failed
-            key = BlockKey(failed.iteration, failed.block)
-            _check_assigned(pool, member, key)
-            pool.failed(member, key, failed.reason)
-            continue
-        finished = parser.parse(message)
-        sent = parser.announced if finished is None else finished.key
-        if sent is not None:
-            _check_assigned(pool, member, sent)  # before its rows take memory
-        if finished is not None:
-            pool.answered(member, finished)
-
-
-def _check_assigned(pool: CollectorPool, member: Member, key: BlockKey) -> None:
-    """Refuse a block that the collector was not assigned.
-
-    Raises:
-        InvalidContribution: It was assigned another one, or none.
-    """
-    work = pool.eligible.get(member)
-    if work is None or work.block != key:
-        raise InvalidContribution(
-            f"block {key.block} of iteration {key.iteration} was not assigned to this collector"
-        )

@@ -27,7 +27,7 @@ from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.serving import drive, finish, held, open_term, term_raised
-from fullrank_controller.term import Term, make_driver, make_pipeline
+from fullrank_controller.term import Term, make_driver, make_pipeline, own_playback
 from fullrank_controller.watchdog import Watchdog
 
 STOPPED = 130
@@ -155,7 +155,13 @@ def _make_driver(
         report: Takes the progress of the warm-up.
     """
     config, training = term.config, term.training
-    pipeline = make_pipeline(term, table, holds=table.holds if foresees else None, report=report)
+    pipeline = make_pipeline(
+        term,
+        table,
+        own_playback(term, table),
+        holds=table.holds if foresees else None,
+        report=report,
+    )
     rounds = LocalRounds(
         config,
         term.run,
@@ -184,8 +190,7 @@ def _second_thread(training: Training) -> ThreadPoolExecutor:
 
 def _foresees(config: RunConfig, training: Training) -> bool:
     """Tell if every iteration collects equally many rows, with its own parameters."""
-    episodic = training.problem.episodes is not None
-    return config.collect.mode == "inline" and not config.collect.lag and not episodic
+    return bool(training.collector.collection.rows) and not config.collect.lag
 
 
 async def _watch_loop(watchdog: Watchdog, *, every_s: float) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
@@ -12,8 +12,8 @@ from fullrank.replay.samplers import Sample
 from fullrank.runs.ending import rows_lost
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
+from fullrank.training.block_collection import FreeCollection
 from fullrank.training.block_player import PlayTerms
-from fullrank.training.free import FreeRollout
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training, arrival_rules, capacity_of, spare_rows
 from fullrank_controller.collectors.free_pool import FreePool
@@ -33,7 +33,7 @@ class FreePipeline:
         config: The resolved configuration.
         identity: The run.
         training: Parameters and samples.
-        rollout: Its free collection.
+        collection: Its free collection.
         table: The run's table.
         event_log: Receives acknowledged positions.
         progress: Shows the reason of a wait and the number of durable iterations.
@@ -52,7 +52,7 @@ class FreePipeline:
         config: RunConfig,
         identity: RunIdentity,
         training: Training,
-        rollout: FreeRollout,
+        collection: FreeCollection,
         table: ReplayClient,
         *,
         event_log: EventLog,
@@ -61,7 +61,7 @@ class FreePipeline:
         pool: FreePool,
     ) -> None:
         self._config, self._identity, self._training = config, identity, training
-        self._rollout, self._table = rollout, table
+        self._collection, self._table = collection, table
         self._event_log, self._progress, self._pool = event_log, progress, pool
         self._lost = lost
         self._capacity = capacity_of(config, training)
@@ -91,12 +91,16 @@ class FreePipeline:
 
     async def collect(self, iteration: int) -> Collected:
         """Publish the current parameters; return once the iteration may draw."""
-        self._unpublished = self._rollout.publish(iteration)
+        self._unpublished = self._collection.begin(iteration)
         self.committed(self._progress.committed)
         self._reach = reached = await self._drawn(iteration)
         reach("draw.reached")
         self._acknowledge(reached.head)
-        return self._rollout.join(iteration, reached, self._pool.take_written())
+        return self._collection.drawn(iteration, reached, self._pool.take_written())
+
+    async def collect_again(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
+        """Go on after a committed iteration, whose episodes are in the table."""
+        self._collection.repeated(iteration, statistics)
 
     def committed(self, iterations: int) -> None:
         """Publish parameters whose update is durable, unless that was done."""

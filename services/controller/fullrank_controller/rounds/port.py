@@ -82,6 +82,9 @@ class Pipeline(Protocol):
             resumes_at: The iteration that is committed next.
         """
 
+    async def collect_again(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
+        """Collect for a committed iteration, of these statistics, once more."""
+
     def committed(self, iterations: int) -> None:
         """Note that so many iterations are durable."""
 

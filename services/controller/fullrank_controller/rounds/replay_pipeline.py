@@ -1,20 +1,26 @@
 """Collection: play transitions, possibly ahead of their iteration, and append them to replay."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.config.tree import RunConfig
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
+from fullrank.replay.staging import Grant
 from fullrank.runs.ending import rows_lost
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
+from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import PlayTerms
-from fullrank.training.keyed import KeyedRollout
+from fullrank.training.blocks import BlockKey
+from fullrank.training.collection import Collection
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training, capacity_of, spare_rows
+from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.watchdog import Watchdog
@@ -42,87 +48,181 @@ class TransitionTable(Protocol):
         """
 
 
-class Playback:
-    """Plays the collections of a run, possibly ahead of their iterations.
+class Playback(Protocol):
+    """Plays the collections of a run, possibly ahead of their iterations, and stores them."""
+
+    @property
+    def ahead(self) -> CollectTask | None:
+        """The last collection that this process plays, or None."""
+
+    def begin(self, iteration: int) -> object:
+        """Start playing for an iteration with the current parameters, unless that was done."""
+
+    async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
+        """Store an iteration's transitions from position ``first`` on, once they are played.
+
+        Returns:
+            The collection, and the acknowledged head.
+        """
+
+    async def finish(self) -> None:
+        """Return when this process plays no collection."""
+
+    async def end(self) -> None:
+        """Play no more, once this process plays no collection."""
+
+
+class OwnPlayback:
+    """Plays in this process, one collection at a time.
 
     Args:
-        training: Plays, one collection at a time.
+        collection: Collects.
+        table: The run's table.
         watchdog: Observes playing.
-        pool: Collectors that play; None: this process plays.
     """
 
     def __init__(
-        self, training: Training, *, watchdog: Watchdog, pool: CollectorPool | None
+        self, collection: Collection, table: TransitionTable, *, watchdog: Watchdog
     ) -> None:
-        self._collector, self._watchdog, self._pool = training.collector, watchdog, pool
+        self._collection, self._table, self._watchdog = collection, table, watchdog
         self._playing: dict[int, CollectTask] = {}
 
     @property
     def ahead(self) -> CollectTask | None:
-        """Return the last collection that this process plays, or None."""
-        mine = self._playing if self._pool is None else {}
-        return mine[max(mine)] if mine else None
+        """The last collection that this process plays, or None."""
+        return self._playing[max(self._playing)] if self._playing else None
 
     def begin(self, iteration: int) -> CollectTask:
         """Start playing for an iteration with the current parameters, unless that was done."""
         if iteration not in self._playing:
-            keyed = self._collector.keyed
-            play = keyed.begin(iteration) if keyed is not None else None
             before = self._playing.get(iteration - 1)
-            self._playing[iteration] = asyncio.create_task(
-                self._play(iteration, before)
-                if self._pool is None or keyed is None or play is None
-                else self._play_elsewhere(self._pool, keyed, iteration, play, before)
-            )
+            self._playing[iteration] = asyncio.create_task(self._play(iteration, before))
         return self._playing[iteration]
 
     async def _play(self, iteration: int, before: CollectTask | None) -> Collected:
-        """Play an iteration in this process, after the one before."""
         if before is not None:
             await asyncio.wait({before})
         began_at = asyncio.get_running_loop().time()
-        collected = await asyncio.to_thread(self._collector.collect, iteration)
+        collected = await asyncio.to_thread(self._collection.collect, iteration)
         return collected._replace(play_s=asyncio.get_running_loop().time() - began_at)
 
-    async def _play_elsewhere(
-        self,
-        pool: CollectorPool,
-        keyed: KeyedRollout,
-        iteration: int,
-        play: PlayTerms,
-        before: CollectTask | None,
-    ) -> Collected:
-        """Let collectors play an iteration; iterations are joined in order."""
-        began_at = asyncio.get_running_loop().time()
-        blocks = await pool.play(iteration, play)
-        played_s = asyncio.get_running_loop().time() - began_at
-        if before is not None:
-            await asyncio.wait({before})
-        collected = await asyncio.to_thread(keyed.join, iteration, blocks)
-        return collected._replace(play_s=played_s)
-
-    async def played(self, iteration: int) -> Collected:
-        """Return an iteration's transitions, once they are played."""
-        playing, pool = self.begin(iteration), self._pool
-        waits = self._watchdog.phase("playing") if pool is None else pool.awaiting(iteration)
-        with waits:
+    async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
+        """Append an iteration's transitions, once they are played."""
+        playing = self.begin(iteration)
+        with self._watchdog.phase("playing"):
             collected = await asyncio.shield(playing)
         del self._playing[iteration]
-        return collected
+        reach("transitions.played")
+        return collected, await self._table.append(first, collected.rows)
 
     async def finish(self) -> None:
         """Return when this process plays no collection."""
-        if self._playing and self._pool is None:
+        if self._playing:
             with self._watchdog.phase("playing"):
                 await asyncio.wait(self._playing.values())
 
     async def end(self) -> None:
+        """Return: no collection is played."""
+
+
+@dataclass(slots=True)
+class _Ordered:
+    """An iteration that collectors play."""
+
+    play: PlayTerms
+    began_at: float
+    reports: asyncio.Task[list[BlockReport]]
+    """Reports on its blocks, in order."""
+    play_s: float = 0.0
+
+    def end(self, now: float) -> None:
+        """Take note that it is played."""
+        self.play_s = now - self.began_at
+
+
+class PoolPlayback:
+    """Lets collectors play the blocks of each iteration, and accepts what they have staged.
+
+    Args:
+        collection: Publishes and joins.
+        table: The run's table.
+        pool: The collectors.
+        grant: What they may stage for an iteration.
+    """
+
+    ahead = None
+    """No collection is played in this process."""
+
+    def __init__(
+        self, collection: KeyedCollection, table: ReplayClient, pool: CollectorPool, grant: Grant
+    ) -> None:
+        self._collection, self._table = collection, table
+        self._pool, self._grant = pool, grant
+        self._ordered: dict[int, _Ordered] = {}
+
+    def begin(self, iteration: int) -> _Ordered:
+        """Start playing for an iteration with the current parameters, unless that was done."""
+        if iteration not in self._ordered:
+            play, keys = self._collection.begin(iteration), self._collection.plan.keys(iteration)
+            playing, clock = self._play(iteration, keys, play), asyncio.get_running_loop().time
+            ordered = _Ordered(play, clock(), asyncio.create_task(playing))
+            ordered.reports.add_done_callback(lambda _: ordered.end(clock()))
+            self._ordered[iteration] = ordered
+        return self._ordered[iteration]
+
+    async def _play(
+        self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
+    ) -> list[BlockReport]:
+        """Return the reports on blocks, which collectors may stage from now on."""
+        await self._table.grant(iteration, self._grant)
+        return await self._pool.play(iteration, keys, play)
+
+    async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
+        """Accept an iteration's blocks, once they are played and staged."""
+        ordered = self.begin(iteration)
+        with self._pool.awaiting(iteration):
+            reports = await asyncio.shield(ordered.reports)
+            reach("transitions.played")
+            rows = await self._accept(iteration, first, reports, ordered.play)
+        del self._ordered[iteration]
+        collected = await asyncio.to_thread(
+            self._collection.join, iteration, [report.outcomes for report in reports]
+        )
+        return collected._replace(play_s=ordered.play_s), first + rows
+
+    async def _accept(
+        self, iteration: int, first: int, reports: list[BlockReport], play: PlayTerms
+    ) -> int:
+        """Accept blocks; those that are not staged are played again, and reported anew.
+
+        Returns:
+            The number of their rows.
+        """
+        while True:
+            rows, digests = (
+                sum(report.rows for report in reports),
+                [each.staged_digest for each in reports],
+            )
+            unstaged = await self._table.accept(iteration, first, digests, rows=rows)
+            if unstaged is None:
+                return rows
+            lost = [reports[block] for block in unstaged.blocks]
+            if unstaged.granted:  # else replay was started again
+                self._pool.distrust(lost)
+            again = await self._play(iteration, [report.key for report in lost], play)
+            for report in again:
+                reports[report.key.block] = report
+
+    async def finish(self) -> None:
+        """Return: collectors have parameters of their own."""
+
+    async def end(self) -> None:
         """Dismiss the collectors, and cancel the collections that they play."""
-        if self._pool is not None:
-            self._pool.end()
-            for playing in self._playing.values():
-                playing.cancel()
-            await asyncio.gather(*self._playing.values(), return_exceptions=True)
+        self._pool.end()
+        playing = [ordered.reports for ordered in self._ordered.values()]
+        for reports in playing:
+            reports.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
 
 
 class ReplayPipeline:
@@ -131,12 +231,12 @@ class ReplayPipeline:
     Args:
         config: The resolved configuration.
         identity: The run.
-        training: Plays, one collection at a time.
+        training: Warms up and samples.
         table: The run's table.
+        playback: Plays.
         event_log: Receives acknowledged positions.
-        watchdog: Observes playing.
+        watchdog: Observes the warm-up.
         lost: Takes the caveat of rows that replay has lost.
-        pool: Collectors that play; None: this process plays.
         holds: Whether the table holds a sample's rows; given where playing shares nothing with
             computing and every collection has as many rows, it lets both go on at once.
         report: Takes the progress of the warm-up, from any thread, and an empty text after it.
@@ -152,10 +252,10 @@ class ReplayPipeline:
         training: Training,
         table: TransitionTable,
         *,
+        playback: Playback,
         event_log: EventLog,
         watchdog: Watchdog,
         lost: Callable[[str], None],
-        pool: CollectorPool | None = None,
         holds: Callable[[Sample], bool] | None = None,
         report: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -163,9 +263,7 @@ class ReplayPipeline:
         self._capacity = capacity_of(config, training)
         self._spare_rows = spare_rows(config, training)
         self._event_log, self._watchdog, self._lost = event_log, watchdog, lost
-        self._playback = Playback(training, watchdog=watchdog, pool=pool)
-        self._report = report
-        self._holds, self._rows = holds, config.environment.copies * config.collect.steps
+        self._playback, self._report, self._holds = playback, report, holds
         self._beside: CollectTask | None = None
         """Plays and appends the transitions of an iteration whose updates are being computed."""
         self.head = self._tail = 0
@@ -205,7 +303,7 @@ class ReplayPipeline:
         """
         if self._holds is None:
             return None
-        sample = self.sample(iteration, head=self.head + self._rows)
+        sample = self.sample(iteration, head=self.head + self._training.collector.collection.rows)
         if not self._holds(sample):
             return None
         self._beside = asyncio.create_task(self._collect(iteration))
@@ -216,11 +314,14 @@ class ReplayPipeline:
         beside, self._beside = self._beside, None
         return await (beside or self._collect(iteration))
 
+    async def collect_again(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
+        """Collect for a committed iteration once more, which gives the same rows."""
+        await self.collect(iteration)
+
     async def _collect(self, iteration: int) -> Collected:
         self._training.collector.publish(iteration)
-        collected = await self._playback.played(iteration)
-        reach("transitions.played")
-        self._acknowledge(await self._table.append(self.head, collected.rows))
+        collected, head = await self._playback.store(iteration, self.head)
+        self._acknowledge(head)
         reach("transitions.appended")
         return collected
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.services.controller.builders import NUMERICS, make_config
+from tests.unit.services.controller.builders import NUMERICS, make_config, make_run
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import EnvironmentFailed, InvalidContribution
-from fullrank.common.types import Array
 from fullrank.runs.event_log import EventLog
-from fullrank.training.block_player import PlayedBlock, PlayTerms, Publication
+from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import FAILURES, BlockKey, BlockPlan
-from fullrank_controller.collectors import stream
-from fullrank_controller.collectors.blocks_in import Finished
+from fullrank.training.episodes import Outcomes
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
@@ -35,7 +35,8 @@ def make_pool(roster: Roster, *, deadline_s: float) -> CollectorPool:
         learners=learners,
         progress=RunProgress(committed=0),
         event_log=EventLog(),
-        term=1,
+        identity=make_run().identity,
+        agents=1,
     )
 
 
@@ -45,10 +46,9 @@ def joined(roster: Roster) -> Member:
     return member
 
 
-def finished() -> Finished:
-    one: Array = np.zeros((1, 1))
-    played = PlayedBlock(one.astype(np.float32), one, np.zeros(1, bool), np.ones(1, np.int64))
-    return Finished(KEY, played, playing_s=1.0, idle_s=0.0)
+def report() -> BlockReport:
+    outcomes = Outcomes(np.zeros((1, 1)), np.zeros(1, bool), np.ones(1, np.int64))
+    return BlockReport(KEY, 1, bytes(16), outcomes, playing_s=1.0)
 
 
 @pytest.mark.parametrize("answered_first", [True, False])
@@ -59,17 +59,17 @@ async def test_a_collector_that_is_lost_counts_until_its_block_is_played(
     roster = Roster()
     pool = make_pool(roster, deadline_s=1e-9)
     first, second = joined(roster), joined(roster)
-    playing = asyncio.create_task(pool.play(0, PLAY))
+    playing = asyncio.create_task(pool.play(0, [KEY], PLAY))
     while len(pool.scheduler.holders(KEY)) < 2:
         await asyncio.sleep(0)
         pool.assign()
     if answered_first:
-        pool.answered(first, finished())
+        pool.answered(first, report())
         pool.leave(second)
     else:
         pool.leave(second)
         assert pool.lost[KEY] == 1
-        pool.answered(first, finished())
+        pool.answered(first, report())
     assert not pool.lost
     assert pool.totals.lost == 1
     assert len(await playing) == 1
@@ -79,13 +79,15 @@ async def test_a_block_is_taken_of_the_collector_alone_that_was_assigned_it() ->
     roster = Roster()
     pool = make_pool(roster, deadline_s=WAIT_S)
     first, second = joined(roster), joined(roster)
-    playing = asyncio.create_task(pool.play(0, PLAY))
+    playing = asyncio.create_task(pool.play(0, [KEY], PLAY))
     await asyncio.sleep(0)
-    stream._check_assigned(pool, first, KEY)
+    pool.admit(first)
+    pool.admit(second)
     for member, key in ((second, KEY), (first, BlockKey(1, 0))):
+        failed = pb.Failed(iteration=key.iteration, block=key.block, reason="it raises")
         with pytest.raises(InvalidContribution, match="was not assigned to this collector"):
-            stream._check_assigned(pool, member, key)
-    pool.answered(first, finished())
+            pool.take(member, pb.CollectorMessage(failed=failed))
+    pool.answered(first, report())
     assert len(await playing) == 1
 
 
@@ -94,7 +96,7 @@ async def test_once_a_block_has_failed_too_often_none_is_assigned() -> None:
     roster = Roster()
     pool = make_pool(roster, deadline_s=1e-9)
     member = joined(roster)
-    playing = asyncio.create_task(pool.play(0, PLAY))
+    playing = asyncio.create_task(pool.play(0, [KEY], PLAY))
     await asyncio.sleep(0)
     for _ in range(FAILURES):
         assert pool.scheduler.holders(KEY) == [member.learner]
@@ -105,3 +107,25 @@ async def test_once_a_block_has_failed_too_often_none_is_assigned() -> None:
     pool.assign()
     assert pool.scheduler.holders(KEY) == []
     assert pool.totals.assigned == FAILURES
+
+
+async def test_a_collector_that_staged_no_block_of_its_report_is_expelled() -> None:
+    roster = Roster()
+    pool = make_pool(roster, deadline_s=WAIT_S)
+    liar, honest = joined(roster), joined(roster)
+    playing = asyncio.create_task(pool.play(0, [KEY], PLAY))
+    await asyncio.sleep(0)
+    pool.answered(liar, report())
+    reports = await playing
+    pool.distrust([each._replace(is_staged=False) for each in reports])
+    assert not liar.expelled.done()
+    pool.distrust(reports)
+    with pytest.raises(InvalidContribution, match="no rows of its digest are staged for block 0"):
+        await liar.expelled
+    assert not honest.expelled.done()
+    again = asyncio.create_task(pool.play(0, [KEY], PLAY))
+    await asyncio.sleep(0)
+    pool.leave(liar)
+    assert pool.scheduler.holders(KEY) == [honest.learner]
+    pool.answered(honest, report())
+    assert len(await again) == 1

@@ -15,7 +15,6 @@ from fullrank.training.heads import ContainerHead
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HeadStore
-from fullrank_controller.collectors.report import player_metrics, player_statuses
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
@@ -117,12 +116,12 @@ async def test_the_status_and_the_metrics_show_what_a_container_does(tmp_path: P
     pool.take(member, wrote(1, updates=9, divergence=0.5))
     pool.take(member, pb.CollectorMessage(head=message(0, 8)))
     pool.publish(PlayTerms(publication=Publication(version=4, sections={}), env_steps=0))
-    (status,) = player_statuses(pool, version=4, now=0.0)
+    (status,) = pool.statuses(version=4, now=0.0)
     assert status.lag == 4  # its trunk is that of version 0
     assert status.container == pb.ContainerStatus(
         played=6, handed_over=3, updates=9, published=8, divergence=0.5
     )
-    shown = {family.name: family for family in player_metrics(pool, version=0)}
+    shown = {family.name: family for family in pool.metrics(version=0)}
     assert {name for name in shown if "container" in name} == {
         "container_handed_over",
         "container_heads",
@@ -142,12 +141,12 @@ async def test_a_container_that_has_reported_nothing_shows_the_head_that_is_kept
     pool.heads.take(1, message(1, 8))
     joining = pool.roster.join("host", now=0.0)
     kept = pb.ContainerStatus(updates=8, published=8)
-    assert [each.container for each in player_statuses(pool, version=0, now=0.0)][1] == kept
+    assert [each.container for each in pool.statuses(version=0, now=0.0)][1] == kept
     pool.admit(joining)
     pool.take(joining, wrote(0, updates=6))  # older than the head
     shown = {
         family.name: family.values["1"]
-        for family in player_metrics(pool, version=0)
+        for family in pool.metrics(version=0)
         if family.label == "container"
     }
     assert (shown["container_updates"], shown["container_published"]) == (8.0, 8.0)

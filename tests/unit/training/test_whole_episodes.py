@@ -5,15 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fullrank.algorithms import EnvironmentSpec
+from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.qmix import QMIX
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Discrete, Step
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
-from fullrank.training.episode_rollouts import EpisodeRollout
+from fullrank.training.block_collection import KeyedCollection
+from fullrank.training.block_player import BlockPlayer
+from fullrank.training.blocks import BlockPlan
 from fullrank.training.reward_scale import AS_PAID, RewardScale, random_reward_scale
 from fullrank.training.rollouts import Collected
+from fullrank.training.whole_episodes import EpisodeRound
 
 AGENTS = tuple(AgentSpec(name=f"a{i}", observation_size=2, action=Discrete(3)) for i in range(2))
 LAYOUT = EpisodeLayout(observation_sizes=(2, 2), action_sizes=(3, 3), state_size=3)
@@ -96,18 +99,16 @@ class Timed(Countdown):
         return super().reset([seed // 4 * 4 + 2 for seed in seeds], copies)
 
 
-def rollout(
-    copies: int,
-    *,
-    seed: int = 3,
-    kind: type[Countdown] = MaskedCountdown,
-    scale: RewardScale = AS_PAID,
-) -> EpisodeRollout:
-    environment = kind(copies)
-    algorithm = QMIX(hidden=4, exploration_steps=50).make(
-        EnvironmentSpec(agents=AGENTS, state_size=3), seed=0, device="cpu"
-    )
-    return EpisodeRollout(environment, algorithm.actor, LAYOUT, seed=seed, scale=scale)
+def collection(copies: int, *, kind: type[Countdown] = MaskedCountdown) -> KeyedCollection:
+    """Whole episodes of all copies, one block in each iteration."""
+    environment, plan = kind(copies), BlockPlan(copies, copies)
+    player = BlockPlayer(kind, algorithm(), plan, seed=3, environment=environment)
+    return KeyedCollection(environment, algorithm(), lambda: player, plan=plan, lag=0)
+
+
+def algorithm() -> Algorithm:
+    spec = EnvironmentSpec(agents=AGENTS, state_size=3)
+    return QMIX(hidden=4, exploration_steps=50).make(spec, seed=0, device="cpu")
 
 
 def episodes(collected: Collected) -> list[FloatArray]:
@@ -115,7 +116,7 @@ def episodes(collected: Collected) -> list[FloatArray]:
 
 
 def test_each_copy_plays_one_whole_episode() -> None:
-    collected = rollout(5).collect(25, iteration=0)
+    collected = collection(5).collect(0)
     played = episodes(collected)
     assert len(played) == 5
     assert len({len(rows) for rows in played}) > 1
@@ -134,9 +135,9 @@ def test_each_copy_plays_one_whole_episode() -> None:
 
 
 def test_copies_that_can_wait_play_no_more_than_the_episode_that_counts() -> None:
-    waiting, idling = rollout(5, kind=Waiting), rollout(5)
+    waiting, idling = collection(5, kind=Waiting), collection(5)
     for iteration in range(3):
-        played, expected = (own.collect(0, iteration=iteration) for own in (waiting, idling))
+        played, expected = (own.collect(iteration) for own in (waiting, idling))
         np.testing.assert_array_equal(played.rows, expected.rows)
         assert played.statistics == expected.statistics
     environment = waiting._environment
@@ -145,7 +146,7 @@ def test_copies_that_can_wait_play_no_more_than_the_episode_that_counts() -> Non
 
 
 def test_actions_are_available_and_dead_agents_take_their_only_one() -> None:
-    for rows in episodes(rollout(5).collect(0, iteration=0)):
+    for rows in episodes(collection(5).collect(0)):
         available = rows[:, LAYOUT.available].reshape(len(rows), 2, 3)
         action = rows[:-1, LAYOUT.action].astype(int)
         taken = np.take_along_axis(available[:-1], action[..., None], axis=2)
@@ -154,7 +155,7 @@ def test_actions_are_available_and_dead_agents_take_their_only_one() -> None:
 
 
 def test_agents_that_cannot_act_have_no_action_without_masks() -> None:
-    for rows in episodes(rollout(5, kind=Countdown).collect(0, iteration=0)):
+    for rows in episodes(collection(5, kind=Countdown).collect(0)):
         available = rows[:, LAYOUT.available].reshape(len(rows), 2, 3)
         assert available[:-1, 0].all()
         assert available[0, 1].all()
@@ -163,40 +164,34 @@ def test_agents_that_cannot_act_have_no_action_without_masks() -> None:
 
 
 def test_a_collection_is_repeated_by_its_state() -> None:
-    first = rollout(4)
-    first.collect(0, iteration=0)
-    state = first.state()
-    expected = first.collect(0, iteration=1)
-    again = rollout(4)
-    again.load(state)
-    np.testing.assert_array_equal(again.collect(0, iteration=1).rows, expected.rows)
-    other = rollout(4)
-    assert other.collect(0, iteration=1).rows.tobytes() != expected.rows.tobytes()
+    first = collection(4)
+    first.collect(0)
+    state = first.state(resume_at=1)
+    expected = first.collect(1)
+    again = collection(4)
+    again.load(state, resume_at=1)
+    np.testing.assert_array_equal(again.collect(1).rows, expected.rows)
 
 
 def test_exploration_falls_with_the_steps_that_were_played() -> None:
     """With 50 steps until the end of the schedule, later actions are mostly those of the policy."""
-    playing = rollout(8)
-    seen = []
-    for iteration in range(6):
-        seen.append(playing._player._epsilon)  # type: ignore[attr-defined]
-        playing.collect(0, iteration=iteration)
-    assert seen[0] == seen[1] == 1.0
-    assert seen[2] < 1.0
+    playing = collection(8)
+    seen = [playing.collect(iteration).statistics["epsilon"] for iteration in range(6)]
+    assert seen[0] == 1.0
+    assert seen[1] < 1.0
     assert seen[-1] == pytest.approx(0.05)
 
 
 def test_a_scale_changes_the_rewards_of_rows_and_not_the_returns() -> None:
     plain, scaled = (
-        rollout(3, scale=scale).collect(0, iteration=0) for scale in (AS_PAID, RewardScale(8, 4))
+        EpisodeRound(MaskedCountdown(3), algorithm().actor, LAYOUT, scale)
+        for scale in (AS_PAID, RewardScale(8, 4))
     )
-    for rows, expected in zip(episodes(scaled), episodes(plain), strict=True):
-        np.testing.assert_array_equal(
-            rows[:-1, LAYOUT.reward], (expected[:-1, LAYOUT.reward] - 8) / 4
-        )
-        assert rows[-1, LAYOUT.reward] == 0
-    np.testing.assert_array_equal(scaled.returns, plain.returns)
-    assert scaled.statistics == plain.statistics
+    for round_ in (plain, scaled):
+        round_.play([5, 6, 7], iteration=0, first_step=0)
+    paid, last = plain.rows[:, LAYOUT.reward], plain.rows[:, LAYOUT.length] > 0
+    np.testing.assert_array_equal(scaled.rows[:, LAYOUT.reward], np.where(last, 0, (paid - 8) / 4))
+    np.testing.assert_array_equal(scaled.outcomes.earned, plain.outcomes.earned)
 
 
 def test_the_scale_of_random_play_standardises_its_rewards() -> None:
@@ -217,28 +212,19 @@ def test_rewards_that_never_differ_keep_their_unit() -> None:
 
 
 def test_a_collection_has_the_statistics_that_pymarl_s_runners_log() -> None:
-    playing = rollout(5)
-    playing.collect(0, iteration=0)
-    collected = playing.collect(0, iteration=1)
+    playing = collection(5)
+    before = playing.collect(0).statistics["env_steps"]
+    collected = playing.collect(1)
     lengths = [len(rows) - 1 for rows in episodes(collected)]
     assert collected.statistics == {
-        "epsilon": playing._player._epsilon,  # type: ignore[attr-defined]
+        "epsilon": 1.0 - 0.95 * before / 50,
         "return_mean": collected.returns.mean(),
         "return_std": collected.returns.std(),
         "ep_length_mean": np.mean(lengths),
-        "env_steps": playing._env_steps,
+        "env_steps": before + sum(lengths),
     }
 
 
-def test_a_long_collection_plays_several_rounds() -> None:
-    collected = rollout(2).play(30, iteration=-1)
-    played = episodes(collected)
-    assert len(collected.rows) >= 30
-    assert len(played) % 2 == 0
-    assert len(collected.rows) - sum(map(len, played[-2:])) < 30
-    assert len({rows.tobytes() for rows in played}) == len(played)
-
-
 def test_a_state_of_transitions_is_refused() -> None:
-    with pytest.raises(CheckpointUnusable, match="does not count episodes"):
-        rollout(2).load({"episodes_finished": np.zeros(2)})
+    with pytest.raises(CheckpointUnusable, match=r"collect\.mode and the collect\.lag"):
+        collection(2).load({"rollout.episodes_finished": np.zeros(2)}, resume_at=0)

@@ -1,0 +1,277 @@
+"""Collection by blocks: whole episodes, played with published parameters of a version.
+
+Keyed blocks follow from their keys and the parameters of a version, on any process: with lag d,
+iteration i acts with the parameters after iteration i - 1 - d. Collectors that play freely go on
+for ever with the newest parameters that they have and write episodes to replay, which decides the
+episodes that an iteration may draw from. A checkpoint holds the parameters of the iterations that
+are played ahead in place of their rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.algorithms import Algorithm
+from fullrank.algorithms.roles import Annealed
+from fullrank.common.errors import CheckpointUnusable, ConfigError
+from fullrank.common.types import FloatArray
+from fullrank.environments import Environment
+from fullrank.environments.capabilities import Contested, doing
+from fullrank.replay.draw_window import Reach
+from fullrank.training.block_player import (
+    BlockPlayer,
+    PlayTerms,
+    Publication,
+    acting_sections,
+    published,
+)
+from fullrank.training.blocks import BlockPlan
+from fullrank.training.episodes import Outcomes, episode_statistics, team_returns
+from fullrank.training.rollouts import Collected
+
+ENV_STEPS = "env_steps"
+"""Statistic of an iteration: environment steps until its end; where collectors play freely, those
+that it could draw from, or evicted before."""
+NEEDS_SERVICES = (
+    "collect.mode = 'free' needs services: collectors write to replay; train without --local, or "
+    "use 'keyed'"
+)
+"""Refusal of free collection without a replay service."""
+
+
+class BlockCollection:
+    """Parameters by version, and the environment steps before an iteration.
+
+    Args:
+        environment: Tells how returns are counted; closed with the collection.
+        algorithm: The run's, with the current parameters.
+        lag: d, updates between the parameters that act and the current ones.
+
+    Attributes:
+        lag: As given.
+        rows: Iterations have no fixed number of rows.
+    """
+
+    rows = 0
+
+    def __init__(self, environment: Environment, algorithm: Algorithm, *, lag: int) -> None:
+        self._environment, self._algorithm, self.lag = environment, algorithm, lag
+        self._acting = acting_sections(algorithm)
+        self._none: FloatArray = np.empty((0, algorithm.problem.row_size), np.float32)
+        self._publications: dict[int, Publication] = {}
+        self._env_steps = {0: 0}  # steps before an iteration
+
+    def version_of(self, iteration: int) -> int:
+        """Return the version of the parameters that play an iteration."""
+        return max(0, iteration - self.lag)
+
+    def publish(self, version: int) -> None:
+        """Keep the current parameters, which are those of ``version``, unless that was done."""
+        if version not in self._publications:
+            self._publications[version] = published(self._algorithm, version)
+
+    def begin(self, iteration: int) -> PlayTerms:
+        """Return the parameters and steps with which an iteration is played.
+
+        Call this while the current parameters are those of ``version_of(iteration)``, unless that
+        version was published before.
+        """
+        version = self.version_of(iteration)
+        self.publish(version)
+        return PlayTerms(
+            publication=self._publications[version],
+            env_steps=self._env_steps[min(iteration, max(1, iteration - max(0, self.lag - 1)))],
+        )
+
+    def _collected(
+        self, iteration: int, rows: FloatArray, outcomes: Outcomes, *, env_steps: int
+    ) -> Collected:
+        """Return the collection of an iteration, after which ``env_steps`` were played."""
+        environment, actor = self._environment, self._algorithm.actor
+        returns, sides = team_returns(environment, outcomes.earned)
+        won = outcomes.won if isinstance(environment, Contested) else None
+        statistics = dict[str, float]()
+        if isinstance(actor, Annealed):
+            statistics["epsilon"] = actor.anneal(self.begin(iteration).env_steps)
+        if len(returns):
+            statistics |= episode_statistics(returns, outcomes.lengths, won)
+        statistics[ENV_STEPS] = float(env_steps)
+        self._env_steps[iteration + 1] = env_steps
+        self._forget(iteration)
+        return Collected(rows, returns, sides, won, statistics)
+
+    def _forget(self, iteration: int) -> None:
+        """Drop publications that neither later iterations nor checkpoints before this one need."""
+        oldest = iteration - 2 * self.lag - 1
+        for version in [kept for kept in list(self._publications) if kept < oldest]:
+            del self._publications[version]
+        for number in [kept for kept in list(self._env_steps) if kept < oldest]:
+            del self._env_steps[number]
+
+    def _ahead(self, resume_at: int) -> range:
+        """Return the earlier versions that iterations from ``resume_at`` on are played with."""
+        return range(self.version_of(resume_at), resume_at)
+
+    def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays from which ``load`` resumes at iteration ``resume_at``."""
+        versions = self._ahead(resume_at)
+        numbers = [*versions, resume_at]
+        steps = np.array([self._env_steps[number] for number in numbers], np.int64)
+        return {f"published.{ENV_STEPS}": steps} | {
+            f"published.{version}.{section}": values
+            for version in versions
+            for section, values in self._publications[version].sections.items()
+        }
+
+    def load(self, state: Mapping[str, NDArray[Any]], *, resume_at: int) -> None:
+        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
+
+        Raises:
+            CheckpointUnusable: The state is of another algorithm, mode or lag.
+        """
+        versions = self._ahead(resume_at)
+        numbers = [*versions, resume_at]
+        steps = state.get(f"published.{ENV_STEPS}", np.empty(0))
+        names = {
+            f"published.{version}.{section}" for version in versions for section in self._acting
+        }
+        if steps.shape != (len(numbers),) or not names <= state.keys():
+            raise CheckpointUnusable(
+                "the checkpoint does not hold the parameters that play ahead; resume with the "
+                "algorithm, the collect.mode and the collect.lag that wrote it"
+            )
+        self._env_steps = dict(zip(numbers, map(int, steps), strict=True))
+        self._publications = {
+            version: Publication(
+                version=version,
+                sections={id_: state[f"published.{version}.{id_}"] for id_ in self._acting},
+            )
+            for version in versions
+        }
+
+    def doing(self) -> str:
+        """Name the copy whose environment is called now, its step and seed; any thread may ask."""
+        return doing([self._environment])
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+
+class KeyedCollection(BlockCollection):
+    """Collects the keyed episodes of each iteration, in ascending order of iterations.
+
+    Args:
+        environment: Tells how returns are counted; it is closed by the player, once there is one.
+        algorithm: The run's, with the current parameters.
+        make_player: Makes the player of this process, if it has to play.
+        plan: Blocks of an iteration.
+        lag: d, updates between the parameters that act and the current ones.
+
+    Attributes:
+        plan: As given.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        algorithm: Algorithm,
+        make_player: Callable[[], BlockPlayer],
+        *,
+        plan: BlockPlan,
+        lag: int,
+    ) -> None:
+        super().__init__(environment, algorithm, lag=lag)
+        self._make_player, self.plan = make_player, plan
+        self._played: dict[int, Collected] = {}
+
+    @cached_property
+    def _player(self) -> BlockPlayer:
+        return self._make_player()
+
+    def collect(self, iteration: int) -> Collected:
+        """Play an iteration that was begun in this process, unless that was done."""
+        if iteration not in self._played:
+            play = self.begin(iteration)
+            blocks = [self._player.play(key, play) for key in self.plan.keys(iteration)]
+            rows = np.concatenate([block.rows for block in blocks])
+            self._played[iteration] = self.join(
+                iteration, [block.outcomes for block in blocks], rows=rows
+            )
+            for oldest in sorted(self._played)[: -max(1, self.lag)]:
+                del self._played[oldest]
+        return self._played[iteration]
+
+    def join(
+        self, iteration: int, blocks: Sequence[Outcomes], *, rows: FloatArray | None = None
+    ) -> Collected:
+        """Return the collection of an iteration; iterations ascend.
+
+        Args:
+            iteration: Its number.
+            blocks: Outcomes of its blocks in order.
+            rows: Rows of its blocks; None where they are in replay.
+        """
+        outcomes = Outcomes.joined(blocks)
+        return self._collected(
+            iteration,
+            self._none if rows is None else rows,
+            outcomes,
+            env_steps=self._env_steps[iteration] + outcomes.env_steps,
+        )
+
+    def doing(self) -> str:
+        """Name the copy whose environment is called now, its step and seed; any thread may ask."""
+        return self._player.doing() if "_player" in self.__dict__ else super().doing()
+
+    def close(self) -> None:
+        """Close the environments that were played in, and the given one."""
+        if "_player" in self.__dict__:
+            self._player.close()
+        else:
+            super().close()
+
+
+class FreeCollection(BlockCollection):
+    """Publications of a run, and the collection of each iteration without its rows.
+
+    The exploration of a version follows from the episodes that its last update could draw from, so
+    that an episode is a pure function of (version, writer, sequence).
+
+    Args:
+        environment: Tells how returns are counted; it is not stepped.
+        algorithm: The run's, with the current parameters.
+    """
+
+    def __init__(self, environment: Environment, algorithm: Algorithm) -> None:
+        super().__init__(environment, algorithm, lag=0)
+
+    def collect(self, iteration: int) -> Collected:
+        """Raise ``ConfigError``: collectors play, and ``drawn`` returns the collection."""
+        raise ConfigError(NEEDS_SERVICES)
+
+    def drawn(self, iteration: int, reach: Reach, written: Sequence[Outcomes]) -> Collected:
+        """Return the collection of an iteration.
+
+        Args:
+            iteration: Its number.
+            reach: What it may draw from.
+            written: Outcomes of the episodes that were written since the last one.
+        """
+        problem = self._algorithm.problem
+        ends = reach.newest.number if problem.episodes is not None else 0
+        collected = self._collected(
+            iteration,
+            self._none,
+            Outcomes.joined([Outcomes.none(len(self._environment.agents)), *written]),
+            env_steps=max(self._env_steps[iteration], reach.head - ends),
+        )
+        facts = {"episodes": float(reach.newest.number), "lag_max": float(reach.lag)}
+        return collected._replace(statistics={**collected.statistics, **facts}, newest=reach.newest)
+
+    def repeated(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
+        """Go on after a committed iteration with these statistics."""
+        self._env_steps = {iteration + 1: int(statistics[ENV_STEPS] or 0)}
