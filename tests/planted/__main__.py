@@ -37,7 +37,7 @@ def _passes(tree: Path, test: str) -> bool:
     Raises:
         RuntimeError: It did not run.
     """
-    sources = [tree / "src", tree / "papers"]
+    sources = [tree / "src"]
     sources += [*(tree / "services").iterdir(), *(tree / "papers").iterdir()]
     environment = {
         **os.environ,
