@@ -219,7 +219,9 @@ def contact_table(results: Results, scale: Darl1nScale) -> str:
     for world in WORLDS:
         found = compared(results, scale, world, beside=[CONTACT])
         found = found or compared(results, scale, world)
-        for distance, curves in found.curves.items() if found else ():
+        if found is None:
+            continue
+        for distance, curves in found.curves.items():
             pace = np.mean([curve.iteration_s for curve in curves])
             end, share = found.ends(distance).mean(), in_percent(found.share(distance))
             rows.append([world.name, distance, f"{pace:.3f}", f"{end:.1f}", share])

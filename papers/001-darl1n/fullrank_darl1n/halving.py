@@ -175,7 +175,9 @@ def halving_table(results: Results, scale: Darl1nScale) -> str:
     rows = []
     for world in WORLDS:
         found = compared(results, scale, world)
-        for span in SPANS if found else ():
+        if found is None:
+            continue
+        for span in SPANS:
             chosen = [halved(found, world, scale, by=by, span=span) for by in WAYS]
             told = (text for each in chosen for text in (each.said, in_percent(each.share)))
             rows.append([world.name, span, f"{chosen[0].cost:.1f}", *told])
