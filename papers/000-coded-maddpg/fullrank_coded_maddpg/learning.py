@@ -268,8 +268,7 @@ def _pass_through(algorithm: Algorithm, coefficients: Matrix) -> float:
     """
     by_agent: dict[int, list[FloatArray]] = {}
     for section in sorted(algorithm.problem.sections, key=lambda each: each.role):
-        if section.owner is not None:
-            by_agent.setdefault(section.owner, []).append(algorithm.parameters.view(section.id))
+        by_agent.setdefault(section.agents[0], []).append(algorithm.parameters.view(section.id))
     flat = [np.concatenate([view.ravel() for view in views]) for views in by_agent.values()]
     sent = np.zeros((len(flat), max(map(len, flat))), dtype=np.float32)
     for vector, own in zip(sent, flat, strict=True):

@@ -241,7 +241,7 @@ def _return(trial: Trial, run: LocalRun, number: int) -> float:
 def policies_of(algorithm: Algorithm, units: Sequence[UnitIndex]) -> list[str]:
     """Policies of the units as text."""
     sections = {
-        section.owner: section.id
+        section.agents[0]: section.id
         for section in algorithm.problem.sections
         if section.role == POLICY
     }
@@ -266,7 +266,7 @@ def digest_of(policies: Iterable[str]) -> str:
 def seat(algorithm: Algorithm, policies: Mapping[UnitIndex, str]) -> None:
     """Replace policies and target policies of units by those of equal agents."""
     for section in algorithm.problem.sections:
-        policy = policies.get(-1 if section.owner is None else section.owner)
+        policy = policies.get(section.agents[0])
         if section.role in (POLICY, TARGET) and policy is not None:
             algorithm.parameters.view(section.id)[:] = array_of(policy)
     algorithm.parameters.written()

@@ -57,9 +57,13 @@ def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Resul
     seat(algorithm, learnt)
     assert policies_of(algorithm, range(6)) == [*learnt.values(), *own[3:]]
     targets = {
-        each.owner: each.id for each in algorithm.problem.sections if each.role == "target_policy"
+        each.agents[0]: each.id
+        for each in algorithm.problem.sections
+        if each.role == "target_policy"
     }
-    online = {each.owner: each.id for each in algorithm.problem.sections if each.role == "policy"}
+    online = {
+        each.agents[0]: each.id for each in algorithm.problem.sections if each.role == "policy"
+    }
     for unit in learnt:
         assert np.array_equal(
             algorithm.parameters.view(targets[unit]), algorithm.parameters.view(online[unit])
