@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 STUBS = "fullrank/v1"
-PRODUCT = ("src", "services", "reproduction", "tools")
+PRODUCT = ("src", "services", "papers", "tools")
 """Folders whose sum is the product."""
 PAGE = ROOT / "docs" / "modules.md"
 OPENING = """<!-- Written by `tools/budget.py --write` from docstrings; change those and run it. -->

@@ -16,7 +16,7 @@ from docker.models.containers import Container
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     *("pyproject.toml", "README.md", "LICENSE", ".dockerignore", "src", "services"),
-    *("reproduction", "deploy"),
+    *("papers", "deploy"),
 )
 CLIENT = os.environ.get("FULLRANK_DOCKER", "docker")
 BASE_IMAGE = os.environ.get("FULLRANK_BASE_IMAGE", "")

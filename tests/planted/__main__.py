@@ -26,7 +26,7 @@ def _copy(target: Path) -> None:
         text=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith(("reproductions/", "docs/")):
+        if (ROOT / name).is_file() and not name.startswith("docs/"):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
 
@@ -37,8 +37,8 @@ def _passes(tree: Path, test: str) -> bool:
     Raises:
         RuntimeError: It did not run.
     """
-    sources = [tree / "src", tree / "reproduction"]
-    sources += (tree / "services").iterdir()
+    sources = [tree / "src"]
+    sources += [*(tree / "services").iterdir(), *(tree / "papers").iterdir()]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, sources)),

@@ -23,23 +23,11 @@ from fullrank.cli.options import (
     SeedOption,
     SetOption,
     StragglersOption,
-    TopologyOption,
     resolve,
     size_options,
 )
 from fullrank.cli.say import say, say_json
 from fullrank.cli.terminal import Terminal
-from fullrank.cli.virtual import (
-    ActingOption,
-    CoresOption,
-    EnvOption,
-    EveryOption,
-    LearnOption,
-    StepOption,
-    UntilOption,
-    UpdateOption,
-    show_learning,
-)
 from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
@@ -49,7 +37,6 @@ from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import SimulatedRounds
 from fullrank.planning.simulation import simulate as run
-from fullrank.planning.virtual_time import VirtualDurations
 from fullrank.stragglers import DelayModel, FixedK
 from fullrank.wiring.plugins import delays_of, max_variance_of
 
@@ -118,42 +105,8 @@ def simulate(
     sweep: SweepOption = None,
     seed: SeedOption = None,
     as_json: JsonOption = False,
-    learn: LearnOption = False,
-    env: EnvOption = None,
-    topology: TopologyOption = None,
-    until_s: UntilOption = 60.0,
-    every_s: EveryOption = 10.0,
-    step_s: StepOption = 0.02,
-    acting_s: ActingOption = 0.002,
-    update_s: UpdateOption = 0.1,
-    cores: CoresOption = 0,
 ) -> None:
-    """Compare codes in virtual time: round times, rounds that wait for a straggler, load.
-
-    With --learn, train there: episodes and gradients are real, and durations are numbers.
-    """
-    if learn:
-        durations = VirtualDurations(
-            step_s=step_s,
-            acting_s=acting_s,
-            scatter=spread,
-            update_s=update_s,
-            container_update_s=update_s,
-            wire_s=latency,
-            cores=cores,
-        )
-        own = {"environment.name": env, "environment.agents": agents, "seed": seed}
-        show_learning(
-            resolve(config, overrides, own, topology).config,
-            durations,
-            topology=topology,
-            until_s=until_s,
-            every_s=every_s,
-            as_json=as_json,
-        )
-        return
-    if topology or env:
-        raise ConfigError("--topology and --env need --learn, or name an environment in --set")
+    """Compare codes in virtual time: round times, rounds that wait for a straggler, load."""
     options = size_options(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )

@@ -4,6 +4,7 @@ import ast
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal, get_type_hints
@@ -27,6 +28,7 @@ PACKAGE = "fullrank.algorithms"
 SIMPLE: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
+@cache
 def declared(module: str, cls: str = "") -> dict[str, Any]:
     """Types by field of a dataclass and its bases; Any for compound types.
 

@@ -164,22 +164,3 @@ def test_a_sweep_is_drawn_with_its_limits(run: Callable[..., str], tmp_path: Pat
 
 def test_a_sweep_needs_stragglers_to_vary(run: Callable[..., str], tmp_path: Path) -> None:
     assert "give --stragglers" in run(*SIZES, "--sweep", str(tmp_path / "sweep.png"))
-
-
-LEARNING = (
-    *("--learn", "--env", "two_step_game", "--until", "3", "--every", "1.5"),
-    *("--set", "algorithm.hidden=8", "--set", "algorithm.batch_size=8"),
-)
-
-
-def test_learning_in_virtual_time_tells_what_is_reached_when(run: Callable[..., str]) -> None:
-    history = json.loads(run(*LEARNING, "--topology", "cmarl-2-actors", "--json"))
-    assert [point["time_s"] for point in history["points"]] == [1.5, 3.0]
-    assert history["facts"]["iterations"] > 0
-    shown = run(*LEARNING, "--topology", "cmarl-2-actors")
-    assert "qmix on two_step_game" in shown
-    assert "of the bytes travelled" in shown
-
-
-def test_a_topology_is_for_learning_in_virtual_time(run: Callable[..., str]) -> None:
-    assert "need --learn" in run("--topology", "cmarl")

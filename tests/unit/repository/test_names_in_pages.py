@@ -17,7 +17,7 @@ PAGES = sorted(
     for pattern in ("AGENTS.md", "CONTRIBUTING.md", "README.md", "docs/**/*.md", "services/*/*.md")
     for page in ROOT.glob(pattern)
 )
-FOLDERS = "benchmarks|deploy|docs|examples|protos|reproduction|services|src|tests|tools"
+FOLDERS = "benchmarks|deploy|docs|examples|papers|protos|services|src|tests|tools"
 PATH = re.compile(rf"(?:{FOLDERS})(?:/[a-z0-9_.-]+)+/?")
 KEY = re.compile(rf"(?:{'|'.join(field.name for field in fields(RunConfig))})\.[a-z_]+")
 MODULE = re.compile(r"fullrank(?:_[a-z]+)?(?:\.\w+)+")

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [
     path
-    for folder in ("src", "services", "reproduction")
+    for folder in ("src", "services", "papers")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "v1" not in path.parts
 ]

@@ -1,0 +1,1 @@
+"""Paper 000, coded MADDPG [Wang21]."""

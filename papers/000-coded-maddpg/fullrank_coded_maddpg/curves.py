@@ -1,0 +1,241 @@
+"""Fig. 3 of [Wang21]: learning curves beside those that the authors saved, and coded parameters."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from fullrank.common.seeding import stream
+from fullrank.common.types import Array, Interval
+from fullrank_coded_maddpg.learning import (
+    CENTRALISED,
+    EXACT,
+    INEXACT,
+    PARAMETERS,
+    name_of,
+    panels,
+    payload_panels,
+)
+from fullrank_coded_maddpg.published import EVERY, PublishedPanel, Wang21Scale
+from fullrank_papers import claims, pictures
+from fullrank_papers.cells import Results
+from fullrank_papers.claims import ClaimResult, Whose, judge, measured
+from fullrank_papers.paper import table
+
+CLOSE = 0.03
+"""Relative distance within which a curve counts as the authors', and runs as learning alike."""
+FROM = 500
+"""Iterations after which a curve does; the initial transient depends on the seed."""
+RESAMPLES = 2_000
+POINTS = 20
+"""Points of a drawn curve, each the mean of an interval, if there are fewer published ones."""
+
+
+def _returns(runs: Results, panel: PublishedPanel, kind: str, seed: int) -> Array:
+    return np.array(runs[name_of(panel, kind, seed)]["returns"], dtype=np.float64)
+
+
+def points(runs: Results, panel: PublishedPanel, *, seeds: int) -> Array:
+    """Means over 250 iterations, as the authors saved them, shape (seeds, whole intervals)."""
+    curves = [_returns(runs, panel, CENTRALISED, seed) for seed in range(seeds)]
+    whole = len(curves[0]) // EVERY
+    return np.stack(
+        [np.nanmean(curve[: whole * EVERY].reshape(whole, EVERY), axis=1) for curve in curves]
+    )
+
+
+def distances(ours: Array, published: Sequence[float]) -> Array:
+    """Relative distance of the mean over seeds from a published curve, from ``FROM`` on."""
+    first, last = FROM // EVERY, min(ours.shape[1], len(published))
+    said = np.array(published[first:last])
+    relative: Array = np.abs(ours.mean(axis=0)[first:last] / said - 1.0)
+    return relative
+
+
+def judge_published(runs: Results, panel: PublishedPanel, *, seeds: int) -> list[ClaimResult]:
+    """Judge if the curve is one of the authors'; no result if runs are shorter than ``FROM``."""
+    ours = points(runs, panel, seeds=seeds)
+    if ours.shape[1] * EVERY <= FROM:
+        return []
+    said, near = [], False
+    for kind, published in panel.published.items():
+        apart = distances(ours, published)
+        near = near or bool(apart.max() <= CLOSE)
+        said.append(f"{kind}: median {np.median(apart):.1%}, largest {apart.max():.1%}")
+    text = "; ".join(said)
+    return [
+        judge(
+            f"Within {CLOSE:.0%} of an authors' curve from {FROM} iterations on: {panel.name}.",
+            [] if near else [text],
+            grounds=text,
+            strength=measured(seeds),
+            whose=Whose.OURS,
+        )
+    ]
+
+
+def judge_learning(runs: Results, panel: PublishedPanel, *, seeds: int) -> ClaimResult:
+    """Claim (v): coded and centralised runs learn alike; here they are compared bit by bit."""
+    claim = f"(v) Coded training learns what centralised training learns: {panel.name}."
+    compared, iterations, differing, elsewhere = 0, 0, [], []
+    for seed in range(seeds):
+        reference = runs[name_of(panel, CENTRALISED, seed)]
+        for code in EXACT:
+            run = runs.get(name_of(panel, code, seed))
+            if run is None:
+                continue
+            if run["digests"] == reference["digests"][: len(run["digests"])]:
+                compared, iterations = compared + 1, iterations + len(run["digests"])
+            elif run.get("computed_on") == reference.get("computed_on"):
+                differing.append(f"{code} (seed {seed})")
+            else:
+                elsewhere.append(f"{code} (seed {seed})")
+    if elsewhere and not differing:
+        reason = f"computed on another processor than the centralised run: {elsewhere}"
+        return claims.undecided(claim, reason, claims.EXACT)
+    grounds = f"{compared} coded runs with stragglers: all {iterations} update digests are equal"
+    against = [f"bits differ: {differing}"] if differing else []
+    return judge(claim, against, grounds=grounds, strength=claims.EXACT)
+
+
+def judge_payload(runs: Results, panel: PublishedPanel, scale: Wang21Scale) -> ClaimResult:
+    """Claim (v) for the payload and the code of the paper, by the last returns of every seed."""
+    plain, coded = (_last(runs, panel, scale, kind) for kind in (CENTRALISED, PARAMETERS))
+    said = (
+        f"mean returns of the last {EVERY} iterations {_numbers(coded)}, centralised "
+        f"{_numbers(plain)}"
+    )
+    return judge(
+        "(v) Training through MDS in Vandermonde form, parameters in float32, learns what "
+        f"centralised training learns: {panel.name}.",
+        [said] if np.abs(coded / plain - 1.0).max() > CLOSE else [],
+        grounds=said,
+        strength=measured(scale.seeds),
+    )
+
+
+def _last(runs: Results, panel: PublishedPanel, scale: Wang21Scale, kind: str) -> Array:
+    """Mean return of the last iterations of each seed, shape (seeds,)."""
+    curves = [_returns(runs, panel, kind, seed)[: scale.payload] for seed in range(scale.seeds)]
+    return np.array([np.nanmean(curve[-EVERY:]) for curve in curves])
+
+
+def _numbers(values: Array) -> str:
+    return " and ".join(f"{value:.0f}" for value in values)
+
+
+def curves_table(runs: Results, shown: Sequence[PublishedPanel], *, seeds: int) -> str:
+    """Published and own points of every panel; empty if runs are too short."""
+    parts = []
+    for panel in shown:
+        ours = points(runs, panel, seeds=seeds)
+        heads = ["iterations", *(f"authors, {kind}" for kind in panel.published)]
+        rows = [
+            [
+                f"{index * EVERY + 1} to {(index + 1) * EVERY}",
+                *(
+                    f"{curve[index]:.1f}" if index < len(curve) else "-"
+                    for curve in panel.published.values()
+                ),
+                *(f"{value:.1f}" for value in values),
+            ]
+            for index, values in enumerate(ours.T)
+        ]
+        own = (f"ours, seed {seed}" for seed in range(seeds))
+        if rows:
+            parts.append(f"\n**{panel.name}**\n\n{table([*heads, *own], rows)}")
+    return "\n".join(parts)
+
+
+def played_table(runs: Results, scale: Wang21Scale) -> str:
+    """Returns of the trained policies by the way they act."""
+    ways = ("greedy", "soft", "exploring")
+    found = {
+        (panel.name, seed): runs[name_of(panel, CENTRALISED, seed)]["played"]
+        for panel in panels(scale)
+        for seed in range(scale.seeds)
+    }
+    return table(
+        ["task", "seed", *ways],
+        ([*run, *(Interval(**played[way]) for way in ways)] for run, played in found.items()),
+    )
+
+
+def distances_table(runs: Results, scale: Wang21Scale) -> str:
+    """Errors of updates decoded with ``vandermonde``."""
+    rows = []
+    for panel in panels(scale):
+        found = runs[f"{panel.name}-{INEXACT}-distance"]
+        errors = np.array(found["errors"])
+        refused = f"{found['refused']} of {len(errors)}"
+        rows.append([panel.name, f"{np.median(errors):.1e}", f"{errors.max():.1e}", refused])
+    heads = ("task", "median relative error", "largest", "refused by the certificate")
+    return table(heads, rows)
+
+
+def payload_table(runs: Results, scale: Wang21Scale) -> str:
+    """Returns and errors of the runs with coded parameters."""
+    rows = []
+    for panel in payload_panels(scale):
+        plain, coded = (_last(runs, panel, scale, kind) for kind in (CENTRALISED, PARAMETERS))
+        for seed in range(scale.seeds):
+            errors = runs[name_of(panel, PARAMETERS, seed)]["errors"]
+            returns = (f"{plain[seed]:.1f}", f"{coded[seed]:.1f}")
+            rows.append(
+                [panel.name, seed, *returns, f"{np.median(errors):.1e}", f"{max(errors):.1e}"]
+            )
+    heads = ("task", "seed", "centralised", "through the code", "median error", "largest error")
+    return table(heads, rows)
+
+
+def draw_curves(runs: Results, scale: Wang21Scale, path: Path) -> None:
+    """Returns by iteration, mean over seeds with a 95 % bootstrap band, and published points."""
+    shown = panels(scale)
+    titles = [f"{panel.name.replace('_', ' ')}, K = {panel.adversaries}" for panel in shown]
+    with pictures.panels(path, titles, beneath=4) as every:
+        for axes, panel in zip(every, shown, strict=True):
+            for kind, colour, style in ((CENTRALISED, "#333333", "-"), ("cyclic", "#d55e00", "--")):
+                values = np.stack([_returns(runs, panel, kind, s) for s in range(scale.seeds)])
+                _draw_band(axes, values, label=kind, color=colour, linestyle=style)
+            if scale.iterations > FROM:
+                for (kind, curve), marker in zip(panel.published.items(), "ox", strict=False):
+                    at = EVERY * (np.arange(len(curve)) + 0.5)
+                    label = f"authors, {kind}"
+                    axes.plot(at, curve, marker, color="#0072b2", markersize=4, label=label)
+            axes.set(xlabel="iteration", ylabel="episode return, all agents")
+
+
+def _draw_band(axes: Axes, values: Array, **style: str) -> None:
+    length = values.shape[1]
+    parts = min(max(POINTS, length // EVERY), length)
+    at, means = _parted(values, parts)
+    picked = stream(0, "band").integers(len(means), size=(RESAMPLES, len(means)))
+    low, high = np.percentile(means[picked].mean(axis=1), [2.5, 97.5], axis=0)
+    axes.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    axes.plot(at, means.mean(axis=0), linewidth=1.8, **style)  # type: ignore[arg-type]
+
+
+def _parted(values: Array, parts: int) -> tuple[list[float], Array]:
+    """Middles of equal parts of the iterations, and means of the returns there."""
+    places = np.array_split(np.arange(values.shape[-1]), parts)
+    means = np.stack([np.nanmean(values[..., part], axis=-1) for part in places], axis=-1)
+    return [float(part.mean()) for part in places], means
+
+
+def draw_payload(runs: Results, scale: Wang21Scale, path: Path) -> None:
+    """Returns by iteration with and without the code, a line for each seed."""
+    kinds = {
+        CENTRALISED: ("#333333", "centralised; exact codes have the same bits"),
+        PARAMETERS: ("#0072b2", "parameters in float32 through MDS (Vandermonde)"),
+    }
+    shown = payload_panels(scale)
+    titles = [panel.name.replace("_", " ") for panel in shown]
+    with pictures.panels(path, titles, beneath=2) as every:
+        for axes, panel in zip(every, shown, strict=True):
+            for kind, (colour, label) in kinds.items():
+                for seed in range(scale.seeds):
+                    values = _returns(runs, panel, kind, seed)[: scale.payload]
+                    at, means = _parted(values, min(40, len(values)))
+                    axes.plot(at, means, color=colour, label=label)
+            axes.set(xlabel="iteration", ylabel="episode return, all agents")

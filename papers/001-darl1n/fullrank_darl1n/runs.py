@@ -1,0 +1,161 @@
+"""The runs behind Tables I to IV, and their curves.
+
+Convergence is a settling time, the time to a return, or the final return. The paper's criterion
+[DARL1N, Sec. VI-A] compares a variance with a mean, and so depends on the unit of rewards: of two
+curves of one shape the one with larger returns settles later. A method that learns nothing settles
+at once. A fixed return has neither fault.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.common.types import JSON, Array
+from fullrank_darl1n.published import (
+    ENGINE_METHODS,
+    SETTLED,
+    WINDOW,
+    Darl1nScale,
+    Darl1nTask,
+    TeamSpec,
+)
+from fullrank_darl1n.trials import Trial
+from fullrank_papers.cells import Results
+
+WAY = 0.9
+"""Position of the fixed return between the lowest start and the best end."""
+
+SMOOTHED = 3
+"""Number of evaluations whose mean must reach the fixed return."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LearningCurve:
+    """Mean evaluations over the seeds of a run."""
+
+    iterations: Array
+    """Iterations before each evaluation, from 0 on, shape (n,)."""
+    seconds: Array
+    """Processor seconds before each evaluation, shape (n,)."""
+    returns: Array
+    """Mean returns, shape (n,)."""
+
+    @property
+    def end(self) -> float:
+        """Mean return of the last 90 iterations, or of all if there are fewer."""
+        return float(self.returns[self._window(len(self.iterations) - 1)].mean())
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of an iteration, the warm-up included."""
+        return float(self.seconds[-1] / self.iterations[-1])
+
+    def until(self, iteration: int) -> "LearningCurve":
+        """The curve up to an iteration."""
+        begin = self.iterations <= iteration
+        return LearningCurve(
+            iterations=self.iterations[begin],
+            seconds=self.seconds[begin],
+            returns=self.returns[begin],
+        )
+
+    def settled(self) -> int | None:
+        """Index of the first evaluation that ends 90 iterations meeting the criterion."""
+        for index in np.flatnonzero(self.iterations >= WINDOW).tolist():
+            recent = self.returns[self._window(index)]
+            if recent.var() <= SETTLED * abs(recent.mean()):
+                return int(index)
+        return None
+
+    def reached(self, level: float) -> int | None:
+        """Index of the last of the first three evaluations whose mean return reaches the level."""
+        sums = np.convolve(self.returns, np.ones(SMOOTHED))[SMOOTHED - 1 : len(self.returns)]
+        reaching = np.flatnonzero(sums >= SMOOTHED * level)
+        return int(reaching[0]) + SMOOTHED - 1 if reaching.size else None
+
+    def second(self, index: int | None) -> float:
+        """Seconds before an evaluation; infinity for None."""
+        return math.inf if index is None else float(self.seconds[index])
+
+    def _window(self, index: int) -> NDArray[np.bool_]:
+        end = self.iterations[index]
+        window: NDArray[np.bool_] = (self.iterations > end - WINDOW) & (self.iterations <= end)
+        return window
+
+
+def mean_curve(runs: Sequence[JSON]) -> LearningCurve:
+    """Mean curve of runs evaluated after the same iterations."""
+    seconds, returns = (
+        np.mean([run[name] for run in runs], axis=0) for name in ("seconds", "returns")
+    )
+    return LearningCurve(
+        iterations=np.array(runs[0]["iterations"], float), seconds=seconds, returns=returns
+    )
+
+
+def fixed_return(curves: Sequence[LearningCurve]) -> float:
+    """The return that compared methods must reach."""
+    begin = min(float(curve.returns[0]) for curve in curves)
+    best = max(curve.end for curve in curves)
+    return begin + WAY * (best - begin)
+
+
+def trials(scale: Darl1nScale, team: TeamSpec, method: str) -> list[Trial]:
+    """One run for each seed."""
+    return [
+        Trial(task=team.task, size=team.size, method=method, scale=scale, seed=seed)
+        for seed in range(scale.seeds)
+    ]
+
+
+def learners(scale: Darl1nScale, task: Darl1nTask) -> list[Trial]:
+    """All runs of a table except those of the adversaries, small teams first."""
+    return [
+        trial
+        for size in scale.sizes_of(task)
+        for method in ENGINE_METHODS
+        for trial in trials(scale, TeamSpec(task, size), method)
+    ]
+
+
+def adversaries(runs: Iterable[Trial]) -> list[Trial]:
+    """Runs of the adversaries that some runs meet."""
+    needed = (trial.adversaries for trial in runs)
+    return list({trial.name: trial for trial in needed if trial is not None}.values())
+
+
+def seeds(results: Results, scale: Darl1nScale, team: TeamSpec) -> list[int]:
+    """Seeds from which all methods of the engine have trained a team."""
+    own = [trials(scale, team, method) for method in ENGINE_METHODS]
+    return [seed for seed in range(scale.seeds) if all(runs[seed].name in results for runs in own)]
+
+
+def trained(results: Results, scale: Darl1nScale) -> list[TeamSpec]:
+    """Teams of all tables that have a seed."""
+    return [team for team in scale.teams() if seeds(results, scale, team)]
+
+
+def curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, LearningCurve]:
+    """Curves by method: means over the ``seeds``; empty without any."""
+    whole = seeds(results, scale, team)
+    return {
+        method: mean_curve([results[trials(scale, team, method)[seed].name] for seed in whole])
+        for method in ENGINE_METHODS
+        if whole
+    }
+
+
+def ends(results: Results, scale: Darl1nScale, team: TeamSpec, methods: Sequence[str]) -> Array:
+    """Final returns, shape (methods, ``seeds``)."""
+    return np.array(
+        [
+            [
+                mean_curve([results[trials(scale, team, method)[seed].name]]).end
+                for seed in seeds(results, scale, team)
+            ]
+            for method in methods
+        ]
+    )

@@ -1,0 +1,221 @@
+"""The claims of [DARL1N, Sec. VI-B] on Table V and on noise, and tests of its published numbers."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise, product
+
+from fullrank.common.types import JSON
+from fullrank_darl1n import coding
+from fullrank_darl1n.coding import at, overhead, success, variance
+from fullrank_darl1n.published import (
+    AGENTS,
+    LDGM,
+    LEARNERS,
+    MDS,
+    RATES,
+    RECEIVED,
+    REPETITION,
+    SCHEMES,
+    SPARSE,
+    TABLE_V,
+    UNCODED,
+    VANDERMONDE,
+    Scheme,
+    StragglerModel,
+    TableVRow,
+    success_probability,
+)
+from fullrank_papers.cells import Results
+from fullrank_papers.claims import EXACT, PRINTED, ClaimResult, Strength, judge_each
+
+CLOSE = 0.02
+"""Tolerance within which a published number equals a closed form."""
+ERRORS = 3.0
+"""Standard errors within which two means count as equal."""
+DRAWS = 10
+"""Draws over which the paper averages overheads."""
+ENOUGH = "at every |J| at which enough sets decode"
+DRAWN = Strength(f"Monte Carlo, {ERRORS:g} standard errors")
+DESCRIPTIVE = Strength("descriptive: its limit is ours and far from the values")
+
+
+def judge_published(results: Results) -> list[ClaimResult]:
+    """Results for the origin of the published numbers."""
+    told = {
+        "Stragglers follow Assumption 4: each learner with probability eta.": (
+            _unlike(StragglerModel.BERNOULLI),
+            "all rates with a closed form agree",
+        ),
+        "Exactly round(eta N) learners straggle.": (
+            _unlike(StragglerModel.FIXED),
+            f"all rates with a closed form agree within {CLOSE}",
+        ),
+        f"Overheads of random matrices are means over {DRAWS} draws.": (
+            _unlikely_overheads(),
+            f"within {ERRORS:g} standard errors of such means",
+        ),
+        "V of repetition follows from eq. 16.": (
+            _unlike_variance(results, REPETITION, TABLE_V[REPETITION.name]),
+            ENOUGH,
+        ),
+        "V of MDS is that of the Vandermonde matrix of the authors' earlier code.": (
+            _unlike_variance(results, VANDERMONDE, TABLE_V[MDS.name]),
+            ENOUGH,
+        ),
+    }
+    return judge_each(told, PRINTED, ours=("Exactly", "V of MDS"))
+
+
+def judge_table(results: Results) -> list[ClaimResult]:
+    """Results for the claims about the table, from this reproduction's numbers."""
+    told = {
+        "Uncoded computes least, MDS most.": (_outside(results), "in all rows"),
+        "MDS is the most resilient.": (
+            _more_resilient(results),
+            "no scheme succeeds more often, with either kind of stragglers",
+        ),
+        "More density costs more and survives more.": (
+            chain(_not_rising(results, SPARSE), _not_rising(results, LDGM)),
+            "sparse and LDGM, with either kind of stragglers",
+        ),
+        "MDS has the largest V, with the Vandermonde matrix.": (
+            _beaten(results, VANDERMONDE, sign=1),
+            ENOUGH,
+        ),
+        "MDS has the largest V, with orthonormal columns.": (
+            _beaten(results, MDS, sign=1),
+            ENOUGH,
+        ),
+        "Repetition has the smallest V.": (_beaten(results, REPETITION, sign=-1), ENOUGH),
+        "Sparse has a larger V than LDGM.": (
+            _lower_variance_of_sparse(results),
+            f"mean over the densities, {ENOUGH}",
+        ),
+    }
+    return judge_each(told, DRAWN, ours=("MDS has the largest V, with orthonormal",))
+
+
+def _unlike(model: StragglerModel) -> Iterator[str]:
+    for name, row in TABLE_V.items():
+        for rate, said in zip(RATES, row.success, strict=True):
+            closed = success_probability(name, model, rate)
+            if closed is not None and abs(closed - said) > CLOSE:
+                yield f"{name} at eta = {rate}: published {said:.3g}, must be {closed:.3f}"
+
+
+def _unlikely_overheads() -> Iterator[str]:
+    for scheme in (*SPARSE, *LDGM):
+        density, kept = scheme.params["density"], 0 if scheme in SPARSE else AGENTS
+        drawn = AGENTS * (LEARNERS - kept)
+        mean = (drawn * density + kept) / AGENTS - 1.0
+        error = math.sqrt(drawn * density * (1.0 - density) / DRAWS) / AGENTS
+        said = TABLE_V[scheme.name].overhead
+        if abs(said - mean) > ERRORS * error:
+            yield f"{scheme.name}: published {said:g}, must be {mean:.2f} ± {error:.2f}"
+
+
+def _unlike_variance(results: Results, scheme: Scheme, published: TableVRow) -> Iterator[str]:
+    for received, said in zip(RECEIVED, published.variance, strict=True):
+        computed, error = variance(results, scheme, received)
+        if abs(computed - said) > ERRORS * error + CLOSE:
+            yield f"with {received} rows: published {said:g}, must be {computed:.2f}"
+
+
+def _outside(results: Results) -> Iterator[str]:
+    least, most = overhead(results, UNCODED), overhead(results, MDS)
+    for scheme in SCHEMES:
+        if not least <= overhead(results, scheme) <= most:
+            yield f"{scheme.name}: {overhead(results, scheme):.2f}"
+
+
+def _more_resilient(results: Results) -> Iterator[str]:
+    for scheme, model, rate in product(SCHEMES, StragglerModel, RATES):
+        best = success(results, MDS, model, rate)
+        its = success(results, scheme, model, rate)
+        if its["value"] > best["value"] + ERRORS * _together(best, its):
+            yield f"{scheme.name} at eta = {rate} ({model}): {its['value']:.3f}"
+
+
+def _not_rising(results: Results, schemes: Sequence[Scheme]) -> Iterator[str]:
+    for thinner, denser in pairwise(schemes):
+        if overhead(results, denser) <= overhead(results, thinner):
+            yield f"{denser.name} computes no more than {thinner.name}"
+        for model, rate in product(StragglerModel, RATES):
+            less, more = (success(results, scheme, model, rate) for scheme in (thinner, denser))
+            if more["value"] < less["value"] - ERRORS * _together(less, more):
+                yield f"{denser.name} survives less than {thinner.name} at eta = {rate}"
+
+
+def _together(one: JSON, other: JSON) -> float:
+    """Standard error of a difference."""
+    return math.hypot(one["standard_error"], other["standard_error"])
+
+
+def _beaten(results: Results, first: Scheme, *, sign: int) -> Iterator[str]:
+    """Schemes whose V is larger (``sign`` 1) or smaller (-1) than that of the first."""
+    for received in RECEIVED:
+        base, error = variance(results, first, received)
+        others = [(scheme.name, *variance(results, scheme, received)) for scheme in SCHEMES]
+        computed = [other for other in others if not math.isnan(other[1])]
+        name, its, other = max(computed, key=lambda entry: sign * entry[1])
+        if sign * (its - base) > ERRORS * math.hypot(error, other):
+            yield f"with {received} rows: {first.name} {base:.2f}, {name} {its:.2f}"
+
+
+def _lower_variance_of_sparse(results: Results) -> Iterator[str]:
+    for received in RECEIVED:
+        sparse, ldgm = (
+            sum(variance(results, scheme, received)[0] for scheme in schemes) / len(schemes)
+            for schemes in (SPARSE, LDGM)
+        )
+        if sparse <= ldgm:
+            yield f"with {received} rows: {sparse:.2f} against {ldgm:.2f}"
+
+
+RECOVERED = 18
+"""|J| from which dense codes are usable again."""
+DROWNED, CLEAR = 10.0, 2.0
+"""Median of the mean variance, in that of one learner's own gradient: unusable from the
+first, harmless up to the second."""
+
+
+def judge_noise(results: Results) -> list[ClaimResult]:
+    """Results for the noise study."""
+    first, then = (
+        [(name, median(results, name, size)) for name in coding.DENSE]
+        for size in (AGENTS, RECOVERED)
+    )
+    bound = "No code decodes with a mean variance below M / |J|."
+    drowned = (
+        f"With |J| = M dense codes decode more noise than gradient (over {DROWNED:g} times that "
+        "of one learner)."
+    )
+    clear = f"With |J| = {RECOVERED} they do not (at most {CLEAR:g} times)."
+    limits = {
+        drowned: (
+            (f"{name}: {value:.1f}" for name, value in first if value < DROWNED),
+            ", ".join(f"{name} {value:.0f}" for name, value in first),
+        ),
+        clear: (
+            (f"{name}: {value:.1f}" for name, value in then if value > CLEAR),
+            ", ".join(f"{name} {value:.1f}" for name, value in then),
+        ),
+    }
+    least = {bound: (_below_the_bound(results), "in every set J that was looked at")}
+    return [
+        *judge_each(least, EXACT, ours=(bound,)),
+        *judge_each(limits, DESCRIPTIVE, ours=(drowned, clear)),
+    ]
+
+
+def median(results: Results, name: str, size: int) -> float:
+    """Median of the mean variance over decodable sets; every set of a dense code is decodable."""
+    return float(at(results, name, size)["noise"][1])
+
+
+def _below_the_bound(results: Results) -> Iterator[str]:
+    for name in coding.CODES:
+        for size in coding.SIZES:
+            least = at(results, name, size)["least"]
+            if least is not None and least < 1.0 - 1e-9:
+                yield f"{name} with {size} rows: {least:.3f} of it"

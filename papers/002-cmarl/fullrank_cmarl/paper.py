@@ -1,0 +1,185 @@
+"""Paper 002: its parts, tables and pictures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from fullrank_cmarl import collection, queues
+from fullrank_cmarl.claims import BY_ACTORS, judge_learning, judge_share
+from fullrank_cmarl.systems import BEST_RETURN, PACKAGE, SCALES, SYSTEMS, CmarlScale, Courses, cells
+from fullrank_papers import claims, pictures
+from fullrank_papers.claims import ClaimResult
+from fullrank_papers.paper import Findings, Paper, table
+
+CmarlFindings: TypeAlias = Findings[CmarlScale]
+
+COLOURS: Final = {
+    "cmarl": "#0072b2",
+    "qmix": "#9aa5b1",
+    "cmarl-no-diversity": "#e69f00",
+    "parallel-v2": "#cc79a7",
+    "parallel": "#d55e00",
+    "apex": "#009e73",
+    "apex-overload": "#8fd0bc",
+    "cmarl-2-containers": "#3a8fc4",
+    "cmarl-8-actors": "#6bacd6",
+    "cmarl-1-container": "#9cc9e6",
+    "cmarl-2-actors": "#c6e0f2",
+}
+"""Colours by system; configurations of Fig. 5 fade with their actors."""
+PANELS: Final = {
+    "Figs. 2 and 4: QMIX": ("cmarl", "qmix"),
+    "Fig. 5: actors and diversity": (*BY_ACTORS, "cmarl-no-diversity"),
+    "Figs. 6 and 7: other distributed systems": (
+        "cmarl",
+        "apex",
+        "apex-overload",
+        "parallel",
+        "parallel-v2",
+    ),
+}
+
+
+def judged(found: CmarlFindings) -> dict[str, Sequence[ClaimResult]]:
+    """Results by source."""
+    courses = Courses(found.results, found.scale)
+    return {
+        **judge_learning(courses, found.scale),
+        "Sec. 2.1": [queues.judge_queues(found.results)],
+        "Sec. 2.2": [judge_share(courses)],
+        "Sec. 2": [collection.judge_collection(found.results)],
+    }
+
+
+def _values(found: CmarlFindings) -> Mapping[str, Any]:
+    scale, courses = found.scale, Courses(found.results, found.scale)
+    values = {
+        "claims": claims.as_list(judged(found)),
+        "durations": scale.durations,
+        "containers": scale.container_settings,
+        "every_s": scale.until_s / scale.points,
+        "maps": ", ".join(scale.maps),
+        "settings": " ".join(scale.settings),
+        "v2_settings": " ".join(scale.v2_settings),
+    }
+    if courses.computed:
+        values |= {
+            "computed": courses.computed,
+            "runs": len(SYSTEMS) * len(scale.maps) * scale.seeds,
+            "systems": _systems(courses),
+            "by_map": _by_map(courses, scale),
+        }
+    if collection.rates(found.results):
+        values["collected"] = ""
+    return values
+
+
+def _systems(courses: Courses) -> str:
+    rows = []
+    for name, system in SYSTEMS.items():
+        pairs, facts = courses.pairs([name]), courses.facts(name)
+        row: list[object] = [system.label, system.actors, len(pairs)]
+        if not pairs:
+            rows.append([*row, "-", "-", "-", "-"])
+            continue
+        areas = [courses.area(name, *each) for each in pairs]
+        won = [courses.won(name, *each) for each in pairs]
+        for key in ("episodes", "iterations"):
+            row.append(f"{np.mean([each[key] for each in facts]):.0f}")
+        row.append(f"{np.mean(areas):.3f} ({min(areas):.3f} to {max(areas):.3f})")
+        rows.append([*row, f"{np.mean(won):.2f}"])
+    heads = ("system", "actors", "runs", "episodes", "updates", "mean return, share")
+    return table([*heads, "won at the end"], rows)
+
+
+def _by_map(courses: Courses, scale: CmarlScale) -> str:
+    rows = []
+    for name, system in SYSTEMS.items():
+        row = [system.label]
+        for scenario in scale.maps:
+            seeds = courses.seeds(name, scenario)
+            areas = [courses.area(name, scenario, seed) for seed in seeds]
+            won = [courses.won(name, scenario, seed) for seed in seeds]
+            row.append(f"{np.mean(areas):.3f}, {np.mean(won):.2f}" if areas else "-")
+        rows.append(row)
+    return table(["system", *scale.maps], rows)
+
+
+def _draw(found: CmarlFindings, directory: Path) -> None:
+    courses = Courses(found.results, found.scale)
+    if courses.computed:
+        _draw_learning(courses, found.scale, directory / "learning.png")
+        _draw_systems(courses, directory / "systems.png")
+    if rates := collection.rates(found.results):
+        _draw_collection(rates, directory / "collection.png")
+
+
+def _draw_learning(courses: Courses, scale: CmarlScale, path: Path) -> None:
+    """Draw mean returns against virtual time: a row of panels for each map."""
+    maps = [name for name in scale.maps if any(courses.seeds(each, name) for each in SYSTEMS)]
+    shown = [(scenario, *panel) for scenario in maps for panel in PANELS.items()]
+    titles = [f"{scenario}; {title}" for scenario, title, _ in shown]
+    with pictures.panels(path, titles, columns=len(PANELS), size=(3.7, 3.0)) as every:
+        for axes, (scenario, _, names) in zip(every, shown, strict=True):
+            for name in names:
+                seeds = courses.seeds(name, scenario)
+                curves = [courses.curve(name, scenario, seed, "return_mean") for seed in seeds]
+                if not curves:
+                    continue
+                times, colour = courses.curve(name, scenario, seeds[0], "time_s"), COLOURS[name]
+                axes.plot(times, np.transpose(curves), color=colour, linewidth=0.5, alpha=0.5)
+                mean, label = np.mean(curves, axis=0), SYSTEMS[name].label
+                axes.plot(times, mean, color=colour, label=label, linewidth=1.8)
+            axes.legend(frameon=False, fontsize=7)
+            axes.set(xlabel="virtual time, s", ylabel=f"return, of {BEST_RETURN:g}")
+
+
+def _draw_systems(courses: Courses, path: Path) -> None:
+    """Draw the mean area of each system, and the episodes and updates of each."""
+    names = [name for name in SYSTEMS if courses.pairs([name])]
+    titles = (
+        "Mean return over the run, share of the best; dots: runs",
+        "Episodes played, and updates beside them (pale)",
+    )
+    colours, places = [COLOURS[name] for name in names], np.arange(len(names))
+    with pictures.panels(path, titles, size=(5.5, 3.6)) as (learnt, done):
+        areas = [[courses.area(name, *each) for each in courses.pairs([name])] for name in names]
+        learnt.bar(places, [np.mean(each) for each in areas], color=colours)
+        for place, each in zip(places, areas, strict=True):
+            learnt.plot(np.full(len(each), place), each, "o", color="black", markersize=2)
+        for shift, key, alpha in ((-0.2, "episodes", 1.0), (0.2, "iterations", 0.5)):
+            counts = [np.mean([each[key] for each in courses.facts(name)]) for name in names]
+            done.bar(places + shift, counts, 0.4, color=colours, alpha=alpha)
+        done.set_yscale("log")
+        for axes in (learnt, done):
+            labels = [SYSTEMS[name].label for name in names]
+            axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=8)
+
+
+def _draw_collection(rates: Sequence[float], path: Path) -> None:
+    """Draw episodes a second against the number of containers."""
+    counts = np.arange(1, len(rates) + 1)
+    with pictures.panels(path, [""], size=(4.6, 3.2)) as (axes,):
+        axes.bar(counts, rates, 0.6, color="#0072b2")
+        axes.plot(counts, rates[0] * counts, "o--", color="black", markersize=4, label="linear")
+        axes.set_xticks(counts)
+        axes.set(xlabel="containers of 13 actors, services", ylabel="episodes a second")
+        axes.legend(frameon=False)
+
+
+PAPER = Paper(
+    folder="002-cmarl",
+    package=PACKAGE,
+    scales=SCALES,
+    parts={
+        "queues": lambda scale: queues.cells(seconds=scale.seconds, turns=scale.turns),
+        "services": lambda scale: collection.cells(
+            step_s=scale.step_s, iterations=scale.iterations
+        ),
+        "learning": cells,
+    },
+    values=_values,
+    draw=_draw,
+)

@@ -1,0 +1,243 @@
+"""The systems that [CMARL] compares, as topologies, and what they learn in equal virtual time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import product
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from fullrank.common.types import JSON, Array
+from fullrank.config.collection import ContainerSettings
+from fullrank.config.tree import RunConfig
+from fullrank_cmarl.virtual import VirtualDurations
+from fullrank_cmarl.virtual_learning import learn_in_virtual_time
+from fullrank_papers.cells import Cell, Results, settings_of
+from fullrank_papers.paper import toml
+from fullrank_papers.runs import configured
+
+BEST_RETURN: Final = 20.0
+"""Return of a battle that is won without remainder, by SMAC's scale of rewards."""
+CHANNELS: Final = ("time_s", "iteration", "episodes", "env_steps", "return_mean", "win_rate")
+"""Columns kept of an evaluation."""
+CORES: Final = 10
+"""Cores of APE-X, which 10 actors use up."""
+APEX: Final = (
+    *("environment.copies=1", "collect.window=1000000"),
+    *("sampling.method=uniform", "sampling.priority_gain=1.0"),
+)
+"""Its actors and learner wait for each other as little as those of CMARL, and draw like them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CmarlSystem:
+    """A system of Figs. 2 and 5 to 7."""
+
+    label: str
+    topology: str
+    actors: int
+    settings: tuple[str, ...] = ()
+    """Settings besides those of the topology."""
+    cores: int = 0
+    """Cores that the actors share; 0: one for each."""
+
+
+SYSTEMS: Final[Mapping[str, CmarlSystem]] = MappingProxyType(
+    {
+        "cmarl": CmarlSystem(label="CMARL", topology="cmarl", actors=39),
+        "qmix": CmarlSystem(label="QMIX", topology="episode", actors=1),
+        "cmarl-no-diversity": CmarlSystem(
+            label="no diversity", topology="cmarl-no-diversity", actors=39
+        ),
+        "parallel-v2": CmarlSystem(label="QMIX-BETA-v2", topology="parallel-v2", actors=8),
+        "parallel": CmarlSystem(label="QMIX-BETA", topology="parallel", actors=39),
+        "apex": CmarlSystem(label="APE-X", topology="apex", actors=10, settings=APEX, cores=CORES),
+        "apex-overload": CmarlSystem(
+            label="APE-X, overload",
+            topology="apex",
+            actors=30,
+            settings=(*APEX, "collect.block=30"),
+            cores=CORES,
+        ),
+        "cmarl-2-containers": CmarlSystem(
+            label="2 containers", topology="cmarl-2-containers", actors=26
+        ),
+        "cmarl-8-actors": CmarlSystem(label="8 actors", topology="cmarl-8-actors", actors=24),
+        "cmarl-1-container": CmarlSystem(
+            label="1 container", topology="cmarl-1-container", actors=13
+        ),
+        "cmarl-2-actors": CmarlSystem(label="2 actors", topology="cmarl-2-actors", actors=6),
+    }
+)
+"""Systems by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CmarlScale:
+    """Sizes of the reproduction."""
+
+    maps: tuple[str, ...]
+    seeds: int
+    until_s: float
+    """Length of a run, virtual seconds."""
+    points: int
+    """Evaluations of a run, at equal intervals."""
+    episodes: int = 32
+    """Episodes of an evaluation."""
+    settings: tuple[str, ...]
+    """Settings of all systems but that of PyMARL2."""
+    v2_settings: tuple[str, ...]
+    """Settings of PyMARL2's system."""
+    containers: Mapping[str, float] = field(default_factory=dict)
+    """Settings of containers where they are not the paper's."""
+    container_update_s: float
+    """Virtual time of a container's update."""
+    seconds: float
+    """Length of the measurement of waits at replay."""
+    turns: int
+    """Turns of each way of storing episodes."""
+    iterations: int
+    """Counted iterations of each fleet of collectors."""
+    step_s: float = 0.04
+    """Emulated time of their steps."""
+    outlook: str = ""
+    """A paragraph for the page: what this scale cannot decide."""
+
+    @property
+    def durations(self) -> VirtualDurations:
+        """Durations in virtual time, of systems with a core for each actor."""
+        return VirtualDurations(
+            step_s=0.02,
+            acting_s=0.005,
+            update_s=0.25,
+            container_update_s=self.container_update_s,
+            wire_s=0.01,
+        )
+
+    @property
+    def container_settings(self) -> ContainerSettings:
+        """Settings of containers."""
+        return ContainerSettings(**self.containers)  # type: ignore[arg-type]
+
+    def config(self, name: str, scenario: str, seed: int) -> RunConfig:
+        """Return the configuration of a system on a map."""
+        system = SYSTEMS[name]
+        config = configured(
+            *("environment.name=smac_lite", f"environment.map={scenario}"),
+            *("algorithm.name=qmix", f"seed={seed}", "iterations=1000000"),
+            *("compute.threads=1", "compute.device=cpu", "metrics.sinks=[]"),
+            f"collect.warmup_copies={system.actors}",
+            *(self.v2_settings if name == "parallel-v2" else self.settings),
+            *system.settings,
+            topology=system.topology,
+        )
+        containers = replace(self.container_settings, learn=config.containers.learn)
+        return replace(config, containers=containers)
+
+    def durations_of(self, name: str) -> VirtualDurations:
+        """Return the durations of a system."""
+        return replace(self.durations, cores=SYSTEMS[name].cores)
+
+
+PACKAGE: Final = "fullrank_cmarl"
+SCALES = {name: CmarlScale(**sizes) for name, sizes in toml(PACKAGE, "scales.toml").items()}
+
+
+def cell(name: str, scenario: str, seed: int, scale: CmarlScale) -> Cell:
+    """The course of a system on a map.
+
+    Args:
+        name: The system.
+        scenario: The map.
+        seed: The seed.
+        scale: Sizes of the run.
+    """
+    config = scale.config(name, scenario, seed)
+    containers = config.containers if config.collectors.containers else None
+    settings = {
+        "run": settings_of(config),
+        "containers": None if containers is None else asdict(containers),
+        "durations": asdict(scale.durations_of(name)),
+        **{key: getattr(scale, key) for key in ("until_s", "points", "episodes")},
+    }
+    return Cell(
+        name=cell_name(name, scenario, seed),
+        settings=settings,
+        compute=partial(_course, name, scenario, seed, scale),
+        weight=scale.until_s * (3.0 if containers is not None else 1.0),
+    )
+
+
+def cell_name(name: str, scenario: str, seed: int) -> str:
+    """The name of a cell."""
+    return f"learning-{scenario}-{name}-{seed}"
+
+
+def cells(scale: CmarlScale) -> list[Cell]:
+    """All courses, system by system, so that an interrupted comparison can judge some claims."""
+    seeds = range(1, scale.seeds + 1)
+    return [
+        cell(name, scenario, seed, scale)
+        for name, scenario, seed in product(SYSTEMS, scale.maps, seeds)
+    ]
+
+
+def _course(name: str, scenario: str, seed: int, scale: CmarlScale) -> JSON:
+    history = learn_in_virtual_time(
+        scale.config(name, scenario, seed),
+        scale.durations_of(name),
+        until_s=scale.until_s,
+        every_s=scale.until_s / scale.points,
+        episodes=scale.episodes,
+    )
+    points = [[getattr(point, each) for each in CHANNELS] for point in history.points]
+    return {"points": points, "facts": dict(history.facts), "digest": history.digest}
+
+
+class Courses:
+    """The courses of a comparison that have been computed.
+
+    Args:
+        results: Results of cells by name.
+        scale: The comparison.
+    """
+
+    def __init__(self, results: Results, scale: CmarlScale) -> None:
+        self._results, self._scale = results, scale
+
+    @property
+    def computed(self) -> int:
+        """Number of courses."""
+        return sum(len(self.pairs([name])) for name in SYSTEMS)
+
+    def pairs(self, names: Sequence[str]) -> list[tuple[str, int]]:
+        """Return the maps and seeds for which all of some systems have a course."""
+        return [
+            (scenario, seed)
+            for scenario, seed in product(self._scale.maps, range(1, self._scale.seeds + 1))
+            if all(cell_name(name, scenario, seed) in self._results for name in names)
+        ]
+
+    def seeds(self, name: str, scenario: str) -> list[int]:
+        """Return the seeds of which a system has a course on a map."""
+        return [seed for found, seed in self.pairs([name]) if found == scenario]
+
+    def curve(self, name: str, scenario: str, seed: int, channel: str) -> Array:
+        """Return a channel of the evaluations, shape (points,)."""
+        place = CHANNELS.index(channel)
+        points = self._results[cell_name(name, scenario, seed)]["points"]
+        return np.array([point[place] for point in points], np.float64)
+
+    def area(self, name: str, scenario: str, seed: int) -> float:
+        """Return the mean over the evaluations of the return, as a share of the best one."""
+        return float(self.curve(name, scenario, seed, "return_mean").mean() / BEST_RETURN)
+
+    def won(self, name: str, scenario: str, seed: int) -> float:
+        """Return the win rate of the last evaluation."""
+        return float(self.curve(name, scenario, seed, "win_rate")[-1])
+
+    def facts(self, name: str) -> list[Mapping[str, float]]:
+        """Return the counts of a system's courses."""
+        return [self._results[cell_name(name, *pair)]["facts"] for pair in self.pairs([name])]

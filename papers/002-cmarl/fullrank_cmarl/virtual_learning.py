@@ -1,0 +1,176 @@
+"""Learning in virtual time: real episodes and gradients, and durations as numbers.
+
+It predicts a cluster's results and their times before it is rented: collectors, containers and the
+centraliser are the objects of the services, without their processes. The centralised update is
+committed; a code adds the time of its round, which ``fullrank simulate`` tells. Equal
+configurations give equal histories, and keyed collection with lag 0 gives the bits of the run in
+one process.
+"""
+
+from itertools import count
+
+import numpy as np
+import torch
+
+from fullrank.algorithms.values import ValueLearner
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray, IntArray
+from fullrank.config.tree import RunConfig
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
+from fullrank.training.block_collection import KeyedCollection
+from fullrank.training.centralised import Centralised
+from fullrank.training.container import Container
+from fullrank.training.heads import Heads
+from fullrank.wiring import (
+    Training,
+    algorithm_config_of,
+    block_player_of,
+    capacity_of,
+    plan_of,
+    training_of,
+)
+from fullrank.wiring.containers import container_of, head_size_of
+from fullrank.wiring.plugins import spec_of_agents
+from fullrank_cmarl.virtual import VirtualCourse, VirtualDurations, VirtualHistory
+from fullrank_cmarl.virtual_free import FreeVirtualRun
+
+
+def learn_in_virtual_time(
+    config: RunConfig,
+    durations: VirtualDurations,
+    *,
+    until_s: float,
+    every_s: float,
+    episodes: int,
+) -> VirtualHistory:
+    """Run until the configured iterations are committed, or the virtual time is over.
+
+    Args:
+        config: The run; without collectors one process plays all copies, in lockstep.
+        durations: Durations of steps, updates and wires.
+        until_s: End, virtual seconds.
+        every_s: Virtual time between two evaluations, seconds.
+        episodes: Episodes of an evaluation.
+
+    Raises:
+        ConfigError: The algorithm does not learn from whole episodes, or something is inconsistent.
+    """
+    torch.set_num_threads(config.compute.threads)
+    learner = algorithm_config_of(config)
+    if not isinstance(learner, ValueLearner):
+        raise ConfigError(
+            f"{config.algorithm.name} does not learn from whole episodes, and virtual time plays "
+            "whole ones: use algorithm.name = qmix, vdn or iql"
+        )
+    training = training_of(config)
+    course = VirtualCourse(config, training, every_s=every_s, episodes=episodes)
+    layout = training.problem.episodes
+    assert layout is not None
+    try:
+        if isinstance(training.collector.collection, KeyedCollection):
+            return _keyed_history(config, training, course, layout, durations, until_s=until_s)
+        collector = training.collector
+        player = block_player_of(
+            config, collector.agents, state_size=collector.state_size, masked=collector.masked
+        )
+        run = FreeVirtualRun(
+            config,
+            training,
+            player,
+            _containers_of(config, training) if config.collectors.containers else [],
+            course=course,
+            durations=durations,
+        )
+        try:
+            return run.history(until_s=until_s)
+        finally:
+            player.close()
+    finally:
+        training.collector.close()
+
+
+def _containers_of(config: RunConfig, training: Training) -> list[Container]:
+    """Build the containers of a run, one for each collector, which share their heads."""
+    collector = training.collector
+    spec = spec_of_agents(
+        config, collector.agents, state_size=collector.state_size, masked=collector.masked
+    )
+    heads = Heads(head_size_of(config, spec))
+    return [
+        container_of(config, spec, number=number, heads=heads)
+        for number in range(max(1, config.collectors.count))
+    ]
+
+
+def _keyed_history(
+    config: RunConfig,
+    training: Training,
+    course: VirtualCourse,
+    layout: EpisodeLayout,
+    durations: VirtualDurations,
+    *,
+    until_s: float,
+) -> VirtualHistory:
+    """Run until the configured iterations are committed, or the time is over.
+
+    Args:
+        config: Its collectors play the blocks, one if there are none.
+        training: Collects by blocks.
+        course: Counts and evaluates.
+        layout: Columns of a row.
+        durations: Durations of steps, updates and wires.
+        until_s: End, virtual seconds.
+    """
+    collector, trainer, plan = training.collector, training.trainer, plan_of(config)
+    capacity = capacity_of(config, training)
+    table = Table(MemoryStorage(capacity, training.problem.row_size), capacity=capacity)
+    compute = Centralised(training.problem, training.algorithm.gradients, seed=config.seed).compute
+    rows = collector.warm_up()
+    table.append(0, rows)
+    lengths = _lengths_of(rows, layout)
+    course.played(lengths.tolist())
+    warm_copies = config.collect.warmup_copies
+    step_s = durations.step_s + durations.acting_s
+    done_s = float(-(-lengths.sum() // warm_copies)) * step_s
+    published_s, idle_s = [done_s], [done_s] * max(1, config.collectors.count)
+    rollout = collector.collection
+    assert isinstance(rollout, KeyedCollection)
+    for iteration in count():
+        if iteration == config.iterations or done_s >= until_s:
+            break
+        collector.publish(iteration)
+        collected = collector.collect(iteration)
+        table.append(table.head, collected.rows)
+        sample = trainer.sample(iteration, tail=table.tail, head=table.head)
+        targets = compute(table.minibatch(sample), iteration=iteration)
+        lengths = _lengths_of(collected.rows, layout)
+        since_s = published_s[rollout.version_of(iteration)] + durations.wire_s
+        begin_s = done_s
+        for key in plan.keys(iteration):
+            own = lengths[plan.copies_of(key.block)]
+            place = idle_s.index(min(idle_s))
+            block_s = durations.block_s(
+                own,
+                actors=min(plan.copies, plan.size * len(idle_s)),
+                key=(config.seed, iteration, key.block),
+            )
+            idle_s[place] = max(idle_s[place], since_s) + block_s
+            begin_s = max(begin_s, idle_s[place] + durations.wire_s)
+        done_s = begin_s + durations.update_s
+        if done_s > until_s:
+            break
+        course.reach(np.nextafter(done_s, 0.0))
+        trainer.apply(targets.updates, iteration=iteration)
+        published_s.append(done_s)
+        course.played(lengths.tolist())
+        course.iteration = iteration + 1
+    course.reach(min(until_s, done_s))
+    return course.history()
+
+
+def _lengths_of(rows: FloatArray, layout: EpisodeLayout) -> IntArray:
+    """Return the steps of each of the episodes in rows."""
+    places = episodes_in(rows, layout.length)
+    return np.array([place.stop - place.start - 1 for place in places], np.int64)

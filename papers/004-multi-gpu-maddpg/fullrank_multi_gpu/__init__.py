@@ -1,0 +1,1 @@
+"""Paper 004, multi-GPU MADDPG [Wiggins24]."""

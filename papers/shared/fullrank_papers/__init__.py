@@ -1,0 +1,1 @@
+"""What the papers share: cells, rules of claims, pages, pictures, and the command."""

@@ -1,1 +1,0 @@
-"""Reproductions of published experiments: cells that are computed once, claims, a page."""

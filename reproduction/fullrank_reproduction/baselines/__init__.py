@@ -1,1 +1,0 @@
-"""Baselines of coded training whose updates are not units of a code."""

@@ -1,1 +1,0 @@
-"""Evolutionary population curriculum ([Long20]), a baseline of [DARL1N]."""

@@ -1,1 +1,0 @@
-"""The reproduction of multi-GPU MADDPG (paper 004)."""

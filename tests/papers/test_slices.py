@@ -1,0 +1,99 @@
+"""A slice of each paper, through the command: it works from an empty directory, and goes on."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fullrank_cmarl.queues import measure
+from fullrank_coded_maddpg import timing
+from fullrank_dmcaf import speed
+from fullrank_dmcaf.paper import judge_interfaces
+from fullrank_dmcaf.speed import SCENARIOS
+from fullrank_papers.cells import CELLS
+from fullrank_papers.cli import paper_of, reproduce
+
+SLICES: dict[str, dict[str, Any]] = {
+    "coded-maddpg": {
+        **{"iterations": 4, "cyclic": 4, "compared": 2, "payload": 2, "seeds": 2, "batch": 32},
+        **{"warmup": 128, "repeats": 1, "real_codes": ("cyclic",), "real_rounds": 3},
+        "panels": ("cooperative_navigation",),
+    },
+    "darl1n": {
+        **{"iterations": 2, "every": 1, "batch": 32, "timed": 1, "timed_teams": (3, 6, 12)},
+        **{"trials": 100, "sets": 40, "exact_sets": 2, "samples": 100, "draws": 2, "rounds": 5},
+    },
+    "cmarl": {"maps": ("3m",), "seeds": 1, "until_s": 1.0, "points": 1, "episodes": 2},
+    "dmcaf": {
+        **{"maps": ("3m",), "trained": 2, "episodes": 16, "waits": 500},
+        **{"learnt": ("3m",), "steps": 60, "seeds": 2},
+    },
+    "multi-gpu": {
+        **{"hidden": 16, "agents": (2, 4), "batch": 16, "ranked_agents": (2, 4)},
+        **{"batches": (16,), "repeats": 1, "seeds": 2, "iterations": 2, "learning_batch": 16},
+    },
+}
+PARTS = {"cmarl": "learning"}
+app = typer.Typer()
+app.command()(reproduce)
+
+
+def run(*words: str) -> str:
+    outcome = CliRunner().invoke(app, words)
+    assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+    return outcome.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", SLICES)
+def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "ROUNDS", 20)
+    monkeypatch.setattr(timing, "LEARNT", 5)
+    monkeypatch.setattr(speed, "ITERATION_S", 0.1)
+    scales: dict[str, Any] = paper_of(name).scales  # type: ignore[assignment]
+    monkeypatch.setitem(scales, "smoke", replace(scales["smoke"], **SLICES[name]))
+    command = [name, "--output", str(tmp_path), "--only", PARTS.get(name, "")]
+    first, second = run(*command), run(*command)
+    assert first.count(": computed") == len((tmp_path / CELLS).read_text().splitlines())
+    assert ": computed" not in second
+    assert second.splitlines()[-1] == f"claims, tables and pictures: {tmp_path}/README.md"
+    page = (tmp_path / "README.md").read_text()
+    pictures = list(tmp_path.glob("*.png"))
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size > 10_000
+        assert f"({picture.name})" in page
+    assert ("Not here yet" in page) == (name in PARTS)
+
+
+def test_a_part_or_a_scale_that_does_not_exist_is_refused() -> None:
+    for words, complaint in (
+        (("cmarl", "--only", "football"), "the parts are queues, services, learning"),
+        (("multi-gpu", "--scale", "standard"), "its scales are smoke, paper"),
+    ):
+        outcome = CliRunner().invoke(app, words)
+        assert complaint in str(outcome.exception)
+
+
+def test_every_map_has_the_papers_interface_and_its_share_of_playing() -> None:
+    assert judge_interfaces().held == "held"
+    for scenario in SCENARIOS.values():
+        share = scenario.playing_share
+        assert 4 / (share + 4 * (1 - share)) == pytest.approx(scenario.ratio("aw"))
+
+
+@pytest.mark.e2e
+def test_writers_and_a_sampler_share_one_replay_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = measure(1.0)
+    assert found.episodes > 0
+    assert found.minibatches > 0
+    assert 0 <= found.waited < 1
+    assert not list(tmp_path.iterdir())

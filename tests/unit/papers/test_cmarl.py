@@ -1,0 +1,178 @@
+"""Claims of [CMARL] on given results; computing them is ``fullrank reproduce cmarl``."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from fullrank.runs.record import IterationRecord
+from fullrank_cmarl import collection, paper, queues
+from fullrank_cmarl.claims import BY_ACTORS, rank_correlation
+from fullrank_cmarl.systems import CHANNELS, SCALES, SYSTEMS, CmarlScale, cell_name, cells
+from fullrank_papers.claims import ClaimResult, Held
+from fullrank_papers.paper import Findings
+
+SMOKE = SCALES["smoke"]
+QUIET = {"episodes": 9, "blocked": 0.001, "minibatches": 9, "waited": 0.02}
+
+
+def course(earned: float, won: float) -> dict[str, Any]:
+    """A course of two evaluations."""
+    known = {"return_mean": earned, "win_rate": won, "time_s": 1.0}
+    point = [known.get(name, 0) for name in CHANNELS]
+    facts = {"played_bytes": 100.0, "travelled_bytes": 60.5, "episodes": 5.0, "iterations": 3.0}
+    return {"points": [point, point], "facts": facts}
+
+
+def given(earned: Mapping[str, float], won: Mapping[str, float]) -> dict[str, Any]:
+    """Results in which all systems are ranked alike on all maps, with some noise."""
+    noise = np.random.default_rng(0)
+    made = {
+        cell_name(name, scenario, seed): course(
+            earned[name] + 0.01 * noise.random(), won.get(name, 0.0)
+        )
+        for name, scenario, seed in product(SYSTEMS, SMOKE.maps, range(1, SMOKE.seeds + 1))
+    }
+    rates = {collection.cell_name(n): {"episodes_per_s": 4.9 * n} for n in (2, 3)}
+    return {
+        **made,
+        **rates,
+        collection.cell_name(1): {"episodes_per_s": 5.0},
+        queues.WAITS: QUIET,
+        queues.GROUPS: {"memory": 5.0, "fsync": 9.0},
+    }
+
+
+AS_CLAIMED = given(
+    {
+        "cmarl": 9.0,
+        "cmarl-2-containers": 8.0,
+        "cmarl-8-actors": 7.5,
+        "cmarl-1-container": 6.0,
+        "cmarl-2-actors": 4.0,
+        "cmarl-no-diversity": 7.0,
+        "apex": 6.5,
+        "apex-overload": 5.0,
+        "parallel": 3.0,
+        "parallel-v2": 3.5,
+        "qmix": 1.0,
+    },
+    {"cmarl": 0.4, "parallel-v2": 0.1},
+)
+
+
+def findings(results: Mapping[str, Any], scale: CmarlScale = SMOKE) -> Findings[CmarlScale]:
+    return Findings(scale=scale, results=results, whole=frozenset())
+
+
+def judged(results: Mapping[str, Any]) -> dict[str, list[ClaimResult]]:
+    """Results by the claim's number."""
+    found: dict[str, list[ClaimResult]] = {}
+    for source in paper.judged(findings(results)).values():
+        for result in source:
+            found.setdefault(result.claim.partition(":")[0], []).append(result)
+    return found
+
+
+def test_every_claim_is_judged_or_said_to_be_untestable() -> None:
+    found = judged(AS_CLAIMED)
+    assert found.keys() == {f"C{number}" for number in range(1, 12)}
+    for number in (1, 3, 4, 5, 6, 7, 9, 10, 11):
+        assert found[f"C{number}"][0].held is Held.HELD, found[f"C{number}"][0]
+    assert [each.held for each in found["C6"]] == [Held.HELD] * 3
+    for number in (2, 8):
+        assert [each.held for each in found[f"C{number}"]] == [Held.NOT_TESTABLE]
+
+
+def test_without_results_nothing_is_judged() -> None:
+    for results in judged({}).values():
+        assert {each.held for each in results} == {Held.NOT_TESTABLE}
+
+
+def test_a_missing_run_is_said() -> None:
+    fewer = {name: each for name, each in AS_CLAIMED.items() if name != cell_name("qmix", "3m", 1)}
+    (result, *_) = judged(fewer)["C1"]
+    assert result.held is Held.NOT_TESTABLE
+    assert result.reason == "not judged: 1 of 9 pairs of map and seed are not computed"
+    assert judged(fewer)["C5"][0].held is Held.HELD
+
+
+def test_two_seeds_decide_nothing() -> None:
+    found = paper.judged(findings(AS_CLAIMED, replace(SMOKE, seeds=2)))
+    results = [each for source in found.values() for each in source]
+    held = [each.claim[:3] for each in results if each.held is Held.HELD]
+    assert held == ["C9:", "C10", "C11"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "claim"),
+    [
+        ({queues.WAITS: QUIET | {"waited": 0.06}}, "C9"),
+        ({queues.WAITS: QUIET | {"blocked": 0.011}}, "C9"),
+        ({queues.GROUPS: {"memory": 3.9, "fsync": 9.0}}, "C9"),
+        ({collection.cell_name(3): {"episodes_per_s": 13.4}}, "C11"),
+        (
+            {
+                cell_name("cmarl", "3m", 1): {
+                    **course(9.0, 0.4),
+                    "facts": {"played_bytes": 100.0, "travelled_bytes": 63.0},
+                }
+            },
+            "C10",
+        ),
+    ],
+)
+def test_what_misses_its_bound_is_not_held(changed: dict[str, Any], claim: str) -> None:
+    (result,) = judged(AS_CLAIMED | changed)[claim]
+    assert result.held is Held.NOT_HELD
+
+
+def test_the_order_of_systems_decides() -> None:
+    names = ["cmarl", "cmarl-no-diversity", "apex", "apex-overload", "parallel"]
+    level = given({**dict.fromkeys(SYSTEMS, 5.0)}, {})
+    found = judged(level)
+    assert {found[claim][0].held for claim in ("C1", "C7")} == {Held.UNDECIDED}  # nobody wins
+    assert "the other never won" in str(found["C1"][0])
+    assert Held.HELD not in [each.held for each in found["C6"]]
+    turned = given({**dict.fromkeys(SYSTEMS, 5.0), **dict(zip(names, range(5), strict=True))}, {})
+    assert {each.held for claim in ("C5", "C6") for each in judged(turned)[claim]} == {
+        Held.NOT_HELD
+    }
+
+
+def test_ranks_are_those_of_the_configurations_of_fig_5() -> None:
+    actors = [SYSTEMS[name].actors for name in BY_ACTORS]
+    assert actors == [39, 26, 24, 13, 6]
+    values = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    assert rank_correlation(np.array(actors, np.float64), values) == pytest.approx(1.0)
+    assert rank_correlation(values, values[::-1].copy()) == pytest.approx(-1.0)
+
+
+def test_a_rate_leaves_the_first_iterations_out() -> None:
+    seen = [
+        (at_s, cast(IterationRecord, SimpleNamespace(statistics={"episodes": episodes})))
+        for at_s, episodes in ((1.0, 100), (2.0, 110), (3.0, 115), (4.0, 130))
+    ]
+    assert collection.episodes_per_s(seen) == 10.0
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_every_scale_configures_every_system(scale: Any) -> None:
+    made = cells(replace(scale, maps=scale.maps[-1:], seeds=1))
+    assert len({each.name for each in made}) == len(SYSTEMS)
+    of_v2 = next(each for each in made if "parallel-v2" in each.name).settings["run"]
+    assert of_v2["algorithm"]["batch_size"] == 128
+    assert of_v2["algorithm"]["trace"] == 0.6
+
+
+def test_the_paper_scale_keeps_the_sizes_of_the_paper() -> None:
+    config = SCALES["paper"].config("cmarl", "corridor", 1)
+    assert config.algorithm.params["batch_size"] == 128
+    assert config.algorithm.params["target_every"] == 800
+    assert config.collectors.containers
+    containers = config.containers
+    assert (containers.batch_size, containers.every_s, containers.share) == (64, 30.0, 0.6)

@@ -1,0 +1,194 @@
+"""Claims of [DARL1N, Sec. VI-A] and rewards of Table VI: held, not held, and undecided."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from fullrank.common.types import JSON
+from fullrank.config.tree import as_tables
+from fullrank_darl1n import coded_rewards, learning_claims, paper
+from fullrank_darl1n.learning_claims import full_range_trials
+from fullrank_darl1n.published import FOOD, GRASSLAND, MDS, SCALES, TASKS, TIMED
+from fullrank_darl1n.runs import learners, seeds
+from fullrank_papers.cells import Results
+from fullrank_papers.claims import Held
+
+WHOLE = dataclasses.replace(SCALES["paper"], coded=0, full_range=0)
+
+SLOW = [0.0, 10.0, 20.0, 30.0, 60.0, 100.0]
+WORSE = [0.0, 90.0, 90.0, 90.0, 90.0, 90.0]
+PACES = {"darl1n": 1.0, "maddpg": 2.0, "mfac": 3.0}
+
+
+def found_with(**returns: list[float]) -> dict[str, JSON]:
+    """Runs of all teams."""
+    return {
+        each.name: points(returns.get(each.method), pace=PACES[each.method])
+        for task in TASKS
+        for each in learners(WHOLE, task)
+    }
+
+
+def points(returns: list[float] | None, *, pace: float) -> JSON:
+    learnt = returns or [0.0, 100.0, 100.0, 100.0, 100.0, 100.0]
+    iterations = range(0, 30 * len(learnt), 30)
+    seconds = [pace * iteration for iteration in iterations]
+    return {"iterations": list(iterations), "seconds": seconds, "returns": learnt}
+
+
+LATE = [*[0.0, 100.0] * 24, *[100.0] * 6]
+NEAR = [0.0, 95.0, 95.0, 95.0, 95.0, 95.0]
+
+
+@pytest.mark.parametrize(
+    ("claim", "good", "bad"),
+    [
+        (0, {}, {"mfac": WORSE}),
+        (1, {}, {"darl1n": LATE}),
+        (2, {}, {"darl1n": LATE}),
+        (3, {}, {"darl1n": LATE}),
+        (4, {"maddpg": WORSE, "mfac": WORSE}, {"maddpg": WORSE}),
+        (5, {"maddpg": NEAR}, {"maddpg": [0.0] * 6}),
+    ],
+)
+def test_claims_on_learning_are_judged_by_the_curves(
+    claim: int, good: dict[str, list[float]], bad: dict[str, list[float]]
+) -> None:
+    assert learning_claims.judge_learning(found_with(**good), WHOLE)[claim].held is Held.HELD
+    assert learning_claims.judge_learning(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
+
+
+def test_a_run_that_ends_before_it_and_the_others_converge_tells_nothing() -> None:
+    judged = learning_claims.judge_learning(found_with(darl1n=SLOW), WHOLE)
+    assert [judged[claim].held for claim in (1, 2, 3)] == [Held.UNDECIDED] * 3
+
+
+def test_claims_whose_runs_are_missing_are_undecided() -> None:
+    judged = learning_claims.judge_learning({}, WHOLE)
+    judged += learning_claims.judge_rankings({}, WHOLE)[:-1] + learning_claims.judge_paces(
+        {}, WHOLE
+    )
+    judged += learning_claims.judge_full_range({}, MORE)
+    judged += coded_rewards.judge_rewards({}, MORE)
+    assert {each.held for each in judged} == {Held.UNDECIDED}
+    assert paper.learning_table({}, WHOLE) == coded_rewards.rewards_table({}, MORE) == ""
+
+
+def test_a_seed_counts_when_all_methods_have_it() -> None:
+    found = found_with()
+    del found["train-ising-9-mfac-seed1"]
+    team = WHOLE.teams()[0]
+    assert seeds(found, WHOLE, team) == [0, 2]
+    assert learning_claims.judge_learning(found, WHOLE)[0].held is Held.UNDECIDED
+    assert "Of 3 seeds there are 2 with M = 9." in paper.learning_table(found, WHOLE)
+
+
+def test_short_runs_of_one_seed_judge_nothing() -> None:
+    smoke = dataclasses.replace(WHOLE, sizes=1, iterations=150, seeds=1)
+    verdicts = learning_claims.judge_learning(found_with(), smoke)
+    verdicts += learning_claims.judge_rankings(found_with(), smoke)
+    assert {each.held for each in verdicts} == {Held.NOT_TESTABLE}
+    assert "one seed" in verdicts[0].reason
+
+
+def contest_with(leads: Sequence[float]) -> Results:
+    """Curves of the smallest team of Grassland; DARL1N leads by as much at each seed."""
+    return {
+        each.name: points([0.0, *[-100.0 + leads[each.seed]] * 5], pace=1.0)
+        if each.method == "darl1n"
+        else points([0.0, *[-100.0] * 5], pace=1.0)
+        for each in learners(dataclasses.replace(WHOLE, sizes=1), GRASSLAND)
+    }
+
+
+@pytest.mark.parametrize(
+    ("leads", "held"),
+    [
+        ((1.0, 2.0, 0.0), Held.HELD),
+        ((-20.0, -21.0, -20.0), Held.NOT_HELD),
+        ((-20.0, 20.0, 0.0), Held.UNDECIDED),
+    ],
+)
+def test_a_side_is_as_good_if_the_interval_of_its_lead_says_so(
+    leads: Sequence[float], held: Held
+) -> None:
+    assert learning_claims.judge_rankings(contest_with(leads), WHOLE)[0].held is held
+
+
+def test_an_iteration_counts_as_a_learner_s_part_and_as_a_whole() -> None:
+    apart, whole = learning_claims.judge_paces(found_with(), WHOLE)[:2]
+    slow = {
+        name: {**run, "seconds": [20.0 * second for second in run["seconds"]]}
+        for name, run in found_with().items()
+        if "darl1n" in name
+    }
+    slower = learning_claims.judge_paces(found_with() | slow, WHOLE)
+    assert (apart.held, whole.held) == (Held.HELD, Held.HELD)  # 1 s an iteration against 2 s
+    assert (slower[0].held, slower[1].held) == (Held.NOT_HELD, Held.NOT_HELD)
+
+
+MORE = dataclasses.replace(WHOLE, coded=100, full_range=100)
+
+
+def fuller_range(ends: Sequence[float], *, pace: float) -> Results:
+    near = {each.name: points(None, pace=1.0) for each in learners(MORE, FOOD)}
+    return near | {
+        each.name: points([0.0, *[ends[each.seed]] * 5], pace=pace)
+        for each in full_range_trials(MORE)
+    }
+
+
+def test_the_full_range_is_compared_seed_by_seed() -> None:
+    lower = learning_claims.judge_full_range(fuller_range([50.0, 60.0, 55.0], pace=2.0), MORE)
+    higher = learning_claims.judge_full_range(fuller_range([150.0, 160.0, 155.0], pace=0.5), MORE)
+    mixed = learning_claims.judge_full_range(fuller_range([50.0, 160.0, 95.0], pace=1.0), MORE)
+    assert [each.held for each in lower] == [Held.HELD] * 2
+    assert [each.held for each in higher] == [Held.NOT_HELD] * 2
+    assert mixed[0].held is Held.UNDECIDED
+
+
+def coded_with(shares: Mapping[str, Sequence[float]]) -> Results:
+    """Runs that begin at -200 and gain these shares of 100."""
+    return {
+        each.name: points(
+            [-200.0, *[-200.0 + 100.0 * shares[scheme.name][each.seed]] * 5], pace=1.0
+        )
+        for scheme in TIMED
+        for each in coded_rewards.coded_trials(MORE, scheme)
+    }
+
+
+def test_codes_learn_or_do_not_by_their_share_of_the_uncoded_gain() -> None:
+    none, little, whole, any_ = (0.0,) * 3, (0.1, 0.12, 0.1), (1.0, 0.95, 1.0), (0.0, 1.0, 0.5)
+    names = [scheme.name for scheme in TIMED]
+    as_published = dict(zip(names, ((1.0,) * 3, none, little, whole, whole), strict=True))
+    reverse = dict(zip(names, ((1.0,) * 3, whole, whole, none, little), strict=True))
+    doubtful = dict(zip(names, ((1.0,) * 3, any_, any_, any_, any_), strict=True))
+    for shares, held in (
+        (as_published, Held.HELD),
+        (reverse, Held.NOT_HELD),
+        (doubtful, Held.UNDECIDED),
+    ):
+        judged = coded_rewards.judge_rewards(coded_with(shares), MORE)
+        assert [each.held for each in judged] == [held] * 4
+    page = coded_rewards.rewards_table(coded_with(as_published), MORE)
+    assert "| mds | -231 / -253 / -212 | -200.0 | -200 / -200 / -200 | 0% |" in page
+
+
+def test_runs_with_codes_commit_at_rank_m_and_others_have_none() -> None:
+    plain, coded = (
+        learners(MORE, FOOD)[0].config(),
+        coded_rewards.coded_trials(MORE, MDS)[0].config(),
+    )
+    assert (plain.learners, coded.learners) == (3, 24)
+    assert as_tables(coded)["algorithm"]["data"] == "independent"
+    assert math.isinf(as_tables(coded)["algorithm"]["max_variance"])
+
+
+def test_the_paper_s_numbers_stand_beside_ours() -> None:
+    page = paper.learning_table(found_with(), WHOLE)
+    assert "| 24 | darl1n | 1830 |" in page
+    assert "| 64 | epc-scratch | 2995 | - | - | 2503 | - | - | - |" in page
+    assert "| 6 | epc | 4883 | - | - | 12 | - | - | - |" in page

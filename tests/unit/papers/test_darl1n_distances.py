@@ -1,0 +1,142 @@
+"""The neighbour distance of [DARL1N]: Fig. 6, the contact distance, and halving over fixed ones."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fullrank.common.types import JSON
+from fullrank_darl1n import distances, halving
+from fullrank_darl1n.published import SCALES
+from fullrank_papers.cells import Results
+from fullrank_papers.claims import Held
+
+WHOLE, SMOKE = SCALES["paper"], SCALES["smoke"]
+
+
+def sweep(*, pace: float, end: float) -> Results:
+    """Curves of all distances, the largest of which has another pace and end."""
+    found: dict[str, JSON] = {}
+    for distance in distances.DISTANCES:
+        last = distance == distances.DISTANCES[-1]
+        for each in distances.fig6_trials(WHOLE, distance):
+            found[each.name] = {
+                "iterations": [0, 90],
+                "seconds": [0.0, pace if last else 1.0],
+                "returns": [0.0, end if last else 1.0],
+            }
+    return found
+
+
+def test_more_neighbours_cost_time_and_gain_reward_or_the_claims_do_not_hold() -> None:
+    both = distances.judge_distances(sweep(pace=2.0, end=2.0), WHOLE)
+    neither = distances.judge_distances(sweep(pace=0.5, end=0.5), WHOLE)
+    assert [each.held for each in both] == [Held.HELD] * 2
+    assert [each.held for each in neither] == [Held.NOT_HELD] * 2
+    short = dataclasses.replace(WHOLE, seeds=1)
+    verdicts = distances.judge_distances(sweep(pace=2.0, end=2.0), short)
+    assert [each.held for each in verdicts] == [Held.UNDECIDED, Held.NOT_TESTABLE]
+
+
+def test_the_distance_is_all_that_a_sweep_changes() -> None:
+    few, many = (distances.fig6_trials(SMOKE, d)[0] for d in distances.DISTANCES[:2])
+    assert {key for key in few.world() if few.world()[key] != many.world()[key]} == {"distance"}
+    assert few.adversaries == many.adversaries
+
+
+def contact(*lost: float) -> Results:
+    """Curves that gain 100, with the best fixed distance 200, which the contact distance misses."""
+    found: dict[str, JSON] = {}
+    for world in distances.WORLDS:
+        gained = dict.fromkeys(world.fixed, np.full(3, 100.0))
+        gained |= {0.4: np.full(3, 200.0), distances.CONTACT: 200.0 - np.array(lost)}
+        for distance, gains in gained.items():
+            for each in world.trials(WHOLE, distance):
+                found[each.name] = {
+                    "iterations": [0, 30, 60, 90],
+                    "seconds": [0.0, 1.0, 2.0, 3.0],
+                    "returns": [-50.0, 0.0, 0.0, gains[each.seed] - 50.0],
+                }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lost", "held"),
+    [
+        ((1.0, 2.0, 3.0), Held.HELD),
+        ((-9.0, -8.0, -7.0), Held.HELD),
+        ((8.0, 10.0, 12.0), Held.UNDECIDED),
+        ((20.0, 21.0, 22.0), Held.NOT_HELD),
+    ],
+)
+def test_the_contact_distance_is_judged_by_its_share_of_the_best_fixed_gain(
+    lost: tuple[float, ...], held: Held
+) -> None:
+    results = contact(*lost)
+    for world in distances.WORLDS:
+        found = distances.compared(results, WHOLE, world, beside=["contact"])
+        assert found is not None
+        assert found.best == 0.4
+        assert found.share(distances.CONTACT).mean == pytest.approx(1 - lost[1] / 200)
+    verdicts = distances.judge_contact(results, WHOLE)
+    assert [each.held for each in verdicts] == [held] * len(distances.WORLDS)
+
+
+def test_the_contact_distance_is_judged_in_the_worlds_all_of_whose_runs_are_there() -> None:
+    found = contact(1.0, 2.0, 3.0)
+    lacking = dict(list(found.items())[:-1])  # of the last world
+    verdicts = distances.judge_contact(lacking, WHOLE)
+    assert [each.held for each in verdicts] == [Held.HELD, Held.HELD, Held.UNDECIDED]
+    assert distances.judge_contact(found, SMOKE) == []
+
+
+def overtaken(*after: float) -> Results:
+    """Curves of which that of 0.4 is the worst up to a share of each seed's run, then the best."""
+    found: dict[str, JSON] = {}
+    for world in distances.WORLDS:
+        for distance in (distances.CONTACT, *world.fixed):
+            for each in world.trials(WHOLE, distance):
+                when = np.arange(0, each.iterations + 1, 30)
+                late = np.where(when > after[each.seed] * each.iterations, 50.0 + each.seed, -50.0)
+                returns = late if distance == 0.4 else np.minimum(when / 30, 10.0)
+                found[each.name] = {
+                    "iterations": when.tolist(),
+                    "seconds": when.tolist(),
+                    "returns": np.where(when > 0, returns, -50.0).tolist(),
+                }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("after", "alone", "together"),
+    [
+        ((0.1, 0.1, 0.1), Held.HELD, Held.HELD),
+        ((0.1, 0.1, 0.4), Held.UNDECIDED, Held.HELD),
+        ((0.4, 0.4, 0.4), Held.NOT_HELD, Held.NOT_HELD),
+    ],
+)
+def test_halving_ends_with_the_best_distance_if_it_leads_before_the_first_rung(
+    after: tuple[float, ...], alone: Held, together: Held
+) -> None:
+    """Rungs are at thirds of a run, or at quarters."""
+    results = overtaken(*after)
+    for world in distances.WORLDS:
+        found = distances.compared(results, WHOLE, world, beside=["contact"])
+        assert found is not None
+        assert found.best == 0.4
+        (own, mean) = (
+            halving.halved(found, world, WHOLE, by=by, span=halving.JUDGED) for by in halving.WAYS
+        )
+        cost = 2.0 if len(world.fixed) == 3 else 2.75
+        assert own.cost == mean.cost == pytest.approx(cost, abs=0.01)
+        assert [distance == 0.4 for distance in own.distances] == [when == 0.1 for when in after]
+        assert len(set(mean.distances)) == 1
+    verdicts = halving.judge_halving(results, WHOLE)
+    assert [each.held for each in verdicts] == [alone, together] * len(distances.WORLDS)
+    assert halving.halving_table(results, WHOLE).count("\n| ") == 3 * 3
+
+
+def test_halving_is_judged_where_all_runs_are_there() -> None:
+    verdicts = halving.judge_halving({}, WHOLE)
+    assert {each.held for each in verdicts} == {Held.UNDECIDED}
+    assert halving.judge_halving({}, SMOKE) == []

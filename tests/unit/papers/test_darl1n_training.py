@@ -1,0 +1,175 @@
+"""Tables I to IV of [DARL1N]: frozen adversaries, curves, and results of claims."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.common.types import JSON
+from fullrank.wiring import training_of
+from fullrank_darl1n import crossplay
+from fullrank_darl1n.crossplay import PLAYED
+from fullrank_darl1n.published import GRASSLAND, SCALES, TASKS
+from fullrank_darl1n.runs import LearningCurve, adversaries, fixed_return, learners, mean_curve
+from fullrank_darl1n.trials import Trial, adversaries_in, policies_of, seat
+from fullrank_papers.cells import CellOrigin, CellStore, Later, Results, gather
+from fullrank_papers.claims import Held
+
+WHOLE = SCALES["paper"]
+TINY = dataclasses.replace(SCALES["smoke"], iterations=2, every=1, batch=16)
+
+
+def trial(**changes: object) -> Trial:
+    made = Trial(task=GRASSLAND, size=GRASSLAND.sizes[0], method="darl1n", scale=TINY)
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def sides() -> Results:
+    before = trial().adversaries
+    assert before is not None
+    return {before.name: before.cell({}).compute()}
+
+
+def without_seconds(result: JSON) -> JSON:
+    return {key: value for key, value in result.items() if key != "seconds"}
+
+
+def test_a_curve_begins_untrained_and_is_a_function_of_its_settings(sides: Results) -> None:
+    cell = trial().cell(sides)
+    first, second = cell.compute(), cell.compute()
+    assert first["iterations"] == [0, 1, 2]
+    assert without_seconds(first) == without_seconds(second)
+    assert first["seconds"][0] == 0.0
+    assert np.all(np.diff(first["seconds"]) > 0)
+
+
+def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Results) -> None:
+    before = trial().adversaries
+    assert before is not None
+    learnt = adversaries_in(sides[before.name])
+    assert list(learnt) == [0, 1, 2]
+    algorithm = training_of(trial().config()).algorithm
+    own = policies_of(algorithm, range(6))
+    seat(algorithm, learnt)
+    assert policies_of(algorithm, range(6)) == [*learnt.values(), *own[3:]]
+    targets = {
+        each.agents[0]: each.id
+        for each in algorithm.problem.sections
+        if each.role == "target_policy"
+    }
+    online = {
+        each.agents[0]: each.id for each in algorithm.problem.sections if each.role == "policy"
+    }
+    for unit in learnt:
+        assert np.array_equal(
+            algorithm.parameters.view(targets[unit]), algorithm.parameters.view(online[unit])
+        )
+
+
+def test_a_run_needs_its_adversaries_and_others_make_another_run(
+    sides: Results, tmp_path: Path
+) -> None:
+    planned = trial().planned()
+    assert isinstance(planned, Later)
+    assert planned.needs == tuple(sides)
+    (name,) = sides
+    other = {name: {**sides[name], "policies": sides[name]["policies"][::-1]}}
+    origins: list[CellOrigin] = []
+    for found in (sides, other):
+        quick = dataclasses.replace(planned.make(found), compute=dict)
+        gather(
+            [quick],
+            CellStore(tmp_path),
+            chosen={quick.name},
+            done=lambda _, origin: origins.append(origin),
+        )
+    assert origins == [CellOrigin.COMPUTED, CellOrigin.CHANGED]
+
+
+def test_each_method_sees_as_far_as_in_the_paper_and_all_are_evaluated_alike() -> None:
+    near, far = (trial(method=method) for method in ("darl1n", "mfac"))
+    assert "distance" not in near.world()
+    assert far.world()["distance"] > 10.0
+    for each in (near, far):
+        assert each.evaluated()["extra_step"]
+        assert not each.evaluated()["moving_start"]
+
+
+def test_adversaries_learn_from_other_draws_than_those_whom_they_meet() -> None:
+    before = trial(method="maddpg").adversaries
+    assert before is not None
+    assert before.config().seed != trial(method="maddpg").config().seed
+
+
+def test_names_of_runs_are_unique_and_contests_have_adversaries() -> None:
+    trained = [each for task in TASKS for each in learners(WHOLE, task)]
+    names = [each.name for each in (*trained, *adversaries(trained))]
+    assert len(names) == len(set(names)) == 16 * 3 * 3 + 8 * 3
+    assert len(WHOLE.teams()) == 16
+
+
+def curve(returns: list[float], *, every: int = 30) -> LearningCurve:
+    iterations = every * np.arange(len(returns), dtype=float)
+    return LearningCurve(iterations=iterations, seconds=2.0 * iterations, returns=np.array(returns))
+
+
+def test_a_run_has_settled_when_ninety_iterations_vary_by_little() -> None:
+    assert curve([0.0, 50.0, 100.0, 101.0, 100.0]).settled() == 4
+    assert curve([100.0, 100.0, 100.0]).settled() is None  # there are no ninety iterations yet
+    assert curve([0.0, 50.0, 100.0, 150.0]).settled() is None
+    assert curve([100.0, 0.0, 0.0, 0.0]).settled() == 3  # a constantly low return has settled
+
+
+def test_the_criterion_depends_on_the_unit_of_rewards() -> None:
+    shape = np.array([10.0, 10.3, 9.8, 10.2, 9.9])
+    assert curve(list(shape)).settled() is not None
+    assert curve(list(100.0 * shape)).settled() is None
+
+
+def test_the_fixed_return_lies_nine_tenths_up_from_the_lowest_beginning_to_the_best_end() -> None:
+    level = fixed_return([curve([0.0, 0.0, 100.0, 100.0, 100.0]), curve([20.0, 30.0, 30.0, 30.0])])
+    assert level == pytest.approx(0.9 * 100.0)
+    assert curve([0.0, 99.0, 80.0, 96.0, 98.0]).reached(level) == 3
+    assert curve([0.0, 99.0, 0.0, 99.0]).reached(level) is None
+    assert curve([99.0, 99.0]).reached(level) is None
+    assert math.isinf(curve([0.0]).second(None))
+
+
+def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Results:
+    """Returns of a side that depend only on the method that trained it."""
+    return {
+        crossplay.CELL: {
+            "good": {own: {other: [good[own]] for other in PLAYED} for own in PLAYED},
+            "adversary": {own: {other: [adversary[other]] for other in PLAYED} for own in PLAYED},
+        }
+    }
+
+
+BEST = {"maddpg": -40.0, "mfac": -35.0, "darl1n": -20.0}
+
+
+def test_sides_are_normalised_and_belong_to_who_trained_them() -> None:
+    found = games(BEST, {**BEST, "darl1n": -50.0})
+    good, adversary = (crossplay.normalised(found, side) for side in crossplay.SIDES)
+    assert [good[method].mean() for method in PLAYED] == [0.0, 0.25, 1.0]
+    assert [adversary[method].mean() for method in PLAYED] == [2 / 3, 1.0, 0.0]
+    worst, *_ = crossplay.judge_crossplay(found, WHOLE)
+    assert worst.held is Held.NOT_HELD
+    assert worst.reason.startswith("adversary of maddpg: 0.67, of darl1n 0.00")
+    for scale, held in (
+        (WHOLE, Held.HELD),
+        (TINY, Held.NOT_TESTABLE),
+        (dataclasses.replace(WHOLE, sizes=1), Held.UNDECIDED),
+    ):
+        best, epc = crossplay.judge_crossplay(games(BEST, BEST), scale)
+        assert (best.held, epc.held) == (held, Held.NOT_TESTABLE)
+
+
+def test_curves_of_seeds_are_averaged() -> None:
+    runs = [{"iterations": [0, 1], "seconds": [0.0, s], "returns": [0.0, s]} for s in (1.0, 3.0)]
+    mean = mean_curve(runs)
+    assert (mean.seconds[-1], mean.returns[-1], mean.iteration_s) == (2.0, 2.0, 2.0)

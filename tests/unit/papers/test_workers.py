@@ -1,0 +1,125 @@
+"""Processes compute the cells that allow it, and end with their parent."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from tests.waiting import wait_until
+
+from fullrank.common.types import JSON
+from fullrank_papers.cells import Cell, CellOrigin, CellStore, Later, computed, gather
+
+
+def run(
+    cells: list[Cell],
+    directory: Path,
+    done: Callable[[Cell | Later, CellOrigin], None] = lambda cell, origin: None,
+) -> dict[str, JSON]:
+    names = {cell.name for cell in cells}
+    return gather(cells, CellStore(directory), chosen=names, done=done, workers=2)
+
+
+def own_process() -> JSON:
+    return {"process": os.getpid()}
+
+
+def failing() -> JSON:
+    raise ValueError("no number")
+
+
+def test_cells_are_computed_by_as_many_processes_as_workers_and_stored(tmp_path: Path) -> None:
+    told: list[tuple[str, CellOrigin]] = []
+    cells = [
+        Cell(name=name, settings={}, compute=own_process, beside=name != "here")
+        for name in ("a", "here", "b", "c")
+    ]
+    results = run(cells, tmp_path, done=lambda cell, origin: told.append((cell.name, origin)))
+    assert list(results) == ["a", "here", "b", "c"]
+    assert results["here"] == own_process()
+    others = {results[name]["process"] for name in "abc"}
+    assert len(others | {os.getpid()}) == len(others) + 1 <= 3
+    assert told[0] == ("here", CellOrigin.COMPUTED)
+    assert sorted(told) == [(name, CellOrigin.COMPUTED) for name in sorted(results)]
+    assert run(cells, tmp_path) == results
+
+
+def test_a_cell_that_fails_leaves_the_results_of_others(tmp_path: Path) -> None:
+    cells = [
+        Cell(name="a", settings={}, compute=own_process, beside=True),
+        Cell(name="b", settings={}, compute=failing, beside=True),
+    ]
+    with pytest.raises(ValueError, match="no number"):
+        run(cells, tmp_path)
+    assert "b" not in CellStore(tmp_path)
+    assert set(run(cells[:1], tmp_path)) == {"a"}
+
+
+def page_faults_of_freed_arrays() -> list[int]:
+    """Page faults of making the same 16 MiB of arrays a first and a second time."""
+    faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+    for _ in range(2):
+        [np.ones(2**17) for _ in range(16)]
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    return np.diff(faults).tolist()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep pages")
+def test_workers_keep_the_pages_of_freed_arrays() -> None:
+    ((_, (_, again)),) = computed({"arrays": page_faults_of_freed_arrays}, workers=1)
+    assert again < 1000  # of 4096 pages
+
+
+def memory_beside_freed_arrays(number: int) -> int:
+    """Bytes of this process once that many arrays of a MiB are freed, of which the last stays."""
+    arrays = [np.ones(2**17) for _ in range(number)]
+    del arrays[:-1]
+    return psutil.Process().memory_info().rss
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep pages")
+def test_a_worker_leaves_the_next_job_no_memory_of_the_last() -> None:
+    jobs = {str(number): partial(memory_beside_freed_arrays, number) for number in (256, 1)}
+    (_, during), (_, after) = computed(jobs, workers=1)
+    assert during - after > 128 * 2**20
+
+
+WAITING = """
+from functools import partial
+from time import sleep
+from fullrank_papers.cells import computed
+
+if __name__ == "__main__":
+    list(computed({"long": partial(sleep, 3600), "longer": partial(sleep, 3600)}, workers=2))
+"""
+
+
+def test_workers_end_with_the_process_that_waits_for_them(tmp_path: Path) -> None:
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    with subprocess.Popen([sys.executable, str(script)]) as process:
+        try:
+            parent = psutil.Process(process.pid)
+            wait_until(lambda: len(workers_of(parent)) == 2, what="the workers are there")
+            workers = workers_of(parent)
+        finally:
+            process.kill()
+    wait_until(lambda: not any(map(alive, workers)), what="the workers end")
+
+
+def workers_of(parent: psutil.Process) -> list[psutil.Process]:
+    return [child for child in parent.children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+def alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
