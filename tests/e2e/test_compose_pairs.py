@@ -54,32 +54,6 @@ def _restarted(stack: Stack, before: dict[str, str]) -> set[str]:
     return {name for name in before if after[name] != before[name]}
 
 
-def test_a_killed_learner_costs_no_iteration_and_no_other_container(pairs: Stack) -> None:
-    pairs.commit(1)
-    before, joined = pairs.starts(), pairs.joins()
-    victim = pairs.container("learner-2")
-    victim.kill()
-    pairs.commit(5)
-    victim.start()
-    pairs.eventually(lambda: pairs.joins() > joined, what="the learner joins again")
-    records = pairs.commit(5)
-    assert [record.iteration for record in records] == list(range(len(records)))
-    assert {record.term for record in records} == {records[0].term}
-    assert _restarted(pairs, before) == {victim.name}
-
-
-def test_a_killed_replay_service_costs_no_iteration_and_no_other_container(pairs: Stack) -> None:
-    pairs.commit(1)
-    before = pairs.starts()
-    victim = pairs.container("replay")
-    victim.kill()
-    victim.start()
-    records = pairs.commit(10)
-    assert [record.iteration for record in records] == list(range(len(records)))
-    assert {record.term for record in records} == {records[0].term}
-    assert _restarted(pairs, before) == {victim.name}
-
-
 def test_a_killed_controller_goes_on_with_the_learners_that_it_had(pairs: Stack) -> None:
     known = pairs.commit(15)
     before = pairs.starts()

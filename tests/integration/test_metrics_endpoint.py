@@ -68,14 +68,6 @@ async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
     assert replay["process_resident_memory_bytes", ""] > 0
 
 
-async def test_a_scrape_while_a_service_stops_keeps_nobody(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved(ON)) as cluster:
-        replay = cluster.replay()
-        await scraped(cluster, "replay")
-        await replay.end()
-        assert not (tmp_path / "services" / "replay-metrics.json").exists()
-
-
 async def test_nothing_is_served_unless_it_is_asked_for(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved()) as cluster:
         cluster.replay()

@@ -19,7 +19,7 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.cli import main
 from fullrank.client import AsyncMonitor, Monitor, RunState, Unit
 from fullrank.codes import make_code
-from fullrank.common.errors import NotFound, ServiceLost
+from fullrank.common.errors import NotFound
 from fullrank.config import to_toml
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.host.run_directory import resolve
@@ -79,14 +79,6 @@ async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
     assert told[1].config == from_elsewhere(to_toml(cluster.config)).config
     assert np.array_equal(code.matrix, make_code("cyclic", rows=4, units=3).matrix)
     assert (policies.iteration, policies.term) == (5, 1)
-
-
-async def test_a_controller_that_is_away_is_a_service_lost(tmp_path: Path) -> None:
-    def blocking() -> None:
-        with Monitor("127.0.0.1:1") as monitor, pytest.raises(ServiceLost, match="UNAVAILABLE"):
-            monitor.status()
-
-    await asyncio.to_thread(blocking)
 
 
 async def test_the_example_runs(tmp_path: Path) -> None:

@@ -104,12 +104,8 @@ async def lab(
         yield cluster, straggler
 
 
-@pytest.mark.parametrize("model", [(), EXPONENTIAL], ids=["off", "exponential"])
-@pytest.mark.parametrize("settings", [UNCODED, CYCLIC], ids=["uncoded", "cyclic"])
-async def test_a_run_through_the_sidecar_commits_the_same_bits(
-    tmp_path: Path, settings: tuple[str, ...], model: tuple[str, ...]
-) -> None:
-    async with lab(tmp_path, *settings, injected=model) as (cluster, straggler):
+async def test_a_run_through_the_sidecar_commits_the_same_bits(tmp_path: Path) -> None:
+    async with lab(tmp_path, *UNCODED, injected=EXPONENTIAL) as (cluster, straggler):
         straggler.learners(cluster.config.learners)
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
@@ -199,9 +195,7 @@ async def test_a_byte_corrupted_on_the_way_fails_its_checksum(
     ("team", "byte", "said"),
     [
         ((), 0, "contradict their coefficients"),  # off the grid of updates
-        ((), 5, "the updates of units [2] differ from what learners reported"),  # on the grid
-        (QMIX, 0, "contradict their coefficients"),
-        (QMIX, 5, "targets [0] differ from what learners reported of their units"),
+        (QMIX, 5, "targets [0] differ from what learners reported of their units"),  # on the grid
     ],
 )
 async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
@@ -223,23 +217,13 @@ async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
     assert cluster.digests() == reference_digests(cluster.config)[:1]
 
 
-@pytest.mark.parametrize("byte", [0, 5])
-@pytest.mark.parametrize("team", [(), QMIX], ids=["units", "sum"])
 async def test_within_the_tolerance_a_run_goes_on_without_the_corrupted_vector(
-    tmp_path: Path, team: tuple[str, ...], byte: int
+    tmp_path: Path,
 ) -> None:
-    fault = CorruptFault(learners=(2,), byte=byte, mend_checksum=True)
-    async with lab(tmp_path, *team, *CYCLIC) as (cluster, straggler):
+    fault = CorruptFault(learners=(2,), byte=5, mend_checksum=True)
+    async with lab(tmp_path, *CYCLIC) as (cluster, straggler):
         await straggler.inject(fault)
         straggler.learners(4)
-        await cluster.finished()
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
-async def test_a_throttled_learner_changes_no_bit(tmp_path: Path) -> None:
-    async with lab(tmp_path, *UNCODED) as (cluster, straggler):
-        await straggler.inject(ThrottleFault(learners=(1,), bytes_per_s=100_000.0))
-        straggler.learners(3)
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
 
@@ -261,34 +245,22 @@ async def test_what_was_set_is_what_is_read(tmp_path: Path) -> None:
         assert after == Injected(model=trace, faults=faults)
 
 
-@pytest.mark.parametrize(
-    ("request_", "said"),
-    [
-        ({"model": {"name": "exponentail"}}, "model.name: unknown delay model 'exponentail'"),
-        ({"model": {}}, "model.name: unknown delay model ''"),
-        (
-            {"model": {"name": "fixed_k", "params": {"delay_s": -1.0}}},
-            "model.params: fixed_k: delay_s must be finite and not negative, got -1",
-        ),
-        (
-            {"model": {"name": "exponential", "params": {"mean_s": "long"}}},
-            "model.params: stragglers.mean_s = 'long' in the request: must be a valid number",
-        ),
-        (
-            {"model": {"name": "none", "params": {"k": 1}}},
-            "model.params: delay model 'none' has no",
-        ),
-        ({"model": {"name": "fixed_k", "params": {"k": 5}}}, "model.params: fixed_k: k = 5"),
-        ({"faults": {"faults": [{"hold": {}}, {}]}}, "faults.1.kind: "),
-        (
-            {"faults": {"faults": [{"throttle": {"bytes_per_s": -2.0}}]}},
-            "faults.0.throttle.bytes_per_s: must be greater than 0",
-        ),
-    ],
-)
-async def test_a_bad_change_is_refused_with_its_field_and_changes_nothing(
-    tmp_path: Path, request_: dict[str, Any], said: str
-) -> None:
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"model": {"name": "exponentail"}}, "model.name: unknown delay model 'exponentail'"),
+    (
+        {"model": {"name": "exponential", "params": {"mean_s": "long"}}},
+        "model.params: stragglers.mean_s = 'long' in the request: must be a valid number",
+    ),
+    ({"model": {"name": "fixed_k", "params": {"k": 5}}}, "model.params: fixed_k: k = 5"),
+    ({"faults": {"faults": [{"hold": {}}, {}]}}, "faults.1.kind: "),
+    (
+        {"faults": {"faults": [{"throttle": {"bytes_per_s": -2.0}}]}},
+        "faults.0.throttle.bytes_per_s: must be greater than 0",
+    ),
+]
+
+
+async def test_a_bad_change_is_refused_with_its_field_and_changes_nothing(tmp_path: Path) -> None:
     good = {"model": {"name": "none"}, "faults": {"faults": [{"hold": {}}]}}
     async with lab(tmp_path, *CYCLIC, injected=EXPONENTIAL) as (cluster, straggler):
         straggler.learners(1)
@@ -296,11 +268,12 @@ async def test_a_bad_change_is_refused_with_its_field_and_changes_nothing(
         async with open_channel(straggler.control) as channel:
             stub = StragglerServiceStub(channel)
             before = await stub.GetInjection(GetInjectionRequest())
-            with pytest.raises(grpc.RpcError) as error:
-                await stub.SetInjection(ParseDict(good | request_, SetInjectionRequest()))
-            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert (error.value.details() or "").startswith(said)
-            assert await stub.GetInjection(GetInjectionRequest()) == before
+            for bad, said in BAD:
+                with pytest.raises(grpc.RpcError) as error:
+                    await stub.SetInjection(ParseDict(good | bad, SetInjectionRequest()))
+                assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert (error.value.details() or "").startswith(said)
+                assert await stub.GetInjection(GetInjectionRequest()) == before
 
 
 async def test_a_model_that_cannot_be_for_the_run_ends_its_learners_with_one_line(

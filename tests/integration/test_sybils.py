@@ -1,6 +1,5 @@
 """Streams that claim another numeric fingerprint are spares, however many and early they are."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.common.errors import ConfigError
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import training_of
 from fullrank_controller.local.server import serve as serve_locally
 from fullrank_controller.persistence.run_numerics import FILE
 
@@ -64,14 +62,3 @@ async def test_a_run_of_other_numerics_is_not_continued_in_one_process(tmp_path:
         with pytest.raises(ConfigError, match="numeric fingerprint abcdefghijklmnop"):
             await serve_locally(replace(cluster.launch, stop_with_stdin=False), cluster.run_dir)
         assert (cluster.run_dir / FILE).exists()
-
-
-async def test_a_run_of_another_version_that_computed_other_bits_here_is_not_continued(
-    tmp_path: Path,
-) -> None:
-    async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
-        own = training_of(cluster.config).algorithm.gradients.fingerprint()
-        stored = [{"identity": "abcdefghijklmnop", "fingerprint": own, "since": 0}]
-        (cluster.run_dir / FILE).write_text(json.dumps(stored))
-        with pytest.raises(ConfigError, match="numeric fingerprint abcdefghijklmnop"):
-            await serve_locally(replace(cluster.launch, stop_with_stdin=False), cluster.run_dir)
