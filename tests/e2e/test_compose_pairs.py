@@ -45,28 +45,3 @@ def test_four_learners_with_sidecars_commit_without_the_learner_that_is_delayed(
         assert delays.max() == 1.0
         without += record.late == (int(delays.argmax()),)
     assert without > 0
-
-
-def _restarted(stack: Stack, before: dict[str, str]) -> set[str]:
-    """Names of the containers that were started since ``before``."""
-    after = stack.starts()
-    assert after.keys() == before.keys()
-    return {name for name in before if after[name] != before[name]}
-
-
-def test_a_killed_controller_goes_on_with_the_learners_that_it_had(pairs: Stack) -> None:
-    known = pairs.commit(15)
-    before = pairs.starts()
-    victim = pairs.container("controller")
-    victim.kill()
-    victim.start()
-    pairs.eventually(lambda: len(pairs.records()) >= len(known), what="it has caught up")
-    records = pairs.commit(10)
-    assert [record.iteration for record in records] == list(range(len(records)))
-    assert records[-1].term == known[-1].term + 1
-    assert "resumed" in pairs.log("controller")
-    same = len(known) - 1  # committed before; the kill may have come in the midst of the last
-    assert [each.update_digest for each in records[:same]] == [
-        each.update_digest for each in known[:same]
-    ]
-    assert _restarted(pairs, before) == {victim.name}

@@ -258,27 +258,6 @@ def test_an_iteration_that_is_not_durable_is_not_published_though_the_next_is_ga
     assert violations(read_history(run_dir), reference=undisturbed) == []
 
 
-def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
-    services: Services, tmp_path: Path
-) -> None:
-    reference = services.reference(lag=0)
-    run_dir = tmp_path / "run"
-    services.replay.terminate()
-    services.replay.wait(WAIT_S)
-    words = ("replay", "--run-dir", str(services.home))
-    services.replay = services.serve(*words, failpoint="rows.written:9")
-    controller = services.controller(run_dir, lag=0)
-    assert services.replay.wait(WAIT_S) == -signal.SIGKILL
-    services.replay = services.serve(*words)
-    with StatusPoller(run_dir, config_of(run_dir)) as watch:
-        wait_until(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
-    assert services.learners.poll() is None
-    controller.terminate()
-    assert controller.wait(WAIT_S) == 0
-    assert final_state(run_dir) == reference
-    assert all(record.term == 1 for record in records(run_dir))
-
-
 def test_a_run_that_is_not_exact_is_resumed_with_the_same_j_and_says_so(
     services: Services, tmp_path: Path
 ) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.e2e.commands import (
-    centralised,
-    committed,
     digests,
     final_state,
     fullrank,
@@ -73,20 +71,6 @@ def assert_same_run(run_dir: Path, reference: Path) -> None:
             assert entry.facts[name] == other.facts[name]
     assert violations(read_history(run_dir), reference=digests(reference)) == []
     assert tracebacks(run_dir) == []
-
-
-@pytest.mark.smoke
-def test_one_process_that_is_killed_resumes_to_the_bits_of_the_centralised_run(
-    run_dir: Path,
-) -> None:
-    killed = fullrank(
-        "train", "--local", "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:5"}
-    )
-    assert killed.code == -signal.SIGKILL, killed.error
-    outcome = fullrank("resume", "--local", str(run_dir))
-    assert (outcome.code, outcome.error) == (0, "")
-    assert digests(run_dir) == centralised(run_dir)
-    assert (committed(run_dir), tracebacks(run_dir)) == (ITERATIONS, [])
 
 
 def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(

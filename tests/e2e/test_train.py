@@ -14,7 +14,6 @@ from tests.e2e.commands import (
     config_of,
     digests,
     end,
-    final_state,
     fullrank,
     interrupt,
     learners_of,
@@ -63,16 +62,6 @@ def test_a_run_ends_whole_with_the_bits_of_the_centralised_reference(clean_run: 
     assert tracebacks(clean_run) == []
     assert processes_of(clean_run) == []
     assert not list((clean_run / "services").iterdir())
-
-
-def test_stragglers_under_another_code_change_no_bit(clean_run: Path, run_dir: Path) -> None:
-    options = ("--code", "mds", "--learners", "5", "--stragglers", "2", "--delay", "0.3")
-    outcome = fullrank(
-        "train", "--run-dir", str(run_dir), *options, *settings(f"iterations={ITERATIONS}")
-    )
-    assert (outcome.code, outcome.error) == (0, "")
-    assert digests(run_dir) == digests(clean_run)
-    assert final_state(run_dir) == final_state(clean_run)
 
 
 def test_progress_in_a_pipe_is_plain_lines(clean: tuple[Path, str]) -> None:

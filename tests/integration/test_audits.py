@@ -70,8 +70,7 @@ async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_c
         f"replay.capacity={capacity}",
     )
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)
@@ -93,8 +92,7 @@ async def test_the_controller_alone_finds_what_two_colluding_learners_agree_on(
     """The wrong learners alone hold unit 0; the stalled ones keep the round open meanwhile."""
     faults = [*(2 * [Fault.WRONG_UPDATE]), *(2 * [Fault.STALL])]
     async with Cluster(tmp_path, tiny(*PAIRS, "audit.every=3")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         fakes = [(await cluster.fake(fault, at=2))[0] for fault in faults]
         await eventually(lambda: "recomputed iteration=2 unit=0" in caplog.text, what="recomputed")
         for fake in fakes:
@@ -146,8 +144,7 @@ async def test_parties_to_a_dispute_that_nobody_can_settle_are_left_out_and_noth
 ) -> None:
     _computes_otherwise(monkeypatch)
     async with Cluster(tmp_path, tiny(*UNITS, "audit.every=3")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)

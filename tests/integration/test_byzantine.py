@@ -23,8 +23,7 @@ ALONE = (*NETWORKS, "code.name=uncoded", "learners=3", "audit.spot=1.0")
 
 
 async def _attacked(cluster: Cluster, liars: int, *, at: int, honest: int) -> None:
-    cluster.replay()
-    cluster.controller()
+    cluster.serve()
     for number in range(liars):
         await cluster.fake(Fault.WRONG_UPDATE, at=at, domain=f"liar-{number}")
     await cluster.ready(liars)  # none of them becomes a spare
@@ -58,8 +57,7 @@ async def test_a_lie_that_comes_after_the_computed_value_is_not_committed_either
 ) -> None:
     caplog.set_level("DEBUG", "fullrank_controller")
     async with Cluster(tmp_path, tiny(*ALONE, "audit.every=0")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         late, _ = await cluster.fake(Fault.WRONG_LATE, at=1, domain="liar")
         await cluster.ready(1)  # it becomes no spare
         for number in range(3):

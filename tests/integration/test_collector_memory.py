@@ -55,8 +55,7 @@ async def test_with_learners_stopped_collectors_play_the_lag_and_no_more(
     lag, pools = 2, made(monkeypatch, CollectorPool)
     chosen = (*ONE_LEARNER, f"collect.lag={lag}")
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         stopped, _ = await cluster.fake(Fault.STALL)
         for _ in range(2):
             cluster.collector()

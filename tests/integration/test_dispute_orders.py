@@ -31,8 +31,7 @@ def _audits_are_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _attach(cluster: Cluster) -> list[FakeLearner]:
     """Four learners, of which the first has no honest word in the iteration of the lie."""
-    cluster.replay()
-    cluster.controller()
+    cluster.serve()
     faults = [Fault.WRONG_LATE, *(3 * [Fault.STALL])]
     fakes = [
         (await cluster.fake(fault, at=LIE_AT, process=bytes([number])))[0]
@@ -104,8 +103,7 @@ async def test_a_conviction_is_part_of_the_run_and_outlives_its_controller(tmp_p
     assert [record.quarantined for record in cluster.records()] == [(), (0,), (), ()]
     longer = resolved(*SETTINGS, "iterations=6")
     async with Cluster(tmp_path, longer) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         again, _ = await cluster.fake(Fault.OK, process=bytes([0]))
         cluster.learners(4)
         status = await cluster.finished()

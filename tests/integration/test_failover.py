@@ -93,8 +93,7 @@ async def test_what_is_taken_back_is_taken_back_in_the_mirror(
     overrides = ("code.name=cyclic", "code.tolerance=1", "learners=4", "audit.every=3")
     settings = mirrored(tmp_path, *overrides, f"checkpoint.mirror={place}", "checkpoint.keep=9")
     async with Cluster(tmp_path / "one", settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)

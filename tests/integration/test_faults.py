@@ -45,8 +45,7 @@ async def test_a_fault_ends_its_stream_alone_and_others_compute_its_row(
     tmp_path: Path, fault: Fault, code: grpc.StatusCode | None, said: str
 ) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(fault)
         cluster.learners(2)
         ended = await asyncio.wait_for(ending, WAIT_S)
@@ -60,8 +59,7 @@ async def test_a_fault_ends_its_stream_alone_and_others_compute_its_row(
 
 async def test_a_stale_contribution_is_refused_and_its_sender_goes_on(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         fake, _ = await cluster.fake(Fault.STALE)
         cluster.learners(2)
         await cluster.finished()
@@ -74,8 +72,7 @@ async def test_a_stale_contribution_is_refused_and_its_sender_goes_on(tmp_path: 
 
 async def test_a_duplicate_is_refused_and_its_sender_goes_on(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         slow, _ = await cluster.fake(Fault.STALL)  # keeps the round open
         fake, _ = await cluster.fake(Fault.DUPLICATE)
         cluster.learner()
@@ -90,8 +87,7 @@ async def test_a_duplicate_is_refused_and_its_sender_goes_on(tmp_path: Path) -> 
 
 async def test_a_learner_of_another_version_is_told_both_versions(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.OTHER_VERSION)
         ended = await asyncio.wait_for(ending, WAIT_S)
         cluster.learners(3)
@@ -104,8 +100,7 @@ async def test_a_learner_of_another_version_is_told_both_versions(tmp_path: Path
 @pytest.mark.smoke
 async def test_a_stalled_learner_is_not_waited_for_within_the_tolerance(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         fake, _ = await cluster.fake(Fault.STALL)
         cluster.learners(3)
         await cluster.finished()
@@ -120,8 +115,7 @@ async def test_waiting_for_a_stalled_learner_is_visible_and_ends_when_it_answers
 ) -> None:
     settings = resolved(*UNCODED, PATIENT, "controller.undecodable=wait")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         fake, _ = await cluster.fake(Fault.STALL)
         cluster.learners(2)
         said = "after 4.0 s; learners [0] have not answered"  # the fake, which joined first
@@ -136,8 +130,7 @@ async def test_waiting_for_a_stalled_learner_is_visible_and_ends_when_it_answers
 async def test_by_policy_others_compute_what_a_stalled_learner_does_not(tmp_path: Path) -> None:
     settings = resolved(*UNCODED, PATIENT, "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         fake, _ = await cluster.fake(Fault.STALL, at=3)
         cluster.learners(2)
         await cluster.finished()
@@ -154,8 +147,7 @@ async def test_a_vector_of_which_nothing_more_comes_is_cut_off_and_others_comput
 ) -> None:
     settings = resolved(*UNCODED, PATIENT, "controller.undecodable=wait")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.HANG_MID_STREAM, at=3)
         others = [(await cluster.fake(Fault.STALL, at=3))[0] for _ in range(2)]  # none is idle yet
         ended = await asyncio.wait_for(ending, WAIT_S)
@@ -232,8 +224,7 @@ async def test_by_policy_others_compute_what_is_corrupt_and_whoever_was_wrong_is
         monkeypatch.setattr(Auditor, "computes_alike", lambda auditor: False)
     settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.fake(fault)
         cluster.learners(cluster.config.learners - 1)
         status = await cluster.finished()
@@ -260,8 +251,7 @@ async def test_a_learner_that_was_wrong_is_named_left_out_and_assigned_no_row_ag
 ) -> None:
     """The others wait for the faulty one, so that it counts."""
     async with Cluster(tmp_path, tiny(*WITH_REDUNDANCY[code])) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.fake(fault)
         honest = [(await cluster.fake(Fault.STALL))[0] for _ in range(cluster.config.learners - 1)]
         await cluster.status_when(

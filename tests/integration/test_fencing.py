@@ -76,8 +76,7 @@ async def test_a_false_claim_of_a_later_term_ends_its_own_stream_and_is_audited(
 ) -> None:
     caplog.set_level(logging.INFO, "fullrank.audit")
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         client = ControllerClient(await cluster.address())
         run = (await client.status()).run
         call = await greet(client, served=RunTerm(run=run, term=2**63))

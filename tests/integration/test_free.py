@@ -228,9 +228,7 @@ async def test_an_environment_that_fails_costs_its_collector_alone_and_is_named(
     act, reason = FAULTS[fault]
     Failing(monkeypatch, act)
     async with Cluster(tmp_path, settings(*QMIX)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(cluster.config.learners)
+        cluster.serve(cluster.config.learners)
         bad = cluster.collector()
         if fault == "raises":
             with pytest.raises(EnvironmentFailed, match=reason):
@@ -259,9 +257,7 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
     limits = chain([0.2], repeat(float(WAIT_S)))
     monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: next(limits))
     async with Cluster(tmp_path, settings(*QMIX)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(cluster.config.learners)
+        cluster.serve(cluster.config.learners)
         bad = cluster.collector()
         with pytest.raises(Stuck, match=r"it hangs for 0\.2 s"):
             await asyncio.wait_for(bad.task, WAIT_S)

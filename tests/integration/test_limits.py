@@ -23,8 +23,7 @@ UNCODED = ("code.name=uncoded", "learners=3")
 async def controller(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A run that waits for learners."""
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
         yield cluster
 

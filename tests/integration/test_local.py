@@ -28,21 +28,6 @@ async def run(run_dir: Path, settings: Resolved) -> list[IterationRecord]:
     return read_records(run_dir / "metrics.jsonl")
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("sampling.method=prioritised", "code.name=auto"),
-        ("collect.lag=1", "learners=3", "code.name=uncoded", "replay.acknowledge=fsync"),
-    ],
-    ids=str,
-)
-async def test_one_process_commits_the_reference(tmp_path: Path, overrides: tuple[str]) -> None:
-    settings = resolved(*overrides)
-    records = await run(tmp_path, settings)
-    assert [record.update_digest for record in records] == reference_digests(settings.config)
-    assert all(record.exact and record.received == (0,) for record in records)
-
-
 async def test_playing_beside_computing_commits_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,8 +18,7 @@ UNCODED = ("code.name=uncoded", "learners=3")
 
 async def test_a_leave_is_borne_and_a_newcomer_takes_the_vacant_row(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM)
         slow, _ = await cluster.fake(Fault.STALL)  # keeps the first round open
         cluster.learners(2)
@@ -44,8 +43,7 @@ async def test_a_leave_is_borne_and_a_newcomer_takes_the_vacant_row(tmp_path: Pa
 @pytest.mark.smoke
 async def test_a_spare_takes_over_the_row_of_a_learner_that_dies(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM)
         cluster.learners(3)
         await asyncio.wait_for(ending, WAIT_S)
@@ -60,8 +58,7 @@ async def test_those_who_are_left_compute_what_left_with_others_in_the_same_iter
 ) -> None:
     settings = resolved("code.name=cyclic", "code.tolerance=1", "learners=6")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         endings = [(await cluster.fake(Fault.DIE_MID_STREAM, at=1))[1] for _ in range(2)]
         cluster.learners(4)  # the fakes hold rows 0 and 1, which alone have unit 0
         for ending in endings:
@@ -77,8 +74,7 @@ async def test_those_who_are_left_compute_what_left_with_others_in_the_same_iter
 
 async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=1")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=2)
         await asyncio.wait_for(ending, WAIT_S)
         await cluster.status_when(
@@ -93,8 +89,7 @@ async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> Non
 @pytest.mark.smoke
 async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=2")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=1)
         cluster.learner()
         await asyncio.wait_for(ending, WAIT_S)
@@ -109,9 +104,7 @@ async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path) -> No
 async def test_a_run_begins_without_learners_that_do_not_come_in_time(tmp_path: Path) -> None:
     settings = resolved(*CYCLIC, "controller.join_deadline_s=0.5")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         await cluster.finished()
     assert all(len(record.rows) <= 3 for record in cluster.records())
     assert cluster.digests() == reference_digests(cluster.config)

@@ -69,8 +69,7 @@ async def test_policies_are_those_of_the_newest_checkpoint_and_lie_as_the_proto_
     tmp_path: Path,
 ) -> None:
     async with Cluster(tmp_path, resolved("checkpoint.every=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         async with monitor(cluster) as stub:
             with pytest.raises(grpc.aio.AioRpcError, match="holds no checkpoint yet"):
                 await anext(aiter(stub.GetPolicies(pb.GetPoliciesRequest())))
@@ -94,9 +93,7 @@ async def test_policies_are_those_of_the_newest_checkpoint_and_lie_as_the_proto_
 
 async def test_a_client_that_knows_only_reflection_lists_and_calls_it(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved()) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
         async with channel_of(cluster) as channel:
             pool = await reflected(channel, "fullrank.v1.MonitorService")

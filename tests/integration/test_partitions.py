@@ -41,8 +41,7 @@ async def test_a_run_goes_on_when_replay_can_be_reached_again(tmp_path: Path, fa
     async with FaultProxy(partial(resolve, ANYWHERE, tmp_path, "replay")) as proxy:
         settings = (*UNCODED, f"replay.listen={ANYWHERE}", f"replay.address={proxy.address}")
         async with Cluster(tmp_path, resolved(*settings)) as cluster:
-            cluster.replay()
-            cluster.controller()
+            cluster.serve()
             slow, _ = await cluster.fake(Fault.STALL, at=2)
             cluster.learners(2)
             await eventually(slow.assigned.is_set, what="the third round is open")
@@ -64,8 +63,7 @@ async def test_learners_beyond_the_tolerance_that_were_cut_off_take_part_again(
     """The run has no end of its own: it goes on until all three learners share the rows again."""
     settings = (*UNCODED, *ATTENTIVE, "iterations=100000", "compute.emulate_unit_s=0.05")
     async with Cluster(tmp_path, resolved(*settings)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
 
         def took_part() -> int:
@@ -97,8 +95,7 @@ async def test_a_learner_whose_line_all_but_fails_holds_up_no_round_and_loses_it
 ) -> None:
     settings = ("code.name=cyclic", "learners=4", *ATTENTIVE, "compute.emulate_unit_s=0.05")
     async with Cluster(tmp_path, resolved(*settings, "iterations=8")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
         async with FaultProxy(partial(resolve, ANYWHERE, tmp_path, "controller")) as proxy:
             victim = learner_behind(cluster, proxy, *settings)
@@ -141,8 +138,7 @@ async def test_slow_and_unsteady_lines_change_no_bit(
             line.delay(0.05, jitter_s=0.02)
         settings = (*UNCODED, f"replay.listen={ANYWHERE}", f"replay.address={to_replay.address}")
         async with Cluster(tmp_path, resolved(*settings)) as cluster:
-            cluster.replay()
-            cluster.controller()
+            cluster.serve()
             await cluster.address()
             for _ in range(3):
                 learner_behind(cluster, to_controller, *settings)

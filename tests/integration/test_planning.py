@@ -36,9 +36,7 @@ async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(
 ) -> None:
     caplog.set_level("INFO", logger="fullrank_controller")
     async with Cluster(tmp_path, resolved(*AUTO)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(6)
+        cluster.serve(6)
         await cluster.finished()
     records = cluster.records()
     assert records[0].tolerance == 1

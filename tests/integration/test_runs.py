@@ -30,9 +30,7 @@ async def test_services_commit_what_one_process_commits(
     tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
     async with Cluster(tmp_path, resolved(*settings)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(cluster.config.learners)
+        cluster.serve(cluster.config.learners)
         status = await cluster.finished()
     assert status.iterations_committed == cluster.config.iterations
     assert cluster.digests() == reference_digests(cluster.config)
@@ -60,9 +58,7 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
     # No learner reads late, and the controller, which maps no table, recomputes nothing.
     waits_for_all = resolved("code.name=uncoded", "learners=3", "audit.every=0")
     async with Cluster(tmp_path, waits_for_all) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         status = await cluster.finished()
         assert [learner.maps_table for learner in status.learners] == [mapped] * 3
     assert cluster.digests() == reference_digests(cluster.config)
@@ -83,9 +79,7 @@ async def test_what_is_torn_in_shared_memory_is_sent_and_bits_stay(
 
     monkeypatch.setattr(ReadBlock, "read", torn_read)
     async with Cluster(tmp_path, config) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         status = await cluster.finished()
         shared = torn == "nothing"
         assert [learner.shares_memory for learner in status.learners] == [shared] * 3
@@ -98,9 +92,7 @@ async def test_a_controller_waits_for_the_learners_that_its_code_needs(tmp_path:
     settings = load(environ={}, overrides=[*TINY, *NETWORKS, "environment.name=speaker_listener"])
     assert (settings.config.learners, settings.config.environment.agents) == (0, 0)
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         await cluster.finished()
     config = read_config(tmp_path)
     assert config.learners == 3
@@ -116,8 +108,6 @@ async def test_an_iteration_that_the_disk_refuses_is_neither_committed_nor_check
         await cluster.run_out_of_disk(2, monkeypatch)
     assert len(cluster.records()) == 2
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)

@@ -31,8 +31,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 async def serving(tmp_path: Path, name: str) -> AsyncIterator[tuple[Cluster, grpc.aio.Channel]]:
     """A cluster whose service ``name`` listens, and a channel to it."""
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
         async with open_channel(resolve("127.0.0.1:0", tmp_path, name)) as channel:
             yield cluster, channel
@@ -70,21 +69,9 @@ async def test_a_second_controller_of_a_run_is_refused(tmp_path: Path) -> None:
             await asyncio.wait_for(cluster.controller().task, WAIT_S)
 
 
-async def test_a_stream_that_does_not_begin_with_hello_is_told_so(tmp_path: Path) -> None:
-    async with serving(tmp_path, "controller") as (cluster, _):
-        client = ControllerClient(await cluster.address())
-        call = client.work()
-        await call.write(pb.LearnerMessage(ready=pb.Ready()).SerializeToString())
-        code, details = await asyncio.wait_for(call.code(), WAIT_S), await call.details()
-        await client.close()
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert details == "expected hello, got ready"
-
-
 async def test_a_heartbeat_counts_for_who_holds_the_stream_s_lease_alone(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         client = ControllerClient(await cluster.address())
         call = client.work()
         hello = pb.Hello(version=__version__)
@@ -112,8 +99,7 @@ async def test_a_silent_learner_is_expelled_and_dials_again(
     silent = ("controller.lost_after_s=0.5", "controller.deadline_s=0.5")
     settings = resolved(*UNCODED, "controller.heartbeat_s=0.05", *silent, "iterations=2")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         monkeypatch.setattr(ControllerClient, "heartbeat", wait_for_ever)
         learner = cluster.learner()
         await cluster.ready(1)

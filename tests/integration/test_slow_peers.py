@@ -26,8 +26,7 @@ async def test_a_connection_that_never_speaks_http_is_closed(
     brief = ("grpc.server_handshake_timeout_ms", 300)
     monkeypatch.setattr(server, "OPTIONS", [brief, *server.OPTIONS])
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         host, _, port = (await cluster.address()).rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         async with asyncio.timeout(WAIT_S):
@@ -45,8 +44,7 @@ async def test_a_stream_that_does_not_go_on_is_cut_and_its_index_is_free(
 ) -> None:
     monkeypatch.setattr(servicer, "READY_S" if introduced else "HELLO_S", 0.5)
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         idle = ControllerClient(await cluster.address())
         call = idle.work()
         if introduced:

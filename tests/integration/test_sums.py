@@ -6,7 +6,7 @@
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster import SUM, Cluster, centralised, resolved, tiny
+from tests.integration.cluster import SUM, Cluster, centralised, tiny
 
 pytestmark = pytest.mark.integration
 
@@ -23,32 +23,3 @@ async def test_a_code_of_units_commits_the_bits_of_their_sums(tmp_path: Path) ->
         await cluster.train()
     assert cluster.outcome() == centralised(cluster.config)
     assert all(record.exact for record in cluster.records())
-
-
-async def test_micro_batches_of_agents_commit_the_bits_of_the_centralised_run(
-    tmp_path: Path,
-) -> None:
-    """Parts of 6, 5 and 5 transitions; audits compute units again, from their own transitions."""
-    parts = ("algorithm.micro_batches=3", "code.name=fractional", "learners=4")
-    async with Cluster(tmp_path, resolved(*parts, *LATE, "audit.every=2")) as cluster:
-        await cluster.train()
-    assert cluster.outcome() == centralised(cluster.config)
-    assert all(record.exact for record in cluster.records())
-
-
-@pytest.mark.parametrize(
-    ("target", "learners", "tolerance"),
-    [
-        pytest.param(SUM, 2, 1, marks=pytest.mark.smoke),
-        (GROUPS, 3, 0),
-    ],
-)
-async def test_fewer_learners_than_units_suffice_for_their_sums(
-    tmp_path: Path, target: tuple[str, ...], learners: int, tolerance: int
-) -> None:
-    sizes = (f"learners={learners}", f"code.tolerance={tolerance}")
-    settings = tiny(*target, *LATE, "code.name=fractional", *sizes)
-    async with Cluster(tmp_path, settings) as cluster:
-        await cluster.train()
-    assert cluster.outcome() == centralised(cluster.config)
-    assert {record.code_rows for record in cluster.records()} == {learners}

@@ -21,8 +21,7 @@ SYBILS = 5
 
 async def test_sybils_that_come_first_hold_no_row_and_change_no_bit(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         sybils = [(await cluster.fake(Fault.OTHER_FINGERPRINT))[0] for _ in range(SYBILS)]
         waiting = await cluster.status_when(
             lambda status: f"{SYBILS} have another numeric fingerprint" in status.message,
@@ -41,8 +40,7 @@ async def test_the_first_learners_numerics_are_kept_when_more_of_others_come(
 ) -> None:
     settings = resolved(*CYCLIC, "audit.fingerprint=learners")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         slow, _ = await cluster.fake(Fault.STALL, at=1)
         also, _ = await cluster.fake(Fault.STALL, at=1)  # beyond the tolerance: the round waits
         cluster.learners(2)

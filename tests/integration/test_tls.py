@@ -39,8 +39,7 @@ async def test_a_sidecar_speaks_for_learners_and_obeys_an_administrator_alone(
     tmp_path: Path,
 ) -> None:
     async with secured(tmp_path) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
         folder = cluster.config.tls.certificates
         stop = asyncio.Event()
@@ -89,19 +88,6 @@ def _announced(run_dir: Path, name: str) -> str:
         return ""
 
 
-async def test_a_learner_of_a_foreign_authority_ends_and_says_why(tmp_path: Path) -> None:
-    async with secured(tmp_path) as cluster:
-        cluster.replay()
-        cluster.controller()
-        address = await cluster.address()
-        foreign = certify(tmp_path / "foreign")
-        overrides = [f"controller.address={address}", f"tls.certificates={foreign}"]
-        launch = Launch(resolved=load(None, environ={}, overrides=overrides))
-        with pytest.raises(Unauthenticated, match="not of our authority") as ended:
-            await asyncio.wait_for(attach(launch, asyncio.Event()), WAIT_S)
-        assert ended.value.exit_code == 12
-
-
 @pytest.mark.parametrize("service", ["controller", "replay", "straggler"])
 async def test_no_service_starts_in_plain_text_beyond_loopback(
     tmp_path: Path, service: str
@@ -139,8 +125,7 @@ async def test_a_learner_s_own_certificate_admits_it_alone(tmp_path: Path) -> No
     initialise(folder, run=RUN, days=1, now=today(), learners=4)
     settings = resolved(f"tls.certificates={folder}")
     async with Cluster(tmp_path / "run", settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         for number in (0, 1, 2, 3, 0):  # the last one shows a certificate that is in use
             own = replace(cluster.config.tls, learner=number)
             launch = replace(settings, config=replace(cluster.config, tls=own))

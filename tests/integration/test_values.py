@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tests.fakes import Fault
 from tests.integration.cluster import Cluster, centralised, tiny
 
 from fullrank.config import Resolved
@@ -49,47 +48,9 @@ async def test_learners_fetch_the_episodes_of_their_units_alone(tmp_path: Path) 
     sizes = (f"algorithm.batch_size={batch_size}", f"algorithm.micro_batches={units}")
     code = ("code.name=uncoded", f"learners={units}")
     async with Cluster(tmp_path, resolved("qmix", *sizes, *code)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(units)
+        cluster.serve(units)
         status = await cluster.finished()
     episode_bytes = 4 * 6 * training_of(cluster.config).problem.row_size  # of five steps
     assert sorted(each.batch_bytes // episode_bytes for each in status.learners) == episodes
     assert sum(each.batch_bytes for each in status.learners) == batch_size * episode_bytes
     assert cluster.outcome() == centralised(cluster.config)
-
-
-@pytest.mark.parametrize("fault", [Fault.WRONG_UPDATE, Fault.WRONG_BATCH])
-async def test_a_wrong_learner_among_three_holders_is_named_and_its_sum_never_committed(
-    tmp_path: Path, fault: Fault
-) -> None:
-    """Learners 0 to 2 hold the same units; the round waits for one of the learners 3 to 5."""
-    code = ("code.name=fractional", "code.tolerance=2", "learners=6")
-    async with Cluster(tmp_path, resolved("qmix", *code, "algorithm.micro_batches=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        faults = [fault, Fault.OK, Fault.OK, *(3 * [Fault.STALL])]
-        fakes = [(await cluster.fake(each))[0] for each in faults]
-        await cluster.status_when(
-            lambda status: [each.answered for each in status.learners] == 3 * [True] + 3 * [False],
-            what="one group answered",
-        )
-        for fake in fakes:
-            fake.release.set()
-        status = await cluster.finished()
-    assert [bool(each.quarantined) for each in status.learners] == [True] + 5 * [False]
-    assert [record.quarantined for record in cluster.records()] == [(0,), (), (), ()]
-    assert cluster.outcome() == centralised(cluster.config)
-
-
-async def test_a_restarted_controller_goes_on_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = ("code.name=fractional", "learners=4")
-    settings = resolved("qmix", *code, "checkpoint.every=100")
-    async with Cluster(tmp_path, settings) as cluster:
-        await cluster.run_out_of_disk(2, monkeypatch)
-    async with Cluster(tmp_path, settings) as cluster:
-        await cluster.train()
-    assert cluster.outcome() == centralised(cluster.config)
-    assert [record.term for record in cluster.records()] == [1, 1, 2, 2]
