@@ -75,22 +75,6 @@ def test_an_unknown_map_or_team_size_is_a_configuration_error() -> None:
         make_environment("smac_lite", agents=4, copies=1)
 
 
-@pytest.mark.parametrize("task", ["1c3s5z", "MMM2", "corridor"])
-def test_a_copy_of_any_map_plays_as_if_it_were_alone(task: str) -> None:
-    together, alone = lite(task, copies=5), SmacLiteConfig(map=task).make(agents=0, copies=1)
-    alone.reset([3], [0])
-    generator = np.random.default_rng(0)
-    for _ in range(60):
-        chosen = scripts.nearest(together, generator)
-        step, single = together.step(act(together, chosen)), alone.step(act(alone, chosen[3:4]))
-        for many, one in zip(step, single, strict=True):
-            np.testing.assert_array_equal(np.asarray(many)[3], np.asarray(one)[0])
-        np.testing.assert_array_equal(together.state()[3], alone.state()[0])
-        if step.ended.any():
-            return
-    pytest.fail("no battle ended")
-
-
 def both_scripted(task: str, copies: int, *, swapped: bool, steps: int, loops: int = 2) -> Battle:
     """Battles of equal scripts; swapped, each side starts with the units of the other."""
     chosen = MAPS[task]
