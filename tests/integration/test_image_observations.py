@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from fullrank.rpc.channel import MESSAGE_BYTES
 from gymnasium.spaces import Box, Discrete
 from pettingzoo import ParallelEnv
 from tests.integration.cluster import TINY, Cluster, centralised
 
 from fullrank.config import load
+from fullrank.net.channel import MESSAGE_BYTES
 from fullrank.wiring import training_of
 
 pytestmark = pytest.mark.integration
