@@ -83,6 +83,8 @@ def test_a_code_is_what_was_asked_for_and_all_its_rows_decode(
     assert not np.signbit(code.matrix[code.matrix == 0.0]).any()
     assert code.load.tolist() == [sum(c != 0.0 for c in row) for row in code.matrix]
     assert code.redundancy == rows / units
+    assert not code.matrix.flags.writeable
+    assert not code.load.flags.writeable
     decoder = Decoder(code)
     for row in range(rows):
         decoder.offer(row=row)

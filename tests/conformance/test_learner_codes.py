@@ -81,3 +81,10 @@ def test_a_tolerance_asked_for_costs_the_fewest_rows(
     assert code.rows_per_learner == max(1, -(-units // more)), "N - s learners send M vectors"
     computed = code.load.sum()
     assert computed == units * (losses + 1), "each unit is computed s + 1 times"
+
+
+def test_the_load_of_few_learners_is_even() -> None:
+    for learners, units in ((3, 8), (4, 9), (5, 32)):
+        for losses in (0, 1):
+            load = assigned("cyclic", learners, each_unit(units), tolerance=losses).load
+            assert load.max() - load.min() <= 2, (learners, units, load)
