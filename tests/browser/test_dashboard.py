@@ -8,7 +8,6 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.async_api import Page, expect
 from tests.browser.conftest import WAIT_MS, Show
-from tests.certificates import certify
 from tests.e2e.commands import ENDLESS
 from tests.integration.cluster import Cluster, resolved
 from tests.unit.runs.test_record import record, write
@@ -104,27 +103,6 @@ async def test_collectors_are_shown_with_their_blocks_and_who_waits_for_whom(
             await expect(page.locator("#collectors .note")).to_contain_text("0 lost")
 
 
-async def test_a_container_has_a_lane_of_its_published_head_and_of_updates_since(
-    page: Page, show: Show, tmp_path: Path
-) -> None:
-    draw = """async () => {
-        const { drawCollectors } = await import("/static/panels.js");
-        const facts = { free: true, blocks: 1, settled: 3, stale: 0, invalid: 0, lag: 0 };
-        const learned = { played: 5, handed_over: 3, divergence: 0.5 };
-        const heads = [[8, 6], [4, 4], [0, 0]];
-        const collectors = heads.map(([updates, published], collector) => (
-            { ...facts, collector, container: { ...learned, updates, published } }
-        ));
-        drawCollectors({ status: { collectors, playing: "" } });
-        return [...document.querySelectorAll("#collectors .lanes li")].map(
-            (lane) => [...lane.querySelectorAll("i")].map((part) => part.style.width)
-        );
-    }"""
-    async with show(_written_run(tmp_path / "run")) as address:
-        await page.goto(address)
-        assert await page.evaluate(draw) == [["75%", "25%"], ["50%", "0%"]]
-
-
 async def _directory(cluster: Cluster) -> str:
     await cluster.address()
     return str(cluster.run_dir)
@@ -188,13 +166,6 @@ async def test_runs_are_compared_and_earlier_rounds_looked_at_by_keyboard(
         await expect(page.locator("body")).to_have_css("background-color", DARK)
 
 
-async def test_who_prefers_dark_gets_dark(page: Page, show: Show, tmp_path: Path) -> None:
-    await page.emulate_media(color_scheme="dark")
-    async with show(_written_run(tmp_path / "run")) as address:
-        await page.goto(address)
-        await expect(page.locator("body")).to_have_css("background-color", DARK)
-
-
 async def test_greedy_returns_stand_in_the_chart_as_they_come_and_superseded_ones_say_so(
     page: Page, show: Show, tmp_path: Path
 ) -> None:
@@ -219,24 +190,6 @@ def _evaluate(run: Path, iteration: int) -> None:
     interval = {"mean": -1.0, "low": -2.0, "high": 0.0}
     facts = {"iteration": iteration, "term": 1, "trained": {**interval, "sides": {}}}
     append(run, facts)
-
-
-async def test_certificates_of_another_authority_are_said_in_words_and_tried_again(
-    page: Page, show: Show, tmp_path: Path
-) -> None:
-    own, foreign = certify(tmp_path / "own"), certify(tmp_path / "foreign")
-    settings = resolved(ENDLESS, f"tls.certificates={own}")
-    async with Cluster(tmp_path / "run", settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        run = await _directory(cluster)
-        async with show(run, **{"tls.certificates": str(foreign)}) as address:
-            await page.goto(address)
-            await expect(page.locator("#problem")).to_contain_text("not of our authority")
-            await expect(page.locator("#problem")).to_contain_text("trying again in")
-        async with show(run) as address:
-            await page.goto(address)
-            await expect(page.locator("#problem")).to_be_empty()
 
 
 async def test_a_telephone_shows_everything_below_one_another(

@@ -5,7 +5,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.registries import shipped
 
 from fullrank.algorithms import (
@@ -60,36 +59,26 @@ WITHOUT_MEMORY = "vdn without memory"
 
 PARTS = "maddpg of three parts"
 """Units are micro-batches of an agent; 100 transitions are not divisible by three."""
-READABLE_PARTS = "maddpg of three parts by autograd"
-
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
-    READABLE_PARTS: ("maddpg", {"micro_batches": 3, "hidden_layers": 1}),
-    "qmix of one unit": ("qmix", {"micro_batches": 1}),
-    "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
+    "qmix of one unit": ("qmix", {"micro_batches": 1, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
-COSTLY = {"qmix of eight units", READABLE_PARTS}
-"""Cases for ``make test-all`` alone."""
 
 MOST_EPISODES = 23
 """Upper bound on the episodes of a minibatch, whose steps are computed one after the other."""
 
 
-def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[Any]:
+def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
     """The names of all cases for which ``wanted`` holds."""
-    return [
-        pytest.param(name, marks=pytest.mark.thorough) if name in COSTLY else name
-        for name in (*shipped(algorithms), *VARIANTS)
-        if wanted(name)
-    ]
+    return [name for name in (*shipped(algorithms), *VARIANTS) if wanted(name)]
 
 
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
-    return name in (READABLE, READABLE_PARTS, WITHOUT_MEMORY)
+    return name in (READABLE, WITHOUT_MEMORY)
 
 
 def learns_values(name: str) -> bool:

@@ -37,16 +37,14 @@ class FaultyGame(pettingzoo.ParallelEnv):  # type: ignore[misc]
         seen = {agent: np.full(2, self._steps, np.float32) for agent in self.agents}
         reward = dict.fromkeys(self.agents, 1.0)
         if self._steps == 3 and self._seed == self._faulty:
-            self._fail(seen, reward)
+            self._fail(reward)
         over = dict.fromkeys(self.agents, self._steps == 5)
         return seen, reward, over, dict.fromkeys(self.agents, False), {}
 
-    def _fail(self, seen: dict[str, Any], reward: dict[str, float]) -> None:
+    def _fail(self, reward: dict[str, float]) -> None:
         match self._fault:
             case "raises":
                 raise RuntimeError("the engine stalls")
-            case "exits":
-                os._exit(3)
             case "is killed":
                 os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does without memory
             case "leaks":
@@ -57,7 +55,3 @@ class FaultyGame(pettingzoo.ParallelEnv):  # type: ignore[misc]
                 Path(self._path).touch()
                 while True:
                     continue
-            case "lies":
-                reward["right"] = np.nan
-            case "differs":
-                seen["right"] = np.zeros(3, np.float32)

@@ -40,23 +40,7 @@ from .algorithm_cases import (
     units_of,
 )
 
-SIZES = [
-    (16, 16),
-    (333, 50),
-    *(
-        pytest.param(*size, marks=pytest.mark.thorough)
-        for size in [(1024, 64), (100, 33), (48, 64), (64, 64), (1024, 16)]
-    ),
-]
-NARROW = [
-    (1, 1, 1),
-    (7, 5, 2),
-    *(
-        pytest.param(*size, marks=pytest.mark.thorough)
-        for size in [(1, 3, 16), (3, 1, 16), (3, 3, 1), (3, 3, 3)]
-    ),
-]
-LARGE = [(333, 50), (1024, 64)]
+SIZES = [(16, 16), (333, 50)]
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 
 
@@ -68,13 +52,10 @@ def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
     check_company(name, algorithm, transitions(name, batch))
 
 
-@pytest.mark.parametrize(("observation", "actions", "hidden"), NARROW)
 @pytest.mark.parametrize("name", cases(lambda name: not collects(name)))
-def test_bits_of_narrow_units_do_not_depend_on_company_order_or_threads(
-    name: str, observation: int, actions: int, hidden: int
-) -> None:
-    agents = narrow_team(observation=observation, actions=actions, values=learns_values(name))
-    check_narrow(name, agents, hidden)
+def test_bits_of_narrow_units_do_not_depend_on_company_order_or_threads(name: str) -> None:
+    agents = narrow_team(observation=1, actions=1, values=learns_values(name))
+    check_narrow(name, agents, hidden=1)
 
 
 @pytest.mark.parametrize("name", cases(collects))
@@ -101,11 +82,10 @@ def check_company(name: str, algorithm: Algorithm, rows: FloatArray) -> None:
             alone = {unit: computed(algorithm, rows, [unit])[unit] for unit in units_of(algorithm)}
         count = len(algorithm.problem.units)
         for width in range(1, count + 1):
-            for _ in range(3 if count <= 8 and threads == 1 else 1):
-                units = [int(unit) for unit in generator.permutation(count)[:width]]
-                together = computed(algorithm, rows, units)
-                assert sorted(together) == sorted(units)
-                assert all(together[unit] == alone[unit] for unit in units)
+            units = [int(unit) for unit in generator.permutation(count)[:width]]
+            together = computed(algorithm, rows, units)
+            assert sorted(together) == sorted(units)
+            assert all(together[unit] == alone[unit] for unit in units)
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -125,18 +105,17 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("batch", "hidden"), SIZES)
 def test_where_onednn_is_wanted_it_gets_every_product_of_a_unit_alone(
-    name: str, batch: int, hidden: int, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for probe in ("_prefers_onednn", "is_float32", "is_steady"):
         monkeypatch.setattr(kernels, probe, lambda *_: True)
-    algorithm, rows = build(name, batch=batch, hidden=hidden), transitions(name, batch)
+    algorithm, rows = build(name, batch=333, hidden=50), transitions(name, 333)
     with Products() as products:
         computed(algorithm, rows, [0])
     assert all(size > 4096 for size in products.sizes)
     never = by_autograd(name) or learns_values(name)
-    assert products.sizes or (batch, hidden) not in LARGE or never
+    assert products.sizes or never
 
 
 def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None:
@@ -202,13 +181,6 @@ def test_the_problem_is_known_before_anything_is_made(name: str) -> None:
         transitions(name, 100), units_of(algorithm), iteration=0
     ):
         assert update.shape == (problem.unit_sizes[unit],)
-
-
-def test_updates_leave_the_parameters_alone(name: str) -> None:
-    algorithm = build(name)
-    before = {key: value.tobytes() for key, value in algorithm.optimiser.state().items()}
-    computed(algorithm, transitions(name, 100), units_of(algorithm))
-    assert {key: value.tobytes() for key, value in algorithm.optimiser.state().items()} == before
 
 
 def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:

@@ -13,10 +13,10 @@ from fullrank.codes.analysis import decodable_given_losses
 from fullrank.codes.conditions import decodable, loss_patterns
 from fullrank.codes.decoding.decoder import Decoder
 from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
-from fullrank.common.errors import CodeError, ConfigError
+from fullrank.common.errors import CodeError
 from fullrank.common.types import Matrix
 
-SIZES = [(1, 1), (4, 3), (6, 4), (9, 9), (10, 5), (15, 8), (15, 10), (24, 12)]
+SIZES = [(1, 1), (4, 3), (9, 9), (10, 5), (15, 8), (24, 12)]
 WANTED = ("own", "units", "sum", "groups")
 
 
@@ -72,43 +72,29 @@ def test_every_code_exists_for_some_size(name: str) -> None:
 
 
 @of(BUILT)
-class TestLaws:
-    def test_matrix_is_finite_float64_of_the_shape_asked_for(
-        self, name: str, rows: int, units: int
-    ) -> None:
-        code = BUILT[name, rows, units]
-        assert code.name == name
-        assert code.matrix.shape == (rows, units)
-        assert code.matrix.dtype == np.float64
-        assert np.isfinite(code.matrix).all()
-        assert not np.signbit(code.matrix[code.matrix == 0.0]).any()
-
-    def test_arrays_are_read_only(self, name: str, rows: int, units: int) -> None:
-        code = BUILT[name, rows, units]
-        with pytest.raises(ValueError, match="read-only"):
-            code.matrix[0, 0] = 1.0
-        with pytest.raises(ValueError, match="read-only"):
-            code.load[0] = 1
-
-    def test_load_counts_the_units_of_each_row(self, name: str, rows: int, units: int) -> None:
-        code = BUILT[name, rows, units]
-        assert code.load.tolist() == [sum(c != 0.0 for c in row) for row in code.matrix]
-        assert code.redundancy == rows / units
-
-    def test_all_rows_decode(self, name: str, rows: int, units: int) -> None:
-        code = BUILT[name, rows, units]
-        decoder = Decoder(code)
-        for row in range(rows):
-            decoder.offer(row=row)
-        assert decoder.decodable
-        if code.recovers_units:
-            assert np.linalg.matrix_rank(code.matrix) == units
-
-    def test_equal_arguments_give_equal_bits(self, name: str, rows: int, units: int) -> None:
-        first, second = (built(name, rows, units, seed=7) for _ in range(2))
-        assert first is not None
-        assert second is not None
-        assert first.matrix.tobytes() == second.matrix.tobytes()
+def test_a_code_is_what_was_asked_for_and_all_its_rows_decode(
+    name: str, rows: int, units: int
+) -> None:
+    code = BUILT[name, rows, units]
+    assert code.name == name
+    assert code.matrix.shape == (rows, units)
+    assert code.matrix.dtype == np.float64
+    assert np.isfinite(code.matrix).all()
+    assert not np.signbit(code.matrix[code.matrix == 0.0]).any()
+    assert code.load.tolist() == [sum(c != 0.0 for c in row) for row in code.matrix]
+    assert code.redundancy == rows / units
+    assert not code.matrix.flags.writeable
+    assert not code.load.flags.writeable
+    decoder = Decoder(code)
+    for row in range(rows):
+        decoder.offer(row=row)
+    assert decoder.decodable
+    if code.recovers_units:
+        assert np.linalg.matrix_rank(code.matrix) == units
+    first, second = (built(name, rows, units, seed=7) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.matrix.tobytes() == second.matrix.tobytes()
 
 
 @of(size for size in BUILT if size[0] != "vandermonde" or size[2] < 9)  # beyond: no rank in float64
@@ -167,10 +153,3 @@ def test_no_rows_or_units_are_refused(name: str) -> None:
 def test_another_seed_gives_another_random_code(name: str) -> None:
     first, second = (make_code(name, rows=24, units=12, seed=s).matrix for s in (0, 1))
     assert not np.array_equal(first, second)
-
-
-def test_an_unknown_code_or_parameter_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'cyclic'"):
-        make_code("cylcic", rows=4, units=3)
-    with pytest.raises(ConfigError, match="did you mean 'tolerance'"):
-        make_code("cyclic", rows=4, units=3, tolerence=1)

@@ -67,19 +67,6 @@ class Random:
         return self._act(observation, available_of(self._environment))
 
 
-def play(environment: Environment, seed: int, steps: int = STEPS) -> list[Step]:
-    """Random play; ended copies restart from seeds that depend on the step and the copy."""
-    act = Random(environment, seed)
-    everybody = list(range(environment.copies))
-    observation = environment.reset([seed * 1000 + copy for copy in everybody], everybody)
-    trace = []
-    for t in range(steps):
-        trace.append(environment.step(act(observation)))
-        ended = np.flatnonzero(trace[-1].ended).tolist()
-        observation = environment.reset([seed * 1000 + 10 * t + copy for copy in ended], ended)
-    return trace
-
-
 def parts(step: Step) -> list[np.ndarray[Any, Any]]:
     return list(step)
 
@@ -88,44 +75,37 @@ def kind(array: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], str]:
     return array.shape, str(array.dtype)
 
 
-def test_arrays_have_the_promised_shapes_and_types(make: Make) -> None:
+def test_what_a_step_returns_keeps_every_promise(make: Make) -> None:
     environment = make(3)
-    agents = len(environment.agents)
-    size = sum(agent.observation_size for agent in environment.agents)
+    agents, everybody = environment.agents, [0, 1, 2]
+    size = sum(agent.observation_size for agent in agents)
     assert environment.copies == 3
-    first = environment.reset([1, 2, 3], [0, 1, 2])
-    assert kind(first) == ((3, size), "float32")
-    for step in play(environment, seed=1):
+    assert len({agent.name for agent in agents}) == len(agents)
+    zero, start = list[int](), 0
+    for agent in agents:
+        zero += [start + entry for entry in agent.always_zero]
+        start += agent.observation_size
+    act, observation = Random(environment, 2), environment.reset([1, 2, 3], everybody)
+    over = np.zeros(3, bool)
+    for t in range(200):
+        assert kind(observation) == ((3, size), "float32")
+        assert not observation[:, zero].any()
+        step = environment.step(act(observation))
         assert kind(step.observation) == ((3, size), "float32")
-        assert kind(step.reward) == ((3, agents), "float64")
-        assert kind(step.terminated) == kind(step.alive) == ((3, agents), "bool")
-        assert kind(step.ended) == ((3,), "bool")
+        assert not step.observation[:, zero].any()
+        assert kind(step.reward) == ((3, len(agents)), "float64")
+        assert kind(step.terminated) == kind(step.alive) == ((3, len(agents)), "bool")
+        assert kind(step.ended) == kind(won := won_of(environment)) == ((3,), "bool")
         assert np.isfinite(step.observation).all()
         assert np.isfinite(step.reward).all()
         assert not (step.terminated & step.alive & ~step.ended[:, None]).any()
-
-
-def test_entries_declared_always_zero_are_zero(make: Make) -> None:
-    environment = make(3)
-    declared, start = list[int](), 0
-    for agent in environment.agents:
-        declared += [start + entry for entry in agent.always_zero]
-        start += agent.observation_size
-    assert not environment.reset([1, 2, 3], [0, 1, 2])[:, declared].any()
-    for step in play(environment, seed=7):
-        assert not step.observation[:, declared].any()
-
-
-def test_agent_names_are_unique(make: Make) -> None:
-    names = [agent.name for agent in make(1).agents]
-    assert len(set(names)) == len(names)
-
-
-def test_equal_seeds_give_equal_episodes(make: Make) -> None:
-    one, other = play(make(2), seed=1), play(make(2), seed=1)
-    for step, again in zip(one, other, strict=True):
-        for a, b in zip(parts(step), parts(again), strict=True):
-            np.testing.assert_array_equal(a, b)
+        assert not (won & ~step.ended).any(), "only an episode that ended is won"
+        if shares_reward(environment):
+            assert (step.reward == step.reward[:, :1]).all()
+        ended = np.flatnonzero(step.ended).tolist()
+        over |= step.ended
+        observation = environment.reset([10 * t + copy for copy in ended], ended)
+    assert over.all(), "every episode ends"
 
 
 def test_an_episode_is_the_same_whatever_was_played_before(make: Make) -> None:
@@ -156,12 +136,6 @@ def test_other_seeds_give_other_episodes(case: str) -> None:
     assert len(np.unique(starts, axis=0)) > 1
 
 
-def test_every_episode_ends(make: Make) -> None:
-    environment = make(2)
-    ended = np.stack([step.ended for step in play(environment, seed=2, steps=200)])
-    assert ended.any(axis=0).all()
-
-
 def test_a_reset_leaves_the_other_copies_as_they_are(make: Make) -> None:
     environment = make(3)
     act = Random(environment, 0)
@@ -186,23 +160,7 @@ def test_a_step_overwrites_nothing_that_was_returned_before(make: Make) -> None:
         np.testing.assert_array_equal(before, after)
 
 
-def test_a_copy_plays_as_if_it_were_alone(make: Make) -> None:
-    together, alone = make(4), make(1)
-    act = Random(together, 3)
-    observation = together.reset([5, 6, 7, 8], [0, 1, 2, 3])
-    np.testing.assert_array_equal(alone.reset([7], [0])[0], observation[2])
-    for _ in range(STEPS):
-        action = act(observation)
-        step, single = together.step(action), alone.step(action[2:3])
-        observation = step.observation
-        for many, one in zip(parts(step), parts(single), strict=True):
-            np.testing.assert_array_equal(many[2], one[0])
-        if step.ended.any():
-            return
-    pytest.fail("no episode ended")
-
-
-def test_state_and_availability_are_of_the_present_and_of_each_copy_alone(make: Make) -> None:
+def test_a_copy_plays_as_if_it_were_alone_and_states_are_of_the_present(make: Make) -> None:
     together, again, alone = make(4), make(4), make(1)
     act = Random(together, 3)
     agents, observation = together.agents, together.reset([5, 6, 7, 8], [0, 1, 2, 3])
@@ -226,7 +184,10 @@ def test_state_and_availability_are_of_the_present_and_of_each_copy_alone(make: 
         step = together.step(action)
         observation, alive, ended = step.observation, step.alive, bool(step.ended.any())
         again.step(action)
-        single = alone.step(action[2:3]).observation
+        single_step = alone.step(action[2:3])
+        single = single_step.observation
+        for many, one in zip(parts(step), parts(single_step), strict=True):
+            np.testing.assert_array_equal(many[2], one[0])
         if ended:
             return
     pytest.fail("no episode ended")
@@ -252,26 +213,6 @@ def test_an_unavailable_action_is_refused_unless_actions_are_relaxed(make: Make)
         observation = step.observation
         if step.ended[0]:
             return
-
-
-def test_a_shared_reward_is_the_same_for_all(make: Make) -> None:
-    environment = make(2)
-    if shares_reward(environment):
-        for step in play(environment, seed=4):
-            assert (step.reward == step.reward[:, :1]).all()
-
-
-def test_only_an_episode_that_ended_is_won(make: Make) -> None:
-    environment = make(3)
-    act, everybody = Random(environment, 5), [0, 1, 2]
-    observation = environment.reset([1, 2, 3], everybody)
-    for t in range(STEPS):
-        step = environment.step(act(observation))
-        won = won_of(environment)
-        assert kind(won) == ((3,), "bool")
-        assert not (won & ~step.ended).any()
-        ended = np.flatnonzero(step.ended).tolist()
-        observation = environment.reset([10 * t + copy for copy in ended], ended)
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

@@ -4,20 +4,13 @@ import os
 import subprocess
 import sys
 
-import pytest
 import torch
 from tests.registries import shipped
 
-from fullrank.algorithms import (
-    algorithms,
-    environment_spec,
-)
+from fullrank.algorithms import algorithms, environment_spec
 from fullrank.environments import make_environment
 
-from .algorithm_cases import (
-    WORLD,
-    build,
-)
+from .algorithm_cases import WORLD, build
 
 
 def test_the_fingerprint_names_torch_and_the_threads(name: str) -> None:
@@ -44,22 +37,16 @@ for name in {shipped(algorithms)}:
 """
 
 
-@pytest.fixture(scope="module", params=[pytest.param("0", marks=pytest.mark.thorough), "1"])
-def printed_elsewhere(request: pytest.FixtureRequest) -> list[str]:
-    """Names and fingerprints as printed by another process with its own hash seed."""
-    environment = {**os.environ, "PYTHONHASHSEED": request.param}
-    command = [sys.executable, "-c", FINGERPRINTS]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return ran.stdout.splitlines()
-
-
-@pytest.mark.parametrize("registered", shipped(algorithms))
-def test_the_fingerprint_is_the_same_in_another_process(
-    registered: str, printed_elsewhere: list[str]
-) -> None:
+def test_the_fingerprint_is_the_same_in_another_process() -> None:
     torch.set_num_threads(1)
     agents = make_environment(WORLD, agents=4, copies=1).agents
-    here = algorithms.build(registered).make(
-        environment_spec(agents, environment=WORLD, count=4, params={}), seed=0, device="cpu"
+    environment = environment_spec(agents, environment=WORLD, count=4, params={})
+    made = (
+        (name, algorithms.build(name).make(environment, seed=0, device="cpu"))
+        for name in shipped(algorithms)
     )
-    assert f"{registered} {here.gradients.fingerprint()}" in printed_elsewhere
+    here = [f"{name} {algorithm.gradients.fingerprint()}" for name, algorithm in made]
+    command = [sys.executable, "-c", FINGERPRINTS]
+    hashing = {**os.environ, "PYTHONHASHSEED": "1"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=hashing)
+    assert ran.stdout.splitlines() == here

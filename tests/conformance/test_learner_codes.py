@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.registries import shipped
 
-from fullrank.codes import Code, Decoder, codes, make_code
+from fullrank.codes import Code, codes, make_code
 from fullrank.codes.conditions import ALL_PATTERNS, decodable, loss_patterns, rows_held
 from fullrank.codes.learner_codes import code_for_learners, tolerance_asked_of
 from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
@@ -64,21 +64,11 @@ def test_with_a_row_for_each_learner_the_code_is_the_family_s_own(name: str) -> 
         assert (code.rows_per_learner, code.tolerance) == (1, own.tolerance)
 
 
-@pytest.mark.parametrize("name", shipped(codes))
-def test_one_learner_computes_everything(name: str) -> None:
-    if tolerance_asked_of(codes.build(name)):
-        with pytest.raises(CodeError, match="the loss of 1 learners is tolerated by 2 or more: 1"):
-            assigned(name, 1, each_unit(UNITS))
-        return
-    code = assigned(name, 1, each_unit(UNITS))
-    assert (code.load.tolist(), code.tolerance) == ([UNITS], 0)
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     losses=st.integers(0, 3), more=st.integers(1, 12), units=st.integers(1, 12), sums=st.booleans()
 )
-def test_a_tolerance_asked_for_costs_the_fewest_rows_and_an_even_load(
+def test_a_tolerance_asked_for_costs_the_fewest_rows(
     losses: int, more: int, units: int, sums: bool
 ) -> None:
     learners = losses + more
@@ -91,15 +81,6 @@ def test_a_tolerance_asked_for_costs_the_fewest_rows_and_an_even_load(
     assert code.rows_per_learner == max(1, -(-units // more)), "N - s learners send M vectors"
     computed = code.load.sum()
     assert computed == units * (losses + 1), "each unit is computed s + 1 times"
-
-
-@pytest.mark.parametrize("learners", [2, 3, 5])
-def test_the_rows_of_all_but_the_tolerated_learners_decode(learners: int) -> None:
-    code = assigned("cyclic", learners, each_unit(UNITS), tolerance=1)
-    decoder = Decoder(code)
-    for row in range(code.rows_per_learner, code.rows):
-        decoder.offer(row=row)
-    assert decoder.decodable
 
 
 def test_the_load_of_few_learners_is_even() -> None:

@@ -37,12 +37,11 @@ RUN = settings(
 )
 
 
-@pytest.mark.parametrize("mode", [("--local",), ()], ids=["local", "services"])
 def test_a_run_exported_while_it_goes_on_ends_with_the_same_bytes(
-    run_dir: Path, tmp_path: Path, mode: tuple[str, ...]
+    run_dir: Path, tmp_path: Path
 ) -> None:
     archive, moved, copied = tmp_path / "archive", tmp_path / "moved", tmp_path / "copied"
-    process = start("train", *mode, "--run-dir", str(run_dir), *RUN)
+    process = start("train", "--run-dir", str(run_dir), *RUN)
     try:
         wait_until(lambda: committed(run_dir) > 5, what="more than a checkpoint is committed")
         outcome = fullrank("checkpoint", "export", str(run_dir), str(archive))

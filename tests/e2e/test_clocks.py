@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 WRONG = ("+1h", "-1h", "-5s", "+0 x1.1")
 """Offsets and rates: an hour ahead or behind, some seconds behind, a tenth too fast."""
-TURNS = 2 * len(WRONG)
+TURNS = len(WRONG)
 SETTINGS = (
     ENDLESS,
     "learners=3",

@@ -25,7 +25,6 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
-THOROUGH = pytest.mark.thorough
 SLOW = settings(ENDLESS, "compute.emulate_unit_s=0.1")
 
 
@@ -47,11 +46,8 @@ def has_shown(terminal: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("mode", [[], pytest.param(["--local"], marks=THOROUGH)])
-def test_a_closed_terminal_leaves_a_run_that_resumes_to_the_same_bits(
-    run_dir: Path, mode: list[str]
-) -> None:
-    process, terminal = in_a_terminal("train", "--run-dir", str(run_dir), *mode, *SLOW)
+def test_a_closed_terminal_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> None:
+    process, terminal = in_a_terminal("train", "--run-dir", str(run_dir), *SLOW)
     try:
         wait_until(lambda: has_shown(terminal) and committed(run_dir) >= 3, what="three iterations")
         os.close(terminal)
@@ -70,11 +66,10 @@ def test_a_closed_terminal_leaves_a_run_that_resumes_to_the_same_bits(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
-@pytest.mark.parametrize("mode", [[], ["--local"]])
 def test_sigterm_and_an_impatient_user_end_every_process(
-    run_dir: Path, mode: list[str], signals: list[signal.Signals]
+    run_dir: Path, signals: list[signal.Signals]
 ) -> None:
-    process = start("train", "--run-dir", str(run_dir), *mode, *SLOW)
+    process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     for number in signals:
         process.send_signal(number)
@@ -83,23 +78,13 @@ def test_sigterm_and_an_impatient_user_end_every_process(
     wait_until(lambda: not processes_of(run_dir), what="every process has ended")
 
 
-@pytest.mark.parametrize(
-    "service",
-    [
-        "controller",
-        *(pytest.param(name, marks=THOROUGH) for name in ("learner", "replay", "collector")),
-    ],
-)
-def test_a_service_of_train_that_is_told_to_stop_ends_the_run_by_name(
-    run_dir: Path, service: str
-) -> None:
-    options = [*SLOW, "--collectors", "1"] if service == "collector" else SLOW
-    process = start("train", "--run-dir", str(run_dir), *options)
+def test_a_service_of_train_that_is_told_to_stop_ends_the_run_by_name(run_dir: Path) -> None:
+    process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
-    parent = next(each for each in processes_of(run_dir) if service in each.cmdline())
-    parent.terminate()
+    controller = next(each for each in processes_of(run_dir) if "controller" in each.cmdline())
+    controller.terminate()
     outcome = end(process)
     assert outcome.code == 9
     [line] = outcome.error.splitlines()
-    assert line.startswith(f"fullrank: the {service} ended with status 0; see {run_dir}")
+    assert line.startswith(f"fullrank: the controller ended with status 0; see {run_dir}")
     assert processes_of(run_dir) == []

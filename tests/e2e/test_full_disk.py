@@ -78,13 +78,10 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         yield disk
 
 
-@pytest.mark.parametrize("mode", [[], pytest.param(["--local"], marks=pytest.mark.thorough)])
-def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(
-    disk: Disk, mode: list[str]
-) -> None:
+def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(disk: Disk) -> None:
     run_dir = disk.root / "run"
     slow = settings(ENDLESS, "compute.emulate_unit_s=0.1", "replay.deadline_s=10.0")
-    training = start("train", "--run-dir", str(run_dir), *mode, *slow)
+    training = start("train", "--run-dir", str(run_dir), *slow)
     wait_until(lambda: committed(run_dir) > 2, what="three iterations")
     disk.fill()
     ended = end(training)
@@ -95,7 +92,7 @@ def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(
 
     disk.empty()
     shorten(run_dir, iterations=len(before) + 5)
-    resumed = fullrank("resume", str(run_dir), *mode)
+    resumed = fullrank("resume", str(run_dir))
     assert (resumed.code, resumed.error) == (0, "")
     assert digests(run_dir) == centralised(run_dir)
     assert digests(run_dir)[: len(before)] == before

@@ -1,10 +1,8 @@
 """The images: small, with an unprivileged user, and one line of error when something is missing."""
 
-from pathlib import Path
-
 import docker
 import pytest
-from tests.e2e.images import BASE_IMAGE, checkout
+from tests.e2e.images import BASE_IMAGE
 
 pytestmark = [
     pytest.mark.e2e,
@@ -56,19 +54,3 @@ def test_an_image_runs_as_nobody_in_particular_and_says_what_is_missing(
     starting, line = raised.value.stderr.decode().splitlines()
     assert f"fullrank {service} " in starting
     assert line.startswith("fullrank: cannot read /etc/fullrank/")
-
-
-def test_a_change_of_sources_renews_the_last_layer_alone(
-    tmp_path: Path, images: str, docker_engine: docker.DockerClient
-) -> None:
-    changed = checkout(tmp_path)
-    version = changed.path / "src/fullrank/__init__.py"
-    version.write_text(f"{version.read_text()}\nCHANGED = True\n")
-    changed.build("controller", "replay", tag="changed")
-    for service in ("controller", "replay"):
-        before, after = (
-            docker_engine.images.get(f"fullrank-{service}:{tag}").attrs["RootFS"]["Layers"]
-            for tag in (images, "changed")
-        )
-        assert before[:-1] == after[:-1]
-        assert before[-1] != after[-1]

@@ -19,29 +19,6 @@ def collectors(pods: Pods) -> list[str]:
     return sorted(host for host in found if host.startswith("collector-"))
 
 
-def test_a_killed_collector_costs_no_iteration_and_disturbs_no_other_pod(
-    images: str, docker_engine: docker.DockerClient, tmp_path: Path
-) -> None:
-    with running("awl", tag=images, engine=docker_engine, scratch=tmp_path) as pods:
-        pods.commit(2)
-        before = pods.starts()
-        hosts = collectors(pods)
-        assert len(hosts) == 4
-        host = hosts[0]
-        victim = pods.container(host)
-        victim.kill()
-        pods.commit(2)
-        victim.start()
-        wait_until(lambda: pods.joins(host) == 2, what="the collector joins again")
-        pods.commit(2)
-        records = pods.records()
-        assert [record.iteration for record in records] == list(range(len(records)))
-        assert all(record.exact for record in records)
-        assert {record.term for record in records} == {1}
-        after = pods.starts()
-        assert {name for name in before if after[name] != before[name]} == {victim.name}
-
-
 def test_a_killed_container_that_learns_has_its_head_again_and_the_run_is_recomputed(
     images: str, docker_engine: docker.DockerClient, tmp_path: Path
 ) -> None:

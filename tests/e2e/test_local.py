@@ -6,29 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.e2e.commands import (
-    ENDLESS,
-    centralised,
-    committed,
     digests,
-    end,
     final_state,
     fullrank,
-    interrupt,
     processes_of,
     records,
     settings,
-    shorten,
-    start,
     tracebacks,
 )
 from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
 from tests.waiting import wait_until
 
-from fullrank.client import Monitor
 from fullrank.common.errors import ServiceLost
 from fullrank.common.failpoints import VARIABLE
-from fullrank.host.run_directory import resolve
 from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import IterationRecord
 
@@ -82,30 +73,6 @@ def assert_same_run(run_dir: Path, reference: Path) -> None:
     assert tracebacks(run_dir) == []
 
 
-@pytest.mark.smoke
-def test_one_process_that_is_killed_resumes_to_the_bits_of_the_centralised_run(
-    run_dir: Path,
-) -> None:
-    killed = fullrank(
-        "train", "--local", "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:5"}
-    )
-    assert killed.code == -signal.SIGKILL, killed.error
-    outcome = fullrank("resume", "--local", str(run_dir))
-    assert (outcome.code, outcome.error) == (0, "")
-    assert digests(run_dir) == centralised(run_dir)
-    assert (committed(run_dir), tracebacks(run_dir)) == (ITERATIONS, [])
-
-
-def test_one_process_ends_in_the_bytes_of_the_services(service_run: Path, run_dir: Path) -> None:
-    outcome = fullrank("train", "--local", "--run-dir", str(run_dir), *RUN)
-    assert (outcome.code, outcome.error) == (0, "")
-    assert outcome.output.splitlines()[1] == f"run {run_dir}"
-    assert f"finished: {ITERATIONS} iterations in {run_dir}\n" in outcome.output
-    assert_same_run(run_dir, service_run)
-    assert not list((run_dir / "services").iterdir())
-    assert all(record.received == (0,) and not record.late for record in records(run_dir))
-
-
 def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
     service_run: Path, run_dir: Path
 ) -> None:
@@ -122,47 +89,3 @@ def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
     assert (outcome.code, outcome.error) == (0, "")
     assert [record.term for record in records(run_dir)] == [1] * 3 + [2] * 4 + [3] * 4
     assert_same_run(run_dir, service_run)
-
-
-def test_ctrl_c_under_the_eyes_of_a_monitor_leaves_a_run_to_resume(
-    service_run: Path, run_dir: Path, tmp_path: Path
-) -> None:
-    slow = ("--set", ENDLESS, "--set", "compute.emulate_unit_s=0.2")
-    process = start("train", "--local", "--run-dir", str(run_dir), *RUN, *slow)
-    wait_until((run_dir / "services" / "monitor.json").exists, what="the monitor port is open")
-    with Monitor(resolve("127.0.0.1:0", run_dir, "monitor")) as monitor:
-        seen = {}
-        for record in monitor.watch():
-            seen[record.iteration] = record.update_digest
-            if len(seen) == 3:
-                break
-        status = monitor.status()
-        # Three units without redundancy are three of the four rows of two learners.
-        assert [learner.rows for learner in status.learners] == [(0, 2, 3)]
-        assert set(monitor.code().holders.values()) == {0}
-    expected = digests(service_run)
-    assert seen == {iteration: expected[iteration] for iteration in seen}
-    interrupt(process)
-    outcome = end(process)
-    assert outcome.code == 130, outcome.error
-    assert f"continue with: fullrank resume --local {run_dir}" in outcome.output
-    assert tracebacks(run_dir) == []
-    last, whole = committed(run_dir) + 6, tmp_path / "whole"
-    shorten(run_dir, iterations=last)
-    outcome = fullrank("resume", "--local", str(run_dir))
-    assert (outcome.code, outcome.error) == (0, "")
-    words = ("--run-dir", str(whole), *RUN, "--set", f"iterations={last}")
-    assert fullrank("train", "--local", *words).code == 0
-    assert final_state(run_dir) == final_state(whole)
-
-
-def test_stragglers_are_refused_with_the_way_out(run_dir: Path) -> None:
-    outcome = fullrank(
-        "train", "--local", "--stragglers", "1", "--delay", "0.3", "--run-dir", str(run_dir)
-    )
-    assert outcome.code == 2
-    assert outcome.error == (
-        "fullrank: stragglers.name = 'fixed_k' delays learners, and --local has none: drop --local,"
-        " or the stragglers\n"
-    )
-    assert not run_dir.exists()

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,10 @@ class Names:
             file.write(self._table())
 
 
+def reached(run_dir: Path, goal: int) -> bool:
+    return committed(run_dir) >= goal
+
+
 @pytest.fixture
 def names(tmp_path: Path) -> Names:
     names = Names(tmp_path / "hosts")
@@ -67,21 +72,20 @@ class Run:
             return start(*words, output=log, within=self._names.within)
 
 
-@pytest.mark.parametrize("moved", ["controller", "replay"])
 def test_a_service_that_moves_is_found_by_those_who_know_its_name(
-    run_dir: Path, names: Names, moved: str
+    run_dir: Path, names: Names
 ) -> None:
     run = Run(run_dir, names)
     running = {name: run.serve(name, HERE) for name in ("controller", "replay")}
     running["learner"] = run.serve("learner", HERE, "--replicas", "3")
     wait_until(lambda: committed(run_dir) > 1, what="two iterations are committed")
-    left = running.pop(moved)
-    left.send_signal(signal.SIGTERM)
-    assert left.wait(WAIT_S) == 0
-    before = committed(run_dir)
-    names.move(moved)
-    run.serve(moved, THERE)
-    wait_until(lambda: committed(run_dir) > before + 3, what="the run goes on")
-    assert [service.poll() for service in running.values()] == [None, None]
+    for moved in ("controller", "replay"):
+        running[moved].send_signal(signal.SIGTERM)
+        assert running[moved].wait(WAIT_S) == 0
+        goal = committed(run_dir) + 4
+        names.move(moved)
+        running[moved] = run.serve(moved, THERE)
+        wait_until(partial(reached, run_dir, goal), what="the run goes on")
+        assert [service.poll() for service in running.values()] == [None] * 3
     found = digests(run_dir)
     assert found == centralised(run_dir, iterations=len(found))

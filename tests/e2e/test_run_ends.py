@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 
 import pytest
 from tests.addresses import free_address
-from tests.e2e.commands import ENDLESS, committed, fullrank, settings, start
+from tests.e2e.commands import fullrank, settings, start
 from tests.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.e2e
 
-ITERATIONS = 4
 PEERS = ("replay", "learner", "learner")
 FLAWED = """
 from pettingzoo.utils import BaseParallelWrapper
@@ -82,18 +80,6 @@ class Services:
         return self._run_dir.parent / f"{name}-{number}.log"
 
 
-def test_every_service_of_a_finished_run_ends_with_0_also_when_started_again(run_dir: Path) -> None:
-    services = Services(run_dir, f"iterations={ITERATIONS}", "environment.agents=2")
-    for _ in ("the run", "started again"):
-        assert services.ended(services.begin()) == [0, 0, 0, 0], services.logs()
-        assert committed(run_dir) == ITERATIONS
-        assert (services.ending()["state"], services.ending()["exit_code"]) == ("finished", 0)
-        assert all(f"{ITERATIONS} iterations committed" in log for log in services.logs())
-    shown = fullrank("status", str(run_dir))
-    assert (shown.code, shown.error) == (0, "")
-    assert f"finished, {ITERATIONS} of {ITERATIONS} iterations" in shown.output
-
-
 def test_every_service_of_a_failed_run_ends_with_its_code_and_once_started_again_with_0(
     run_dir: Path,
 ) -> None:
@@ -116,17 +102,3 @@ def test_every_service_of_a_failed_run_ends_with_its_code_and_once_started_again
     assert "failed, 2 of 8 iterations" in shown.output
     assert "the physics exploded" in shown.output
     assert "(exit code 3)" in shown.output
-
-
-def test_a_service_that_is_told_to_stop_in_an_unfinished_run_says_so_in_its_exit_code(
-    run_dir: Path,
-) -> None:
-    services = Services(run_dir, ENDLESS, "environment.agents=2")
-    processes = services.begin()
-    wait_until(lambda: committed(run_dir) >= 2, what="two iterations")
-    controller = processes.pop()
-    for process in (*processes[1:], controller, processes[0]):
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT_S) == 9
-    assert all("told to stop before the run has ended" in log for log in services.logs())
-    assert "ending" not in json.loads((run_dir / "run.json").read_text())

@@ -102,11 +102,3 @@ def test_resuming_removes_the_sockets_of_a_killed_run(run_dir: Path) -> None:
     config.write_text(config.read_text().replace("iterations = 1000000", "iterations = 1"))
     assert fullrank("resume", str(run_dir)).code == 0
     assert [path.parent for path in left if path.parent.exists()] == []
-
-
-def test_long_paths_are_no_hindrance(run_dir: Path) -> None:
-    deep = run_dir / "/".join(["a-directory-with-a-long-name"] * 5)
-    temporary = deep / "temporary"
-    temporary.mkdir(parents=True, mode=0o700)
-    with training(deep / "run", env={"TMPDIR": str(temporary)}):
-        assert all(len(str(path)) <= 107 for path in sockets_of(deep / "run"))

@@ -35,7 +35,7 @@ def all_handle_sigterm(run_dir: Path, processes: int) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "extra", "processes"),
-    [("replay", [], 1), ("straggler", [], 1), ("learner", ["--replicas", "2"], 3)],
+    [("replay", [], 1), ("learner", ["--replicas", "2"], 3)],
 )
 def test_who_is_told_again_in_its_last_moments_ends_well(
     tmp_path: Path, name: str, extra: list[str], processes: int

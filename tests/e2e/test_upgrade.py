@@ -1,6 +1,5 @@
 """Two installed versions: a patch is rolled out while a run trains; a minor release is refused."""
 
-import re
 import shutil
 import signal
 import subprocess
@@ -98,20 +97,3 @@ def test_a_patch_is_rolled_out_service_by_service_and_no_iteration_is_lost(
     expected = centralised(deployment.run_dir, iterations=len(found))
     assert digests(deployment.run_dir) == expected
     assert violations(read_history(deployment.run_dir), reference=expected) == []
-
-
-def test_a_learner_of_the_release_before_is_refused_by_name_and_the_run_goes_on(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    here = install(tmp_path / "here", __version__)
-    before = install(tmp_path / "before", "0.1.0")
-    deployment.serve("replay", here)
-    deployment.serve("controller", here)
-    deployment.serve("learner", here)
-    wait_until(lambda: committed(deployment.run_dir) > 1, what="it trains")
-    stranger = deployment.serve("learner", before)
-    assert stranger.wait(WAIT_S) == 7
-    refusal = rf"version 0\.1\.0 of the learner differs .*{re.escape(__version__)}"
-    assert re.search(refusal, deployment.log())
-    count = committed(deployment.run_dir)
-    wait_until(lambda: committed(deployment.run_dir) > count, what="the run goes on")

@@ -181,6 +181,12 @@ class Cluster:
         """Start the given number of learners."""
         return [self.learner() for _ in range(count)]
 
+    def serve(self, learners: int = 0) -> None:
+        """Start replay, the controller and so many learners."""
+        self.replay()
+        self.controller()
+        self.learners(learners)
+
     def collector(self) -> Service:
         """Start a real collector that dials until it is ended."""
         stop = asyncio.Event()
@@ -287,9 +293,7 @@ class Cluster:
 
     async def train(self) -> pb.GetStatusResponse:
         """Start all services; the status when every iteration is committed."""
-        self.replay()
-        self.controller()
-        self.learners(self.config.learners)
+        self.serve(self.config.learners)
         return await self.finished()
 
     async def committed(self, count: int) -> None:

@@ -64,9 +64,7 @@ def alone(overrides: tuple[str, ...]) -> tuple[list[str], str]:
 
 def services(cluster: Cluster) -> None:
     """Start all but the collectors."""
-    cluster.replay()
-    cluster.controller()
-    cluster.learners(cluster.config.learners)
+    cluster.serve(cluster.config.learners)
 
 
 def assigned(cluster: Cluster) -> list[BlockAssigned]:

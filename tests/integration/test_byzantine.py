@@ -23,8 +23,7 @@ ALONE = (*NETWORKS, "code.name=uncoded", "learners=3", "audit.spot=1.0")
 
 
 async def _attacked(cluster: Cluster, liars: int, *, at: int, honest: int) -> None:
-    cluster.replay()
-    cluster.controller()
+    cluster.serve()
     for number in range(liars):
         await cluster.fake(Fault.WRONG_UPDATE, at=at, domain=f"liar-{number}")
     await cluster.ready(liars)  # none of them becomes a spare
@@ -34,8 +33,8 @@ async def _attacked(cluster: Cluster, liars: int, *, at: int, honest: int) -> No
 
 @pytest.mark.parametrize(
     ("settings", "liars", "honest"),
-    [(THRICE, 2, 4), (PAIRS, 1, 3), (ALONE, 1, 3)],
-    ids=["two-of-three", "sum", "spot"],
+    [(THRICE, 2, 4), (PAIRS, 1, 3)],
+    ids=["two-of-three", "sum"],
 )
 async def test_what_liars_agree_on_is_not_committed_and_they_are_named(
     tmp_path: Path,
@@ -58,8 +57,7 @@ async def test_a_lie_that_comes_after_the_computed_value_is_not_committed_either
 ) -> None:
     caplog.set_level("DEBUG", "fullrank_controller")
     async with Cluster(tmp_path, tiny(*ALONE, "audit.every=0")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         late, _ = await cluster.fake(Fault.WRONG_LATE, at=1, domain="liar")
         await cluster.ready(1)  # it becomes no spare
         for number in range(3):
@@ -71,21 +69,6 @@ async def test_a_lie_that_comes_after_the_computed_value_is_not_committed_either
         status = await cluster.finished()
     assert status.term == 1  # nothing was taken back
     assert "convicted learner=0" in caplog.text
-    assert cluster.outcome() == centralised(cluster.config)
-
-
-async def test_learners_of_one_domain_have_one_voice_and_the_controller_computes_instead(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG", "fullrank_controller")
-    settings = tiny(*PAIRS, "audit.every=0", "iterations=2")
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        for _ in range(4):
-            cluster.learner_in("one-host")
-        await cluster.finished()
-    assert "recomputed iteration=1 unit=3" in caplog.text
     assert cluster.outcome() == centralised(cluster.config)
 
 

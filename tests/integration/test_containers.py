@@ -92,31 +92,6 @@ async def test_containers_exchange_heads_hand_over_their_share_and_the_run_is_re
     assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
 
 
-async def test_containers_have_their_heads_again_when_all_began_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with Cluster(tmp_path, settings(*CONTAINERS)) as cluster:
-        controller, containers = services(cluster)
-        await cluster.status_when(have_met, what="heads of both")
-        await eventually(lambda: len(updates_on_disk(tmp_path)) == 2, what="both on disk")
-        await end(cluster, *containers, controller)
-        before = updates_on_disk(tmp_path)
-        assert min(before.values()) > 0
-        cluster.controller()
-        for _ in range(2):
-            cluster.collector()
-        status = await cluster.status_when(
-            lambda status: (
-                len(status.collectors) == 2 and all(each.blocks for each in status.collectors)
-            ),
-            what="blocks of both",
-        )
-        for each in status.collectors:
-            assert each.container.updates >= before[each.collector]
-        await end(cluster, *cluster.services)
-    assert "committed iterations recomputed, 0 to" in verified(tmp_path, capsys)
-
-
 class Begun:
     """Notes the number of each container that begins anew."""
 

@@ -19,9 +19,7 @@ LIE_AT = 1
 SETTINGS = ("code.name=cyclic", "learners=4", "code.tolerance=1", "iterations=4", "audit.every=2")
 """Unit 0 is in rows 0 and 1, unit 1 in rows 1 and 2, unit 2 in rows 2 and 3; learner 0 lies."""
 ORDERS = [
-    order
-    if order in ((0, 2, 3, 1), (0, 1, 2, 3))
-    else pytest.param(order, marks=pytest.mark.thorough)
+    order if order == (0, 2, 3, 1) else pytest.param(order, marks=pytest.mark.thorough)
     for order in permutations(range(4))
 ]
 
@@ -33,8 +31,7 @@ def _audits_are_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _attach(cluster: Cluster) -> list[FakeLearner]:
     """Four learners, of which the first has no honest word in the iteration of the lie."""
-    cluster.replay()
-    cluster.controller()
+    cluster.serve()
     faults = [Fault.WRONG_LATE, *(3 * [Fault.STALL])]
     fakes = [
         (await cluster.fake(fault, at=LIE_AT, process=bytes([number])))[0]
@@ -106,8 +103,7 @@ async def test_a_conviction_is_part_of_the_run_and_outlives_its_controller(tmp_p
     assert [record.quarantined for record in cluster.records()] == [(), (0,), (), ()]
     longer = resolved(*SETTINGS, "iterations=6")
     async with Cluster(tmp_path, longer) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         again, _ = await cluster.fake(Fault.OK, process=bytes([0]))
         cluster.learners(4)
         status = await cluster.finished()

@@ -53,8 +53,7 @@ async def test_a_learner_that_is_told_to_leave_finishes_its_row_first(
     held = Held(monkeypatch)
     settings = resolved(*ONE_UNIT, "learners=1", f"learner.drain_s={WAIT_S}")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         leaver = cluster.learner()
         await eventually(held.began.is_set, what="it computes")
         leaver.stop.set()
@@ -75,8 +74,7 @@ async def test_a_row_that_takes_longer_is_handed_back_and_computed_by_others(
     held = Held(monkeypatch)
     settings = resolved(*ONE_UNIT, "learners=1", "learner.drain_s=0.0")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         leaver = cluster.learner()
         await eventually(held.began.is_set, what="it computes")
         cluster.learner()

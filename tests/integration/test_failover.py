@@ -17,9 +17,9 @@ from tests.integration.cluster import (
     reference_digests,
     resolved,
 )
-from tests.waiting import WAIT_S, eventually
+from tests.waiting import eventually
 
-from fullrank.common.errors import ConfigError, StaleTerm
+from fullrank.common.errors import ConfigError
 from fullrank.config import Resolved
 from fullrank.runs.checkpoint import newest
 from fullrank.runs.mirror import take_over
@@ -29,14 +29,9 @@ from fullrank_controller.server import serve
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(params=["directory", "s3"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """URL of the mirror."""
-    if request.param == "directory":
-        yield str(tmp_path / "volume")
-        return
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URL of the mirror, in an object store; other tests have it in a directory."""
     with bucket(tmp_path, monkeypatch) as url:
         yield f"{url}/one"
 
@@ -90,32 +85,6 @@ async def test_a_standby_goes_on_from_the_mirror_of_a_controller_whose_directory
     assert terms == [1] * 4 + [3] * 4  # the standby claimed 2, and its controller 3
 
 
-async def test_a_controller_whose_term_is_claimed_elsewhere_ends_before_it_publishes(
-    tmp_path: Path,
-) -> None:
-    """Both live: the standby watches an address without a service."""
-    replays = [f"replay.address={free_address()}" for _ in range(2)]
-    one = Cluster(tmp_path / "one", mirrored(tmp_path, replays[0]))
-    watching = ("controller.heartbeat_s=0.1", "controller.lost_after_s=0.2")
-    elsewhere = mirrored(tmp_path, replays[1], f"controller.address={free_address()}", *watching)
-    other = Cluster(tmp_path / "other", elsewhere)
-    async with one, other:
-        one.replay()
-        other.replay()  # of its own, so that the mirror alone decides
-        first = one.controller()
-        slow, _ = await one.fake(Fault.STALL, at=2)  # keeps its third round open
-        one.learners(2)
-        await asyncio.wait_for(slow.assigned.wait(), WAIT_S)
-        await one.committed(2)
-        standby(other)
-        await other.status_when(lambda status: status.term == 3, what="the standby took over")
-        slow.release.set()
-        with pytest.raises(StaleTerm, match="another controller has claimed term 3"):
-            await asyncio.wait_for(first.task, WAIT_S)
-        first.stop.set()
-    assert len(one.records()) == 2
-
-
 async def test_what_is_taken_back_is_taken_back_in_the_mirror(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,8 +93,7 @@ async def test_what_is_taken_back_is_taken_back_in_the_mirror(
     overrides = ("code.name=cyclic", "code.tolerance=1", "learners=4", "audit.every=3")
     settings = mirrored(tmp_path, *overrides, f"checkpoint.mirror={place}", "checkpoint.keep=9")
     async with Cluster(tmp_path / "one", settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)

@@ -76,8 +76,7 @@ async def test_a_false_claim_of_a_later_term_ends_its_own_stream_and_is_audited(
 ) -> None:
     caplog.set_level(logging.INFO, "fullrank.audit")
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         client = ControllerClient(await cluster.address())
         run = (await client.status()).run
         call = await greet(client, served=RunTerm(run=run, term=2**63))
@@ -116,18 +115,3 @@ async def test_a_true_claim_of_a_later_term_ends_the_controller(tmp_path: Path) 
         await client.close()
     assert other.digests() == reference_digests(settings.config)
     assert one.digests() == other.digests()[:1]
-
-
-async def test_learners_of_other_runs_and_earlier_terms_are_welcome(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        client = ControllerClient(await cluster.address())
-        run = (await client.status()).run
-        for served in (RunTerm(run=run, term=1), RunTerm(run="other", term=9), None):
-            call = await greet(client, served=served)
-            message = await call.read()
-            assert isinstance(message, pb.ControllerMessage)
-            assert message.WhichOneof("message") == "welcome"
-            call.cancel()
-        await client.close()

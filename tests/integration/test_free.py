@@ -12,11 +12,9 @@ from tests.integration.cluster import Cluster, Service
 from tests.integration.collecting import ACTORS, VALUES, settings
 from tests.waiting import WAIT_S
 
-from fullrank.cli.status_view import collectors
 from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Corrupted, EnvironmentFailed, Stuck
 from fullrank.local import LocalRun
-from fullrank.net.monitor_messages import decode_status
 from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.store import table_file
@@ -40,9 +38,9 @@ FREE = (
     "checkpoint.every=3",
     "checkpoint.keep=9",
 )
+QMIX = (*VALUES, *FREE)
 TEAMS = {
-    "qmix": (*VALUES, *FREE),
-    "prioritised": (*VALUES, *FREE, "sampling.method=prioritised"),
+    "prioritised": (*QMIX, "sampling.method=prioritised"),
     "maddpg": (*ACTORS, *FREE),
 }
 
@@ -110,7 +108,7 @@ async def test_an_episode_follows_from_its_version_its_writer_and_its_sequence(
     tmp_path: Path,
 ) -> None:
     """Episodes of version 0 are played again, from the configuration alone."""
-    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+    async with Cluster(tmp_path, settings(*QMIX)) as cluster:
         services(cluster)
         await trained(cluster)
         config = cluster.config
@@ -153,7 +151,7 @@ async def test_an_episode_follows_from_its_version_its_writer_and_its_sequence(
 async def test_a_flipped_bit_in_a_row_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+    async with Cluster(tmp_path, settings(*QMIX)) as cluster:
         services(cluster)
         await trained(cluster)
     path = table_of(tmp_path)
@@ -170,7 +168,7 @@ async def test_a_flipped_bit_in_a_row_is_named(
 async def test_services_that_end_and_come_back_lose_nothing_that_was_acknowledged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+    async with Cluster(tmp_path, settings(*QMIX)) as cluster:
         controller = services(cluster)
         await cluster.status_when(lambda status: status.iterations_committed >= 3, what="three")
         before, digests = held(tmp_path), cluster.digests()[:3]
@@ -229,10 +227,8 @@ async def test_an_environment_that_fails_costs_its_collector_alone_and_is_named(
 ) -> None:
     act, reason = FAULTS[fault]
     Failing(monkeypatch, act)
-    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(cluster.config.learners)
+    async with Cluster(tmp_path, settings(*QMIX)) as cluster:
+        cluster.serve(cluster.config.learners)
         bad = cluster.collector()
         if fault == "raises":
             with pytest.raises(EnvironmentFailed, match=reason):
@@ -260,10 +256,8 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
     monkeypatch.setattr("fullrank_collector.server.end_process", end)
     limits = chain([0.2], repeat(float(WAIT_S)))
     monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: next(limits))
-    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(cluster.config.learners)
+    async with Cluster(tmp_path, settings(*QMIX)) as cluster:
+        cluster.serve(cluster.config.learners)
         bad = cluster.collector()
         with pytest.raises(Stuck, match=r"it hangs for 0\.2 s"):
             await asyncio.wait_for(bad.task, WAIT_S)
@@ -276,7 +270,7 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
 async def test_a_run_whose_collectors_are_gone_says_so_and_goes_on_with_others(
     tmp_path: Path,
 ) -> None:
-    async with Cluster(tmp_path, settings(*TEAMS["qmix"])) as cluster:
+    async with Cluster(tmp_path, settings(*QMIX)) as cluster:
         services(cluster, collectors=0)
         await cluster.status_when(
             lambda status: status.state == pb.RUN_STATE_STALLED, what="a stall"
@@ -287,28 +281,12 @@ async def test_a_run_whose_collectors_are_gone_says_so_and_goes_on_with_others(
         await cluster.finished()
 
 
-async def test_the_status_shows_what_became_of_the_episodes_of_each_collector(
-    tmp_path: Path,
-) -> None:
-    async with Cluster(tmp_path, settings(*TEAMS["qmix"], "iterations=100000")) as cluster:
-        services(cluster, collectors=2)
-        message = await cluster.status_when(
-            lambda status: (
-                len(status.collectors) == 2 and all(each.settled for each in status.collectors)
-            ),
-            what="settled episodes of each",
-        )
-        shown = collectors(decode_status(message))
-        assert [column.header for column in shown.columns][4:7] == ["settled", "stale", "invalid"]
-        assert "2 collectors play" in message.playing
-
-
 def test_free_collection_needs_services_and_collectors() -> None:
     with pytest.raises(ConfigError, match="needs services"):
-        LocalRun(settings(*TEAMS["qmix"]).config)
+        LocalRun(settings(*QMIX).config)
     for wrong, message in (
         ("collectors.count=0", "needs collectors"),
         ("collect.lag=1", "collect.max_lag bounds it"),
     ):
         with pytest.raises(ConfigError, match=message):
-            settings(*TEAMS["qmix"], wrong)
+            settings(*QMIX, wrong)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.addresses import free_address, free_port
-from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.addresses import free_address
+from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError
@@ -47,20 +47,3 @@ def test_replicas_cannot_share_a_health_address(tmp_path: Path) -> None:
     settings = load(None, environ={}, overrides=["health.address=127.0.0.1:0"])
     with pytest.raises(ConfigError, match="leave it empty with --replicas"):
         main(Launch(resolved=settings, run_dir=tmp_path, replicas=2))
-
-
-async def test_a_service_may_bind_elsewhere_than_where_the_others_dial(tmp_path: Path) -> None:
-    controller, replay = free_port(), free_port()
-    settings = resolved(
-        *UNCODED,
-        f"controller.address=localhost:{controller}",
-        f"controller.listen=127.0.0.1:{controller}",
-        f"replay.address=localhost:{replay}",
-        f"replay.listen=127.0.0.1:{replay}",
-    )
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
-        await cluster.finished()
-    assert cluster.digests() == reference_digests(cluster.config)

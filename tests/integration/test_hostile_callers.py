@@ -154,8 +154,7 @@ async def test_a_controller_serves_on_after_every_hostile_call(
 ) -> None:
     caplog.set_level(logging.WARNING)
     async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=3")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await assail(await cluster.address(), CONTROLLER)
         monitor = resolve("127.0.0.1:0", tmp_path, "monitor")
         await assail(monitor, MONITOR)

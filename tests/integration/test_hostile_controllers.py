@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.answering import GARBAGE, Answers, answering, dialogues
-from tests.hostile import TEXTS, hostile
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError, FullrankError, Malformed
@@ -22,11 +21,8 @@ from fullrank.config import from_toml, load, to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.net.channel import PLAINTEXT
 from fullrank.net.codec import chunks, encode_agent
-from fullrank.net.controller_client import WorkCall
-from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
 from fullrank.replay import TABLE
-from fullrank.replay.items import Gathered
 from fullrank.runs.event_log import EventLog
 from fullrank.training.block_player import acting_sections
 from fullrank.v1 import controller_pb2 as pb
@@ -35,8 +31,6 @@ from fullrank.v1.common_pb2 import Ids, Sample
 from fullrank.wiring import initial_algorithm, training_of
 from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.session import CollectorSession
-from fullrank_learner.assignment_inbox import AssignmentInbox
-from fullrank_learner.contributor import Contributor
 from fullrank_learner.run_context import HostPlace, LearnerContext
 from fullrank_learner.session import LearnerSession
 
@@ -225,25 +219,12 @@ async def test_a_session_ends_by_a_named_error_whatever_its_controller_says(
     check_log(caplog)
 
 
-@pytest.mark.parametrize("role", SESSIONS)
-@pytest.mark.parametrize("before", [0, 1, 9])
-async def test_a_session_ends_when_its_controller_sends_no_message(role: str, before: int) -> None:
-    honest, session_of = SESSIONS[role]
-    with ThreadPoolExecutor(1) as pool:
-        async with peers() as (controller, replay):
-            said = [message.SerializeToString() for message in honest(replay)[:before]]
-            controller.given = [*said, GARBAGE]
-            with pytest.raises(Malformed, match="its answer is no message of this call"):
-                await bounded(session_of(pool)(controller.address))
-
-
 @pytest.mark.parametrize(
     "context", [LearnerContext, lambda welcome: CollectorContext(welcome, RunConfig())]
 )
 @pytest.mark.parametrize(
     ("vast", "reason"),
     [
-        ({"hidden": 10**9}, "parameters"),
         ({"hidden": 10**15}, "parameters"),
         ({"batch_size": 10**12}, "the largest minibatch"),
     ],
@@ -267,67 +248,3 @@ def test_an_environment_of_no_or_vast_agents_is_malformed(agents: int) -> None:
     said.agents.extend([vast] * agents)
     with pytest.raises(Malformed, match=f"^{agents} agents with {agents * 2**21} observed"):
         LearnerContext(said)
-
-
-async def test_any_address_of_replay_is_dialled_or_refused() -> None:
-    async def ending(address: str) -> None:
-        replay = ReplayClient(address, deadline_s=0.01)
-        try:
-            await replay.map_table()
-        finally:
-            await replay.close()
-
-    await each(TEXTS, ending)
-
-
-class Stream:
-    """Takes what a learner sends."""
-
-    async def write(self, message: bytes) -> None:
-        pb.LearnerMessage.FromString(message)
-
-    async def done_writing(self) -> None:
-        """Nothing more comes."""
-
-
-class Rows:
-    """Replay that has every sample."""
-
-    async def await_sample(self, sample: Sample, *, row_size: int, items: Any) -> Gathered:
-        assert sample.size <= BATCH
-        return Gathered(np.zeros((sample.size, row_size), np.float32), 0, items)
-
-
-async def test_a_hostile_assignment_is_computed_or_refused(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    context = LearnerContext(setup()[0])
-    honest = pb.ControllerMessage(assignment=assignment(), chunks=pieces(of=assignment().sections))
-    with ThreadPoolExecutor(1) as pool:
-
-        async def ending(message: pb.ControllerMessage) -> None:
-            contributor = Contributor(
-                cast(WorkCall, Stream()),
-                peer="controller",
-                learner=0,
-                context=context,
-                pool=pool,
-                memory=None,
-                event_log=EventLog(),
-            )
-            inbox = AssignmentInbox(
-                context,
-                contributor,
-                cast(ReplayClient, Rows()),
-                peer="controller",
-                shares_memory=False,
-            )
-            try:
-                await inbox.take(message)
-                if message.assignment.sections == assignment().sections:
-                    await inbox.finish()
-            finally:
-                await inbox.abandon()
-
-        await each(hostile(honest, spared=frozenset({"chunks"})), ending)
-    check_log(caplog)

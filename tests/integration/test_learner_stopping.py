@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import eventually, wait_until
@@ -59,27 +58,3 @@ async def test_a_learner_that_is_told_to_stop_while_it_drops_its_work_dials_no_m
             dials[0].cancel()  # or the cluster would never end
         assert learner.task.done()
         assert again not in caplog.text
-
-
-@pytest.mark.thorough
-async def test_a_learner_ends_at_whatever_moment_it_is_told_to_stop(tmp_path: Path) -> None:
-    """A moment is a number of turns of the event loop; the controller ends and comes back, too."""
-    turns = np.random.default_rng(0).integers(0, 3000, MOMENTS).tolist()
-    settings = resolved("code.name=uncoded", "learners=1", "iterations=1000000", "audit.every=0")
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        for moment, count in enumerate(turns):
-            if moment % 25 == 0:
-                controller = cluster.controller()
-            learner = cluster.learner()
-            for _ in range(count):
-                await asyncio.sleep(0)
-            ending = [learner.end()]
-            if moment % 25 == 24:
-                ending.append(controller.end())
-            await asyncio.gather(*ending)
-            assert not [task for task in asyncio.all_tasks() if "_dial_for_ever" in repr(task)]
-
-
-MOMENTS = 100
-"""Draws of the test above; a thousand were made by hand."""

@@ -30,8 +30,7 @@ GET_STATUS = "/fullrank.v1.ControllerService/GetStatus"
 async def controller(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A run that waits for learners."""
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
         yield cluster
 

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.addresses import free_address
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
@@ -19,8 +18,7 @@ UNCODED = ("code.name=uncoded", "learners=3")
 
 async def test_a_leave_is_borne_and_a_newcomer_takes_the_vacant_row(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM)
         slow, _ = await cluster.fake(Fault.STALL)  # keeps the first round open
         cluster.learners(2)
@@ -45,8 +43,7 @@ async def test_a_leave_is_borne_and_a_newcomer_takes_the_vacant_row(tmp_path: Pa
 @pytest.mark.smoke
 async def test_a_spare_takes_over_the_row_of_a_learner_that_dies(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM)
         cluster.learners(3)
         await asyncio.wait_for(ending, WAIT_S)
@@ -61,8 +58,7 @@ async def test_those_who_are_left_compute_what_left_with_others_in_the_same_iter
 ) -> None:
     settings = resolved("code.name=cyclic", "code.tolerance=1", "learners=6")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         endings = [(await cluster.fake(Fault.DIE_MID_STREAM, at=1))[1] for _ in range(2)]
         cluster.learners(4)  # the fakes hold rows 0 and 1, which alone have unit 0
         for ending in endings:
@@ -78,8 +74,7 @@ async def test_those_who_are_left_compute_what_left_with_others_in_the_same_iter
 
 async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=1")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=2)
         await asyncio.wait_for(ending, WAIT_S)
         await cluster.status_when(
@@ -91,26 +86,10 @@ async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> Non
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def test_fewer_learners_than_units_go_on_with_several_rows_each(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        await cluster.fake(Fault.DIE_MID_STREAM, at=1)
-        cluster.learners(2)
-        status = await cluster.finished()
-    records = cluster.records()
-    assert [record.rows_per_learner for record in records] == [1, 1, 2, 2]
-    assert sorted(len(learner.rows) for learner in status.learners) == [1, 2]
-    assert all(set(record.received) == set(record.rows) for record in records[2:])
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
 @pytest.mark.smoke
-@pytest.mark.parametrize("code", ["cyclic", "fractional", "mds"])
-async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path, code: str) -> None:
-    async with Cluster(tmp_path, resolved(f"code.name={code}", "learners=2")) as cluster:
-        cluster.replay()
-        cluster.controller()
+async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=2")) as cluster:
+        cluster.serve()
         _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=1)
         cluster.learner()
         await asyncio.wait_for(ending, WAIT_S)
@@ -122,25 +101,10 @@ async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path, code:
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def test_a_run_goes_on_with_any_number_of_learners(tmp_path: Path) -> None:
-    for learners, iterations in ((1, 1), (2, 2), (5, 3), (4, 4)):
-        settings = resolved(*UNCODED, f"learners={learners}", f"iterations={iterations}")
-        async with Cluster(tmp_path, settings) as cluster:
-            cluster.replay()
-            cluster.controller()
-            cluster.learners(learners)
-            await cluster.finished()
-    held = [len(record.rows) for record in cluster.records()]  # resumed with those that came first
-    assert all(1 <= rows <= most for rows, most in zip(held, [1, 2, 3, 3], strict=True))
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
 async def test_a_run_begins_without_learners_that_do_not_come_in_time(tmp_path: Path) -> None:
     settings = resolved(*CYCLIC, "controller.join_deadline_s=0.5")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         await cluster.finished()
     assert all(len(record.rows) <= 3 for record in cluster.records())
     assert cluster.digests() == reference_digests(cluster.config)
@@ -166,39 +130,6 @@ async def test_a_restarted_controller_finds_its_learners_and_goes_on(tmp_path: P
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def test_a_restarted_replay_service_changes_nothing(tmp_path: Path) -> None:
-    fixed = f"replay.address={free_address()}"  # learners know it from Welcome, so it must stay
-    async with Cluster(tmp_path, resolved(*UNCODED, fixed)) as cluster:
-        replay = cluster.replay()
-        cluster.controller()
-        stalled, _ = await cluster.fake(Fault.STALL, at=2)
-        cluster.learners(2)
-        await asyncio.wait_for(stalled.assigned.wait(), WAIT_S)
-        await replay.end()
-        stalled.release.set()  # the round ends; the next one needs replay
-        cluster.replay()
-        status = await cluster.finished()
-    assert status.term == 1
-    assert [record.epoch for record in cluster.records()] == [0, 0, 0, 0]
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
-async def test_a_controller_that_collects_ahead_resumes(tmp_path: Path) -> None:
-    settings = resolved(*UNCODED, "checkpoint.every=100", "collect.lag=1")
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        controller = cluster.controller()
-        stalled, _ = await cluster.fake(Fault.STALL, at=2)
-        cluster.learners(2)
-        await asyncio.wait_for(stalled.assigned.wait(), WAIT_S)
-        await controller.end()
-        cluster.controller()
-        cluster.learner()
-        await cluster.finished()
-    assert [record.iteration for record in cluster.records()] == [0, 1, 2, 3]
-    assert cluster.digests()[:2] == reference_digests(cluster.config)[:2]
-
-
 async def test_a_finished_run_stays_finished_without_learners_or_replay(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
         replay, controller, learners = cluster.replay(), cluster.controller(), cluster.learners(3)
@@ -210,14 +141,3 @@ async def test_a_finished_run_stays_finished_without_learners_or_replay(tmp_path
         status = await cluster.finished()
     assert status.iterations_committed == 4
     assert (tmp_path / "metrics.jsonl").read_text() == before
-
-
-async def test_learners_say_with_what_they_fail_and_the_status_shows_it(tmp_path: Path) -> None:
-    settings = resolved(*CYCLIC, "learner.domain=zone-a/node-3")
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
-        status = await cluster.finished()
-    assert {learner.domain for learner in status.learners} == {"zone-a/node-3"}
-    assert cluster.digests() == reference_digests(cluster.config)

@@ -42,9 +42,7 @@ async def scraped(cluster: Cluster, name: str) -> dict[tuple[str, str], float]:
 async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
     late = ("stragglers.name=fixed_k", "stragglers.k=1", "stragglers.delay_s=30.0")
     async with Cluster(tmp_path, resolved(ON, *late)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
         controller = await scraped(cluster, "controller")
         replay = await scraped(cluster, "replay")
@@ -66,22 +64,6 @@ async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
     table = table_key(run_of(tmp_path), TABLE)
     assert replay["fullrank_replay_head_position", table] == acknowledged > 0
     assert replay["process_resident_memory_bytes", ""] > 0
-
-
-async def test_a_scrape_while_a_service_stops_keeps_nobody(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved(ON)) as cluster:
-        replay = cluster.replay()
-        await scraped(cluster, "replay")
-        await replay.end()
-        assert not (tmp_path / "services" / "replay-metrics.json").exists()
-
-
-async def test_nothing_is_served_unless_it_is_asked_for(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved()) as cluster:
-        cluster.replay()
-        cluster.controller()
-        await cluster.address()
-    assert list((tmp_path / "services").glob("*-metrics.json")) == []
 
 
 async def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:

@@ -13,18 +13,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tests.fakes import Fault
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
 
-from fullrank.codes import make_code
 from fullrank.common.errors import ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.host.run_directory import resolve
-from fullrank.net.monitor_messages import decode_iteration
 from fullrank.runs.checkpoint import newest
 from fullrank.training.evaluation import Greedy
-from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub
 from fullrank.wiring import training_of
@@ -57,76 +53,6 @@ async def monitor(cluster: Cluster) -> AsyncIterator[Any]:
         yield MonitorServiceStub(channel)
 
 
-async def watched(stub: Any, **request: int | bool) -> list[pb.Iteration]:
-    call = stub.Watch(pb.WatchRequest(**request), timeout=WAIT_S)  # type: ignore[arg-type]
-    return [each async for response in call for each in response.iterations]
-
-
-async def test_who_watches_a_run_and_who_comes_later_see_what_metrics_jsonl_says(
-    tmp_path: Path,
-) -> None:
-    async with Cluster(tmp_path, resolved("iterations=12")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        async with monitor(cluster) as stub:
-            from_the_start = asyncio.create_task(watched(stub))
-            cluster.learners(4)
-            live = await from_the_start
-            later = await watched(stub, from_iteration=5)
-    records = cluster.records()
-    assert [decode_iteration(each) for each in live] == records
-    assert [decode_iteration(each) for each in later] == records[5:]
-
-
-async def test_a_stream_goes_on_where_it_broke_when_the_controller_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fullrank_controller.ports.DRAIN_S", WAIT_S)
-    async with Cluster(tmp_path, resolved("iterations=8")) as cluster:
-        cluster.replay()
-        controller = cluster.controller()
-        stalling, _ = await cluster.fake(Fault.STALL, at=3)
-        others = [await cluster.fake(Fault.STALL, at=3) for _ in range(3)]
-        async with monitor(cluster) as stub:
-            call = stub.Watch(pb.WatchRequest())
-            seen: list[pb.Iteration] = []
-            while len(seen) < 3:
-                seen += (await call.read()).iterations
-            await controller.end()
-            with pytest.raises(grpc.aio.AioRpcError, match="controller is stopping; dial again"):
-                await call.read()
-            assert await call.code() is grpc.StatusCode.UNAVAILABLE
-        for each in (stalling, *(fake for fake, _ in others)):
-            each.release.set()
-        cluster.controller()
-        cluster.learners(4)
-        async with monitor(cluster) as stub:
-            last = seen[-1]
-            seen += await watched(stub, from_iteration=last.iteration + 1, seen_term=last.term)
-    assert [decode_iteration(each) for each in seen] == cluster.records()
-    assert [each.term for each in seen] == [1] * 3 + [2] * 5
-
-
-async def test_the_code_is_told_with_its_holders(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved("learners=5", "code.tolerance=2")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        async with monitor(cluster) as stub:
-            with pytest.raises(grpc.aio.AioRpcError, match="before the first learners") as early:
-                await stub.GetCode(pb.GetCodeRequest())
-            assert early.value.code() is grpc.StatusCode.NOT_FOUND
-            cluster.learners(5)
-            await cluster.finished()
-            told = await stub.GetCode(pb.GetCodeRequest())
-    code = make_code("cyclic", rows=5, units=3, seed=0, tolerance=2)
-    matrix = np.zeros((5, told.units))
-    for row in told.rows:
-        matrix[row.row, list(row.units)] = row.coefficients
-    assert np.array_equal(matrix, code.matrix)
-    assert (told.tolerance, told.certificate) == (code.tolerance, code.certificate)
-    assert sorted((each.row, each.learner) for each in told.holders) == [(j, j) for j in range(5)]
-
-
 def by_hand(parameters: FloatArray, observation: FloatArray, *, outputs: int) -> FloatArray:
     """The policy as monitor.proto defines it, shape (copies, outputs)."""
     below, rest = observation, parameters
@@ -143,8 +69,7 @@ async def test_policies_are_those_of_the_newest_checkpoint_and_lie_as_the_proto_
     tmp_path: Path,
 ) -> None:
     async with Cluster(tmp_path, resolved("checkpoint.every=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         async with monitor(cluster) as stub:
             with pytest.raises(grpc.aio.AioRpcError, match="holds no checkpoint yet"):
                 await anext(aiter(stub.GetPolicies(pb.GetPoliciesRequest())))
@@ -166,33 +91,9 @@ async def test_policies_are_those_of_the_newest_checkpoint_and_lie_as_the_proto_
     training.collector.close()
 
 
-async def test_the_status_says_who_has_answered_and_how_long_the_round_lasts(
-    tmp_path: Path,
-) -> None:
-    async with Cluster(tmp_path, resolved("learners=3", "code.name=uncoded")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        stalling, _ = await cluster.fake(Fault.STALL)
-        for _ in range(2):
-            await cluster.fake(Fault.OK)
-        async with monitor(cluster) as stub:
-            await cluster.status_when(
-                lambda status: sum(each.answered for each in status.learners) == 2,
-                what="two answers",
-            )
-            status = await stub.GetStatus(controller_pb2.GetStatusRequest())
-            assert not next(each for each in status.learners if each.learner == 0).answered
-            assert status.round_s > 0.0
-            stalling.release.set()
-            finished = await cluster.finished()
-            assert finished.round_s == 0.0
-
-
 async def test_a_client_that_knows_only_reflection_lists_and_calls_it(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved()) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
         async with channel_of(cluster) as channel:
             pool = await reflected(channel, "fullrank.v1.MonitorService")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.certificates import certify
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
@@ -19,7 +18,7 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.cli import main
 from fullrank.client import AsyncMonitor, Monitor, RunState, Unit
 from fullrank.codes import make_code
-from fullrank.common.errors import NotFound, ServiceLost
+from fullrank.common.errors import NotFound
 from fullrank.config import to_toml
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.host.run_directory import resolve
@@ -52,8 +51,7 @@ def fullrank(*words: str) -> int:
 @pytest.mark.smoke
 async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("iterations=6")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         address = await monitor_of(cluster)
         async with AsyncMonitor(address) as monitor:
             with pytest.raises(NotFound, match="before the first learners"):
@@ -81,19 +79,9 @@ async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
     assert (policies.iteration, policies.term) == (5, 1)
 
 
-async def test_a_controller_that_is_away_is_a_service_lost(tmp_path: Path) -> None:
-    def blocking() -> None:
-        with Monitor("127.0.0.1:1") as monitor, pytest.raises(ServiceLost, match="UNAVAILABLE"):
-            monitor.status()
-
-    await asyncio.to_thread(blocking)
-
-
 async def test_the_example_runs(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved()) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
         command = [sys.executable, str(EXAMPLE), await monitor_of(cluster)]
         run = await asyncio.to_thread(
@@ -110,9 +98,7 @@ async def test_status_says_where_a_run_stands_in_words_and_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with Cluster(tmp_path, resolved()) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
         assert await asyncio.to_thread(fullrank, "status", str(tmp_path)) == 0
         words = capsys.readouterr().out
@@ -135,9 +121,7 @@ async def test_eval_plays_what_the_monitor_publishes_as_it_plays_the_run_s_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with Cluster(tmp_path, resolved()) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
         address = await monitor_of(cluster)
         words = ("--episodes", "3", "--no-random", "--json")
@@ -192,35 +176,6 @@ async def test_follow_outlasts_a_controller_that_is_away_and_misses_nothing(
     written = (tmp_path / METRICS).read_text().splitlines()
     assert list(map(json.loads, printed.shown())) == list(map(json.loads, written))
     assert all(line.startswith("controller away: ") for line in printed.told())
-
-
-async def test_follow_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status_module, "PERIOD_S", 0.01)
-    certificates, foreign = (certify(tmp_path / name) for name in ("own", "foreign"))
-    run, shown, renewed = (tmp_path / name for name in ("run", "shown", "renewed"))
-    tells = Printed(monkeypatch).tells
-    words = ("status", str(run), "--json", "--certificates", str(shown))
-    watching = asyncio.create_task(asyncio.to_thread(fullrank, *words, "--follow"))
-    await eventually(lambda: tells("no status: there is no run"), what="it is unknown")
-    shown.symlink_to(foreign)
-    async with Cluster(run, resolved(f"tls.certificates={certificates}")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        await monitor_of(cluster)
-        await eventually(lambda: tells("no status: monitor 127.0.0.1"), what="it is refused")
-        await eventually(
-            lambda: tells("its certificate is expired or not of our authority; retrying"),
-            what="why",
-        )
-        assert await asyncio.to_thread(fullrank, *words) == 12
-        assert tells("fullrank: monitor 127.0.0.1")
-        renewed.symlink_to(certificates)
-        renewed.replace(shown)
-        cluster.learners(4)
-        assert await asyncio.wait_for(watching, WAIT_S) == 0
-    assert not tells("Traceback")
 
 
 async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(

@@ -98,9 +98,7 @@ async def test_every_panel_of_the_dashboard_shows_something_of_a_run(tmp_path: P
     played = ("collectors.count=1", "collect.mode=keyed", "collect.block=1")
     settings = resolved("metrics.prometheus=127.0.0.1:0", "iterations=100000", *late, *played)
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         cluster.collector()
         await cluster.status_when(lambda status: status.iterations_committed > 0, what="begun")
         names = ("controller-metrics", "replay-metrics")

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from tests.waiting import WAIT_S, eventually
 
-from fullrank.common.errors import AddressInUse, ServiceLost
+from fullrank.common.errors import ServiceLost
 from fullrank.config import PluginSettings
 from fullrank.net.channel import MESSAGE_BYTES, PLAINTEXT, UNLIMITED, open_channel
 from fullrank_straggler.control import Control
@@ -131,18 +131,10 @@ async def outcome(call: Any, answers: Callable[[], Awaitable[Any]]) -> Outcome:
     return (came, *[await fact() for fact in facts])
 
 
-@pytest.mark.parametrize("request_", [b"x", b"", bytes(3 * MESSAGE_BYTES)], ids=len)
-async def test_a_unary_call_goes_as_it_does_directly(request_: bytes) -> None:
-    async with standing() as (peer, direct, through):
-        expected = await unary(direct, request_)
-        assert await unary(through, request_) == expected
-        assert expected[0] == 2 * request_
-        assert peer.calls == 2
-
-
-@pytest.mark.parametrize("count", [0, 1, 100])
-async def test_a_stream_goes_as_it_does_directly(count: int) -> None:
-    requests = [bytes([index]) * index for index in range(count)]
+@pytest.mark.parametrize(
+    "requests", [[], [bytes([index]) * index for index in range(100)], [bytes(3 * MESSAGE_BYTES)]]
+)
+async def test_a_stream_goes_as_it_does_directly(requests: list[bytes]) -> None:
     async with standing() as (peer, direct, through):
         expected = await stream(direct, requests)
         assert await stream(through, requests) == expected
@@ -150,7 +142,7 @@ async def test_a_stream_goes_as_it_does_directly(count: int) -> None:
         assert peer.calls == 2
 
 
-@pytest.mark.parametrize("code", ["CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "UNAVAILABLE"])
+@pytest.mark.parametrize("code", ["CANCELLED", "DATA_LOSS"])
 async def test_status_details_and_trailing_metadata_come_through(code: str) -> None:
     requests = [b"a", f"fail {code}".encode()]  # no more: grpc.aio loses the writer's status
     async with standing() as (_, direct, through):
@@ -168,18 +160,6 @@ async def test_initial_metadata_comes_through_while_the_call_is_open() -> None:
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
         assert await call.code() is grpc.StatusCode.OK
-
-
-async def test_a_method_that_does_not_exist_is_unimplemented_as_it_is_directly() -> None:
-    async with standing() as (_, direct, through):
-        codes = []
-        for channel in (direct, through):
-            other: Any = channel.unary_unary("/any.Service/Other")
-            with pytest.raises(grpc.RpcError) as error:
-                await other(b"")
-            codes.append((error.value.code(), error.value.details()))
-        assert codes[0] == codes[1]
-        assert codes[0][0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_request_metadata_and_deadline_reach_the_peer() -> None:
@@ -247,19 +227,3 @@ async def test_a_peer_that_is_not_there_is_unavailable() -> None:
     await proxy.stop()
     assert code is grpc.StatusCode.UNAVAILABLE
     assert "not announced" in details
-
-
-async def test_a_taken_address_is_refused() -> None:
-    first, second = (
-        Proxy(
-            lambda: "127.0.0.1:1",
-            Control(injection_of(PluginSettings(name="none"))),
-            security=PLAINTEXT,
-        )
-        for _ in range(2)
-    )
-    address = await first.start("127.0.0.1:0")
-    with pytest.raises(AddressInUse, match="cannot listen on"):
-        await second.start(address)
-    await second.stop()
-    await first.stop()

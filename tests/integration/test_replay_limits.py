@@ -132,22 +132,6 @@ async def test_appends_that_wait_take_a_bounded_room(
     assert pair.service.waiting == 0
 
 
-async def test_a_reader_waits_for_what_is_not_written_yet_and_others_are_served(
-    pair: Pair,
-) -> None:
-    await pair.write(0, 4)
-    reading = asyncio.create_task(pair.read(tail=0, head=6))
-    other = Pair(
-        pair.service, pair.address, pair.writer, ReplayClient(pair.address, deadline_s=WAIT_S)
-    )
-    other.reader.under(RUN_TERM)
-    await other.read(tail=0, head=4)
-    await other.reader.close()
-    assert not reading.done()
-    await pair.write(4, 2)
-    await asyncio.wait_for(reading, WAIT_S)
-
-
 async def test_a_reader_of_what_never_comes_is_told_so(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,12 +14,11 @@ from fullrank.client import AsyncMonitor, RunState
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.toml import settings_digest, to_toml
-from fullrank.net.server import Health
 from fullrank.run.orders import Settle
 from fullrank.runs.ending import failed, read_ending, write_ending
 from fullrank_collector.server import attach as attach_collector
 from fullrank_controller.driver import Driver
-from fullrank_controller.epilogue import Epilogue, tell
+from fullrank_controller.epilogue import Epilogue
 from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
@@ -130,19 +129,6 @@ async def test_a_run_that_has_failed_is_not_begun_again_before_its_settings_chan
         await ended(controller, *learners)
         await replay.end()
     assert cluster.digests() == reference_digests(changed.config)
-
-
-async def test_the_end_is_told_for_a_bounded_time_to_peers_that_go_on_asking(
-    tmp_path: Path,
-) -> None:
-    config = resolved(*TELLING, "controller.join_deadline_s=0.5").config
-    ending = failed(EnvironmentFailed("it raised"), committed=0, settings="")
-    write_ending(tmp_path, ending)
-    async with Cluster(tmp_path, resolved(*TELLING)) as cluster, Health("") as health:
-        cluster.learner()  # without --until-finished it stays
-        await asyncio.wait_for(
-            tell(ending, config, tmp_path, asyncio.Event(), health=health), WAIT_S
-        )
 
 
 async def test_a_resumed_run_does_not_wait_for_learners_that_it_can_do_without(

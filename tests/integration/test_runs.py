@@ -1,14 +1,11 @@
 """Whole runs over real servers in one event loop: they commit the bits of the one-process run."""
 
-import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.cluster import NETWORKS, TINY, Cluster, reference_digests, resolved
-from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotFound
 from fullrank.common.types import EncodedVector, FloatArray
@@ -16,11 +13,7 @@ from fullrank.config import load, read_config
 from fullrank.host.shared_memory import ReadBlock
 from fullrank.net import replay_client
 from fullrank.net.codec import EncodedField, encode_chunks
-from fullrank.net.messages import sample_of
-from fullrank.replay import MappedTable, Sample
-from fullrank.replay.pace import RateLimiter
 from fullrank.wiring import training_of
-from fullrank_learner.server import attach
 
 pytestmark = pytest.mark.integration
 
@@ -29,12 +22,7 @@ pytestmark = pytest.mark.integration
     "settings",
     [
         pytest.param(("code.name=cyclic", "learners=4"), marks=pytest.mark.smoke),
-        ("code.name=uncoded", "learners=3"),
-        ("code.name=mds", "learners=5"),
-        ("code.name=replication", "learners=6"),
-        ("code.name=cyclic", "learners=4", "collect.lag=1"),
-        ("code.name=cyclic", "learners=4", "environment.agents=2"),
-        ("code.name=cyclic", "learners=4", "sampling.method=prioritised"),
+        ("code.name=mds", "learners=5", "sampling.method=prioritised", "collect.lag=1"),
     ],
     ids=" ".join,
 )
@@ -42,9 +30,7 @@ async def test_services_commit_what_one_process_commits(
     tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
     async with Cluster(tmp_path, resolved(*settings)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(cluster.config.learners)
+        cluster.serve(cluster.config.learners)
         status = await cluster.finished()
     assert status.iterations_committed == cluster.config.iterations
     assert cluster.digests() == reference_digests(cluster.config)
@@ -72,51 +58,11 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
     # No learner reads late, and the controller, which maps no table, recomputes nothing.
     waits_for_all = resolved("code.name=uncoded", "learners=3", "audit.every=0")
     async with Cluster(tmp_path, waits_for_all) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         status = await cluster.finished()
         assert [learner.maps_table for learner in status.learners] == [mapped] * 3
     assert cluster.digests() == reference_digests(cluster.config)
     assert encoded == ([] if mapped else [16] * cluster.config.iterations)
-
-
-async def test_replay_is_not_asked_for_what_learners_gather_but_told_with_the_next_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    told: list[int] = []
-
-    def heard(message: Any) -> Sample:
-        asked.append(message.iteration)
-        return sample_of(message)
-
-    monkeypatch.setattr("fullrank_replay.reads.sample_of", heard)
-    monkeypatch.setattr(RateLimiter, "sampled", lambda self, head: told.append(head))
-    config = resolved("code.name=cyclic", "learners=4", "audit.every=0")
-    async with Cluster(tmp_path, config) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
-        await cluster.finished()
-    assert cluster.digests() == reference_digests(cluster.config)
-    assert asked == []
-    collected = cluster.config.environment.copies * cluster.config.collect.steps
-    first = cluster.config.collect.warmup + collected
-    assert told == [first + collected * done for done in range(cluster.config.iterations - 1)]
-
-
-async def test_a_minibatch_that_cannot_be_gathered_from_the_file_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MappedTable, "gather", lambda *_: None)
-    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
-        status = await cluster.finished()
-        assert all(learner.maps_table for learner in status.learners)
-    assert cluster.digests() == reference_digests(cluster.config)
 
 
 @pytest.mark.parametrize("torn", ["nothing", "sections", "vectors"])
@@ -133,9 +79,7 @@ async def test_what_is_torn_in_shared_memory_is_sent_and_bits_stay(
 
     monkeypatch.setattr(ReadBlock, "read", torn_read)
     async with Cluster(tmp_path, config) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         status = await cluster.finished()
         shared = torn == "nothing"
         assert [learner.shares_memory for learner in status.learners] == [shared] * 3
@@ -148,28 +92,12 @@ async def test_a_controller_waits_for_the_learners_that_its_code_needs(tmp_path:
     settings = load(environ={}, overrides=[*TINY, *NETWORKS, "environment.name=speaker_listener"])
     assert (settings.config.learners, settings.config.environment.agents) == (0, 0)
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(3)
+        cluster.serve(3)
         await cluster.finished()
     config = read_config(tmp_path)
     assert config.learners == 3
     assert cluster.records()[0].code_rows == 3
     assert cluster.digests() == reference_digests(config)
-
-
-async def test_learners_that_are_told_so_end_with_the_run(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved("controller.heartbeat_s=0.05")) as cluster:
-        cluster.replay()
-        cluster.controller()
-        launch, stop = replace(cluster.launch, until_finished=True), asyncio.Event()
-        learners = [cluster.start(stop, attach(launch, stop)) for _ in range(4)]
-        await cluster.finished()
-        async with asyncio.timeout(WAIT_S):
-            await asyncio.gather(*(learner.task for learner in learners))
-        standing = cluster.learner()
-        await cluster.ready(1)
-        assert not standing.task.done()
 
 
 async def test_an_iteration_that_the_disk_refuses_is_neither_committed_nor_checkpointed(
@@ -180,8 +108,6 @@ async def test_an_iteration_that_the_disk_refuses_is_neither_committed_nor_check
         await cluster.run_out_of_disk(2, monkeypatch)
     assert len(cluster.records()) == 2
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)

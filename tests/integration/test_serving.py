@@ -9,15 +9,14 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.fakes import Fault
-from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank import __version__
 from fullrank.common.errors import AddressInUse, NotFound, RunDirectoryInUse
 from fullrank.host.run_directory import resolve
-from fullrank.net.channel import MESSAGE_BYTES, open_channel
+from fullrank.net.channel import open_channel
 from fullrank.net.controller_client import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
 
@@ -32,8 +31,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 async def serving(tmp_path: Path, name: str) -> AsyncIterator[tuple[Cluster, grpc.aio.Channel]]:
     """A cluster whose service ``name`` listens, and a channel to it."""
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
         async with open_channel(resolve("127.0.0.1:0", tmp_path, name)) as channel:
             yield cluster, channel
@@ -54,18 +52,6 @@ async def test_health_says_serving_and_when_draining_not_serving(tmp_path: Path,
     assert (first.status, then.status) == (SERVING, NOT_SERVING)
 
 
-@pytest.mark.parametrize("name", ["controller", "replay"])
-async def test_reflection_lists_the_service(tmp_path: Path, name: str) -> None:
-    async with serving(tmp_path, name) as (_, channel):
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        call = stub.ServerReflectionInfo()
-        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
-        response = await asyncio.wait_for(call.read(), WAIT_S)
-        call.cancel()
-    listed = {service.name for service in response.list_services_response.service}
-    assert {f"fullrank.v1.{name.capitalize()}Service", "grpc.health.v1.Health"} <= listed
-
-
 async def test_a_taken_port_is_refused_and_named(tmp_path: Path) -> None:
     async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as taken:
         address = f"127.0.0.1:{taken.sockets[0].getsockname()[1]}"
@@ -83,58 +69,9 @@ async def test_a_second_controller_of_a_run_is_refused(tmp_path: Path) -> None:
             await asyncio.wait_for(cluster.controller().task, WAIT_S)
 
 
-def answer_to(message: bytes, address: str) -> grpc.StatusCode:
-    """Status of a Work stream that begins with the message.
-
-    Called without asyncio, which may lose the status while a call still writes (grpc/grpc#36066).
-    """
-    with grpc.insecure_channel(address) as unlimited:
-        work: Any = unlimited.stream_stream("/fullrank.v1.ControllerService/Work")
-        with pytest.raises(grpc.RpcError) as ended:
-            list(work(iter([message]), timeout=WAIT_S))
-    code: grpc.StatusCode = ended.value.code()
-    return code
-
-
-async def test_an_oversized_message_ends_its_stream_alone(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        message = bytes(MESSAGE_BYTES + 1)
-        code = await asyncio.to_thread(answer_to, message, await cluster.address())
-        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        cluster.learners(3)
-        await cluster.finished()
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
-async def test_a_long_version_is_shortened_in_the_answer(tmp_path: Path) -> None:
-    async with serving(tmp_path, "controller") as (cluster, _):
-        client = ControllerClient(await cluster.address())
-        call = client.work()
-        hello = pb.Hello(version="x" * 100_000)
-        await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
-        code, details = await asyncio.wait_for(call.code(), WAIT_S), await call.details()
-        await client.close()
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert len(details or "") < 200
-
-
-async def test_a_stream_that_does_not_begin_with_hello_is_told_so(tmp_path: Path) -> None:
-    async with serving(tmp_path, "controller") as (cluster, _):
-        client = ControllerClient(await cluster.address())
-        call = client.work()
-        await call.write(pb.LearnerMessage(ready=pb.Ready()).SerializeToString())
-        code, details = await asyncio.wait_for(call.code(), WAIT_S), await call.details()
-        await client.close()
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert details == "expected hello, got ready"
-
-
 async def test_a_heartbeat_counts_for_who_holds_the_stream_s_lease_alone(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         client = ControllerClient(await cluster.address())
         call = client.work()
         hello = pb.Hello(version=__version__)
@@ -162,8 +99,7 @@ async def test_a_silent_learner_is_expelled_and_dials_again(
     silent = ("controller.lost_after_s=0.5", "controller.deadline_s=0.5")
     settings = resolved(*UNCODED, "controller.heartbeat_s=0.05", *silent, "iterations=2")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         monkeypatch.setattr(ControllerClient, "heartbeat", wait_for_ever)
         learner = cluster.learner()
         await cluster.ready(1)

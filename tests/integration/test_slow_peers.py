@@ -13,7 +13,6 @@ from fullrank import __version__
 from fullrank.net import server
 from fullrank.net.controller_client import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller import streams
 from fullrank_controller.learners import servicer
 
 pytestmark = pytest.mark.integration
@@ -27,8 +26,7 @@ async def test_a_connection_that_never_speaks_http_is_closed(
     brief = ("grpc.server_handshake_timeout_ms", 300)
     monkeypatch.setattr(server, "OPTIONS", [brief, *server.OPTIONS])
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         host, _, port = (await cluster.address()).rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         async with asyncio.timeout(WAIT_S):
@@ -40,19 +38,13 @@ async def test_a_connection_that_never_speaks_http_is_closed(
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-def test_no_connection_may_be_silent_for_longer_than_a_first_message() -> None:
-    options = dict(server.OPTIONS)
-    assert options["grpc.server_handshake_timeout_ms"] == 1000 * streams.HELLO_S
-
-
 @pytest.mark.parametrize("introduced", [False, True])
 async def test_a_stream_that_does_not_go_on_is_cut_and_its_index_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, introduced: bool
 ) -> None:
     monkeypatch.setattr(servicer, "READY_S" if introduced else "HELLO_S", 0.5)
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         idle = ControllerClient(await cluster.address())
         call = idle.work()
         if introduced:

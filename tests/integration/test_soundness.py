@@ -37,10 +37,6 @@ FAULTS = {
         r"iteration 0: the update of unit \d has an entry of nan, in the critic network of agent "
         r"\d; the largest observation is -?1.0e\+30 as observation of agent 1 in row",
     ),
-    "continuous": (
-        ("environment.continuous=true", "algorithm.learning_rate=1e38"),
-        "iteration 0: the critic network of agent 0",
-    ),
     "rewards": (
         ("environment.paid=1e39",),
         "the warm-up: reward of agent 1 in row 0 is inf",

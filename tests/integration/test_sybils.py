@@ -1,6 +1,5 @@
 """Streams that claim another numeric fingerprint are spares, however many and early they are."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.common.errors import ConfigError
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import training_of
 from fullrank_controller.local.server import serve as serve_locally
 from fullrank_controller.persistence.run_numerics import FILE
 
@@ -23,8 +21,7 @@ SYBILS = 5
 
 async def test_sybils_that_come_first_hold_no_row_and_change_no_bit(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         sybils = [(await cluster.fake(Fault.OTHER_FINGERPRINT))[0] for _ in range(SYBILS)]
         waiting = await cluster.status_when(
             lambda status: f"{SYBILS} have another numeric fingerprint" in status.message,
@@ -43,8 +40,7 @@ async def test_the_first_learners_numerics_are_kept_when_more_of_others_come(
 ) -> None:
     settings = resolved(*CYCLIC, "audit.fingerprint=learners")
     async with Cluster(tmp_path, settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         slow, _ = await cluster.fake(Fault.STALL, at=1)
         also, _ = await cluster.fake(Fault.STALL, at=1)  # beyond the tolerance: the round waits
         cluster.learners(2)
@@ -64,14 +60,3 @@ async def test_a_run_of_other_numerics_is_not_continued_in_one_process(tmp_path:
         with pytest.raises(ConfigError, match="numeric fingerprint abcdefghijklmnop"):
             await serve_locally(replace(cluster.launch, stop_with_stdin=False), cluster.run_dir)
         assert (cluster.run_dir / FILE).exists()
-
-
-async def test_a_run_of_another_version_that_computed_other_bits_here_is_not_continued(
-    tmp_path: Path,
-) -> None:
-    async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
-        own = training_of(cluster.config).algorithm.gradients.fingerprint()
-        stored = [{"identity": "abcdefghijklmnop", "fingerprint": own, "since": 0}]
-        (cluster.run_dir / FILE).write_text(json.dumps(stored))
-        with pytest.raises(ConfigError, match="numeric fingerprint abcdefghijklmnop"):
-            await serve_locally(replace(cluster.launch, stop_with_stdin=False), cluster.run_dir)

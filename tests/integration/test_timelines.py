@@ -13,9 +13,7 @@ pytestmark = pytest.mark.integration
 async def test_a_record_tells_what_each_learner_did_and_in_that_order(tmp_path: Path) -> None:
     late = ("stragglers.name=fixed_k", "stragglers.k=1", "stragglers.delay_s=30.0")
     async with Cluster(tmp_path, resolved(*late)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
+        cluster.serve(4)
         await cluster.finished()
     load = make_code("cyclic", rows=4, units=3).load
     for record in cluster.records():

@@ -12,7 +12,6 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import AccessDenied, ConfigError, ServiceLost, Unauthenticated
-from fullrank.common.types import RunTerm
 from fullrank.config import PluginSettings, load
 from fullrank.host.certificates import Role, initialise, today
 from fullrank.host.probe import probe
@@ -20,7 +19,6 @@ from fullrank.host.process import Launch
 from fullrank.host.run_directory import resolve
 from fullrank.net.channel import open_channel
 from fullrank.net.controller_client import ControllerClient
-from fullrank.net.replay_client import ReplayClient
 from fullrank.net.straggler import get_injection, set_injection
 from fullrank.v1.replay_pb2 import OpenTableRequest
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
@@ -28,8 +26,6 @@ from fullrank_learner.server import attach
 from fullrank_straggler.server import serve
 
 pytestmark = pytest.mark.integration
-
-NOBODY = RunTerm(run="run", term=1)
 
 
 def secured(tmp_path: Path, *overrides: str) -> Cluster:
@@ -39,21 +35,11 @@ def secured(tmp_path: Path, *overrides: str) -> Cluster:
     return Cluster(tmp_path / "run", settings)
 
 
-async def test_a_run_under_tls_commits_the_same_bits(tmp_path: Path) -> None:
-    async with secured(tmp_path) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
-        await cluster.finished()
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
 async def test_a_sidecar_speaks_for_learners_and_obeys_an_administrator_alone(
     tmp_path: Path,
 ) -> None:
     async with secured(tmp_path) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         await cluster.address()
         folder = cluster.config.tls.certificates
         stop = asyncio.Event()
@@ -102,33 +88,6 @@ def _announced(run_dir: Path, name: str) -> str:
         return ""
 
 
-async def test_a_learner_of_a_foreign_authority_ends_and_says_why(tmp_path: Path) -> None:
-    async with secured(tmp_path) as cluster:
-        cluster.replay()
-        cluster.controller()
-        address = await cluster.address()
-        foreign = certify(tmp_path / "foreign")
-        overrides = [f"controller.address={address}", f"tls.certificates={foreign}"]
-        launch = Launch(resolved=load(None, environ={}, overrides=overrides))
-        with pytest.raises(Unauthenticated, match="not of our authority") as ended:
-            await asyncio.wait_for(attach(launch, asyncio.Event()), WAIT_S)
-        assert ended.value.exit_code == 12
-
-
-async def test_no_role_but_the_controller_s_may_write_to_replay(tmp_path: Path) -> None:
-    async with secured(tmp_path) as cluster:
-        cluster.replay()
-        run_dir = cluster.run_dir
-        await eventually(lambda: _announced(run_dir, "replay") != "", what="it listens")
-        for role in set(Role) - {Role.CONTROLLER}:
-            client = ReplayClient(
-                _announced(run_dir, "replay"), deadline_s=WAIT_S, security=cluster.security(role)
-            )
-            with pytest.raises(AccessDenied, match=f"role {role} may not call .*OpenTable"):
-                await client.open_table(run_term=NOBODY, row_size=1, capacity=1, head=0)
-            await client.close()
-
-
 @pytest.mark.parametrize("service", ["controller", "replay", "straggler"])
 async def test_no_service_starts_in_plain_text_beyond_loopback(
     tmp_path: Path, service: str
@@ -166,8 +125,7 @@ async def test_a_learner_s_own_certificate_admits_it_alone(tmp_path: Path) -> No
     initialise(folder, run=RUN, days=1, now=today(), learners=4)
     settings = resolved(f"tls.certificates={folder}")
     async with Cluster(tmp_path / "run", settings) as cluster:
-        cluster.replay()
-        cluster.controller()
+        cluster.serve()
         for number in (0, 1, 2, 3, 0):  # the last one shows a certificate that is in use
             own = replace(cluster.config.tls, learner=number)
             launch = replace(settings, config=replace(cluster.config, tls=own))

@@ -63,9 +63,7 @@ async def test_a_topology_trains_as_services_and_its_run_is_recomputed(
                 playing = [each for each in playing if each.container.published]
             return len(playing) == config.collectors.count and status.iterations_committed >= 3
 
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(1)
+        cluster.serve(1)
         for _ in range(config.collectors.count):
             cluster.collector()
         status = await cluster.status_when(is_at_work, what="three iterations, and all play")

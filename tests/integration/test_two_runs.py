@@ -127,22 +127,15 @@ async def stalled(cluster: Cluster) -> None:
     assert status.message.startswith("waiting for replay: replay 127.0.0.1:")
 
 
-@pytest.mark.parametrize("outage", ["ended", "from the start"])
-async def test_a_run_outlasts_the_absence_of_replay(tmp_path: Path, outage: str) -> None:
+async def test_a_run_outlasts_the_absence_of_replay(tmp_path: Path) -> None:
     """It says so after `replay.deadline_s` and goes on whenever replay is back."""
     async with shared(tmp_path, "replay.deadline_s=1.0") as (service, a, _):
-        if outage == "from the start":
-            a.controller()
-            await stalled(a)
-            service.replay()
-            a.learners(3)
-        else:
-            replay = service.replay()
-            go_on = await in_its_second_round(a)
-            await replay.end()
-            go_on.set()  # when the round ends, the next one needs replay
-            await stalled(a)
-            service.replay()
+        replay = service.replay()
+        go_on = await in_its_second_round(a)
+        await replay.end()
+        go_on.set()  # when the round ends, the next one needs replay
+        await stalled(a)
+        service.replay()
         status = await a.finished()
     assert (status.term, list(status.caveats), status.message) == (1, [], "4 iterations committed")
     assert a.digests() == reference_digests(a.config)

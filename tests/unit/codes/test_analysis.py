@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes import Decoder, codes, make_code
+from fullrank.codes import codes, make_code
 from fullrank.codes.analysis import (
     computation_overhead,
-    condition_statistics,
     decodable_given_losses,
     decodable_given_rate,
     decoded_variances,
@@ -19,12 +18,10 @@ from fullrank.codes.analysis import (
     variance,
     witnesses,
 )
-from fullrank.codes.conditions import loss_patterns, measure_tolerance, random_patterns
+from fullrank.codes.conditions import measure_tolerance
 from fullrank.codes.decoding.certificate import left_inverse
-from fullrank.codes.decoding.peeling import Peeling
 from fullrank.codes.targets import sum_of_units
 from fullrank.common.errors import CodeError, NotDecodable
-from fullrank.common.seeding import stream
 from fullrank.common.types import Matrix
 
 
@@ -50,26 +47,6 @@ def test_probability_of_decoding_with_fifteen_learners(
         assert found.standard_error == 0.0
 
 
-def test_replication_loses_a_unit_iff_all_its_copies_are_lost() -> None:
-    code = make_code("replication", rows=15, units=8)
-    for losses in range(8):
-        patterns = math.comb(7, losses) * 2**losses / math.comb(15, losses)
-        assert decodable_given_losses(code, losses).value == pytest.approx(patterns)
-
-
-def test_peeling_decodes_slightly_less_often_than_the_rank() -> None:
-    code = make_code("ldpc", rows=15, units=10)
-    for losses, wanted in [(1, 1.0), (2, 0.943), (3, 0.824), (4, 0.605)]:
-        patterns = loss_patterns(15, losses)
-        peeled = 0
-        for rows in patterns:
-            peeling = Peeling(10)
-            for row in rows:
-                peeling.add(np.flatnonzero(code.matrix[row]).tolist())
-            peeled += len(peeling.resolved) == 10
-        assert peeled / len(patterns) == pytest.approx(wanted, abs=6e-4)
-
-
 @pytest.mark.parametrize(
     ("name", "rows", "units", "expected"),
     [
@@ -93,14 +70,6 @@ def test_independent_stragglers_agree_with_the_closed_forms(rate: float) -> None
     assert decodable_given_rate(uncoded, rate).value == pytest.approx((1 - rate) ** 6)
     assert decodable_given_rate(replicated, rate).value == pytest.approx((1 - rate**3) ** 4)
     assert decodable_given_rate(mds, rate).value == pytest.approx(survives)
-
-
-def test_monte_carlo_agrees_with_counting_within_its_error() -> None:
-    code = make_code("replication", rows=15, units=8)
-    exact = decodable_given_losses(code, 4).value
-    sampled = decodable_given_losses(code, 4, samples=1000)
-    assert 0.0 < sampled.standard_error < 0.02
-    assert abs(sampled.value - exact) < 4 * sampled.standard_error
 
 
 def test_repetition_of_twelve_units_twice_has_variance_minus_twelve_ln_two() -> None:
@@ -138,53 +107,11 @@ def test_generalised_least_squares_never_decodes_with_more_noise_than_least_squa
     assert (decoded_variances(rows) <= plain * (1 + 1e-9)).all()
 
 
-def test_the_variance_of_a_unit_is_that_of_many_noisy_decodes() -> None:
-    code = make_code("ldgm", rows=8, units=3, density=0.5)
-    noise = np.linspace(0.5, 2.0, 8)
-    white = code.matrix / np.sqrt(noise)[:, None]
-    draws = stream(0, "noisy_decodes").standard_normal((8, 40_000))
-    spread = np.var(left_inverse(white) @ draws, axis=1)
-    np.testing.assert_allclose(decoded_variances(code.matrix, noise), spread, rtol=0.05)
-
-
-@pytest.mark.parametrize("twice", range(13))
-def test_whole_copies_halve_the_variance_of_the_units_received_twice(twice: int) -> None:
-    code = make_code("replication", rows=24, units=12)
-    variances = decoded_variances(code.matrix[: 12 + twice])
-    np.testing.assert_allclose(variances, [0.5] * twice + [1.0] * (12 - twice))
-    assert least_mean_variance(12, 24) == 0.5
-
-
 def test_units_have_no_finite_variance_where_the_rows_do_not_decode() -> None:
     code = make_code("replication", rows=6, units=3)
     stack = code.matrix[np.array([[0, 1, 2], [0, 3, 1]])]
     assert np.isfinite(decoded_variances(stack)).tolist() == [[True] * 3, [False] * 3]
     assert not np.isfinite(decoded_variances(code.matrix[:2])).any()
-
-
-def test_rows_without_units_say_nothing() -> None:
-    code = make_code("uncoded", rows=5, units=3)
-    np.testing.assert_allclose(decoded_variances(code.matrix), 1.0)
-
-
-def test_conditions_say_whether_all_sets_were_tried() -> None:
-    code = make_code("mds", rows=15, units=8)
-    every = condition_statistics(code, 7)
-    some = condition_statistics(code, 7, limit=100)
-    assert (every.patterns, every.exhaustive) == (6435, True)
-    assert (some.patterns, some.exhaustive) == (100, False)
-    assert every.median < every.p99 < every.worst == pytest.approx(611.38, rel=1e-3)
-
-
-def test_sampled_losses_leave_distinct_sorted_rows() -> None:
-    for patterns in (
-        loss_patterns(40, 10, limit=200),
-        random_patterns(40, 10, samples=200, seed=1),
-    ):
-        assert patterns.shape == (200, 30)
-        assert (np.diff(patterns, axis=1) > 0).all()
-        assert patterns.min() >= 0
-        assert patterns.max() < 40
 
 
 def test_measured_tolerance_agrees_with_the_closed_forms() -> None:
@@ -201,15 +128,6 @@ def test_impossible_numbers_of_losses_are_refused() -> None:
         decodable_given_losses(code, 5)
     with pytest.raises(CodeError, match=r"0..1: 1.5"):
         decodable_given_rate(code, 1.5)
-
-
-def test_a_sum_may_decode_before_its_units() -> None:
-    decoder = Decoder(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), target=sum_of_units(3))
-    decoder.offer(row=0)
-    decoder.offer(row=1)
-    assert decoder.decodable
-    assert decoder.rank == 2
-    assert decoder.decodable_units == {2}
 
 
 @pytest.mark.parametrize(("rows", "units"), [(4, 3), (5, 3), (7, 3), (15, 8)])

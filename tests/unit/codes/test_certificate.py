@@ -169,20 +169,6 @@ def test_leaving_the_corrupt_row_out_decodes() -> None:
     assert culprits == [5]
 
 
-def test_equal_rows_of_a_group_must_agree() -> None:
-    code = make_code("fractional", rows=4, units=4)
-    updates = gradients(4, 20, seed=0)
-    coded = code.matrix @ updates
-    decoder = Decoder(code)
-    for row in range(3):
-        decoder.offer(row=row, vector=coded[row])
-    assert np.array_equal(decoder.decode(), updates.sum(axis=0, keepdims=True))
-    decoder.offer(row=3, vector=coded[3] + 2.0**-20)
-    assert not decoder.exact, "a new row takes the proof back"
-    with pytest.raises(Corrupted):
-        decoder.decode()
-
-
 def test_rows_that_are_singular_in_float64_promise_nothing() -> None:
     solver = UnitsSolver(np.array([[1.0, 1.0], [1.0, 1.0 + 2.0**-52]]), GRID)
     block = solver.solve(np.array([[1.0], [1.0]]))

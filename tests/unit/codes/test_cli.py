@@ -37,14 +37,6 @@ def test_show_prints_matrix_load_and_tolerance() -> None:
     assert "tolerance 1 (exhaustive): any 1 of 4 learners" in output("show", *sizes)
 
 
-def test_show_gives_few_learners_several_rows() -> None:
-    sizes = ("cyclic", "--learners", "3", "--units", "4")
-    shown = json.loads(output("show", *sizes, "--json"))
-    assert (shown["learners"], shown["rows_per_learner"], shown["rows"]) == (3, 2, 6)
-    assert (shown["tolerance"], shown["load"]) == (1, [3, 3, 2])
-    assert "3 learners with 2 rows each" in output("show", *sizes)
-
-
 def test_check_gives_probability_and_conditions_for_every_number_of_losses() -> None:
     checked = json.loads(output("check", "replication", "--json"))
     assert [row["lost"] for row in checked["losses"]] == list(range(8))

@@ -2,12 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from fullrank.codes import make_code
 from fullrank.codes.conditions import ALL_PATTERNS, count_patterns, loss_patterns, worst_condition
-from fullrank.codes.families.cyclic import _tables, harmonic_coefficients, place, windows
+from fullrank.codes.families.cyclic import _tables, place, windows
 from fullrank.common.errors import CodeError
 
 
@@ -62,22 +61,3 @@ def test_every_table_keeps_its_promise_after_any_loss() -> None:
             assert worst_condition(place(coefficients, rows), patterns) < 1e4
         assert coefficients.shape == (units, tolerance + 1)
         assert coefficients.all(), "a zero coefficient would lower the tolerance"
-
-
-@pytest.mark.thorough
-def test_the_seed_matters_only_where_no_table_is_shipped() -> None:
-    def bits(rows: int, units: int, seed: int) -> bytes:
-        code = make_code("cyclic", rows=rows, units=units, tolerance=6, seed=seed)
-        return code.matrix.tobytes()
-
-    assert (24, 12, 6) in _tables()
-    assert (26, 13, 6) not in _tables()
-    assert bits(26, 13, 0) == bits(26, 13, 0) != bits(26, 13, 1)
-    assert bits(24, 12, 0) == bits(24, 12, 1)
-
-
-@pytest.mark.parametrize(("rows", "units", "tolerance"), [(9, 5, 2), (9, 4, 3), (10, 6, 3)])
-def test_harmonic_columns_are_words_of_one_code(rows: int, units: int, tolerance: int) -> None:
-    matrix = place(harmonic_coefficients(rows, units, tolerance, stride=1), rows)
-    assert np.linalg.matrix_rank(matrix) == units
-    assert worst_condition(matrix, loss_patterns(rows, tolerance)) < 1e4

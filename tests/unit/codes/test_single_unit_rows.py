@@ -86,13 +86,6 @@ def test_a_row_of_several_units_among_them_gives_nothing() -> None:
     assert rows_.updates([0, 1, 2]) is None
 
 
-def test_nothing_is_taken_out_where_there_is_something_to_solve() -> None:
-    rows_ = SingleUnitRows(SIZES)
-    rows_.add(0, np.array([1.0, 0.0]), update(0).astype(np.float64))
-    rows_.add(1, np.array([1.0, 1.0]), np.zeros(5))
-    rows_.add(2, np.array([0.0, 1.0]), update(1).astype(np.float64))
-
-
 @pytest.mark.parametrize("damage", [2.0**-20, 2.0**-40, 1e300, -1e60])
 def test_a_row_that_contradicts_another_gives_nothing(damage: float) -> None:
     rows_ = offered({0: (0, 1.0), 1: (1, 1.0)})

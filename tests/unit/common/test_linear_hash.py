@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.common.linear_hash import HASH_BYTES, LinearHash, combine, from_bytes, to_bytes
+from fullrank.common.linear_hash import LinearHash, combine
 from fullrank.common.types import Matrix
 from fullrank.common.updates import GRID, snap
 
@@ -52,9 +52,3 @@ def test_equal_keys_give_equal_hashes_and_others_do_not() -> None:
     again, other = LinearHash(LENGTH, key=3), LinearHash(LENGTH, key=4)
     assert np.array_equal(again.of(update), HASHING.of(update))
     assert (other.of(update) != HASHING.of(update)).all()
-
-
-def test_bytes_keep_every_bit() -> None:
-    words = HASHING.of(draw(1, seed=1)[0])
-    assert len(to_bytes(words)) == HASH_BYTES
-    assert np.array_equal(from_bytes(to_bytes(words)), words)

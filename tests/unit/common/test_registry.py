@@ -12,7 +12,7 @@ import pytest
 
 from fullrank.common import registry as module
 from fullrank.common.errors import ConfigError
-from fullrank.common.registry import Registry, nearest
+from fullrank.common.registry import Registry
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -62,14 +62,6 @@ def test_a_new_file_in_the_package_is_found(package: Path) -> None:
     assert list(shapes_of(package)) == ["square"]
 
 
-def test_files_are_imported_at_the_first_look_up_only(package: Path) -> None:
-    (package / "square.py").write_text(PLUGIN.format(package=package.name, name="square"))
-    shapes = shapes_of(package)
-    assert f"{package.name}.square" not in sys.modules
-    shapes.get("square")
-    assert f"{package.name}.square" in sys.modules
-
-
 @pytest.mark.parametrize("folder", [".", "polygons"])
 def test_a_class_in_a_file_of_its_name_is_found_without_the_other_files(
     package: Path, folder: str
@@ -81,14 +73,6 @@ def test_a_class_in_a_file_of_its_name_is_found_without_the_other_files(
     assert shapes.build("square", size=2).size == 2  # type: ignore[attr-defined]
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
         shapes.get("circle")
-
-
-def test_a_broken_file_fails_every_look_up_and_not_just_the_first(package: Path) -> None:
-    (package / "square.py").write_text("import a_module_that_is_not_there\n")
-    shapes = shapes_of(package)
-    for _ in range(2):
-        with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
-            list(shapes)
 
 
 def test_an_installed_plug_in_is_found(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +92,6 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(
     monkeypatch.setattr(module, "entry_points", lambda group: [point])
     with pytest.raises(ConfigError, match=r"plug-in 'plugged' \(there_is_no_such_plug_in\)"):
         list(shapes_of(package))
-
-
-def test_a_single_module_can_be_its_own_registry() -> None:
-    from fullrank.stragglers import delay_models
-
-    assert {"none", "fixed_k", "trace"} <= set(delay_models)
 
 
 def test_a_name_is_claimed_once() -> None:
@@ -138,20 +116,6 @@ def test_a_missing_parameter_is_named() -> None:
         circles().build("circle")
 
 
-def test_a_derived_field_is_no_parameter() -> None:
-    with pytest.raises(ConfigError, match="no parameter '_area'"):
-        circles().build("circle", radius=1.0, _area=2.0)
-
-
-def test_build_passes_parameters() -> None:
-    assert circles().build("circle", radius=2.0) == Circle(radius=2.0)
-
-
-def test_a_far_word_gets_the_whole_list() -> None:
-    assert nearest("zzz", ["b", "a"]) == "; known: a, b"
-    assert nearest("zzz", []) == "; there are none"
-
-
 class Shape(Protocol):
     @abstractmethod
     def area(self) -> float: ...
@@ -170,14 +134,6 @@ def test_a_class_without_a_method_of_the_interface_is_refused(base: type) -> Non
     registry.register("blob")(type("Blob", (base,), members))
     with pytest.raises(ConfigError, match=r"the shape 'blob' \(.*Blob\) has no method 'scaled'"):
         registry.build("blob")
-
-
-def test_a_registry_also_has_the_classes_of_its_base() -> None:
-    more: Registry[Circle] = Registry("circle", base=circles())
-    more.register("dot")(Circle)
-    assert list(more) == ["circle", "dot"]
-    assert more.build("circle", radius=1.0) == Circle(radius=1.0)
-    assert "dot" not in set(circles())
 
 
 class Sized:
@@ -211,12 +167,3 @@ def test_super_works_in_the_methods_of_a_registered_dataclass_with_slots() -> No
     built = registry.build("doubled")
     assert isinstance(built, Doubled)
     assert (built.area(), built.sides(), built.half) == (2.0, 4, 0.5)
-
-
-def test_a_registry_may_say_what_an_unknown_name_looks_like() -> None:
-    registry: Registry[Sized] = Registry("shape", hint=lambda name: "; a word" * (name == "word"))
-    registry.register("square")(Sized)
-    with pytest.raises(ConfigError, match=r"unknown shape 'word'; a word$"):
-        registry.get("word")
-    with pytest.raises(ConfigError, match="did you mean 'square'"):
-        registry.get("squar")

@@ -2,8 +2,6 @@
 
 import hashlib
 import struct
-import subprocess
-import sys
 
 import numpy as np
 from hypothesis import given
@@ -19,11 +17,6 @@ def draw(seed: int, purpose: str, *indices: int) -> bytes:
     return stream(seed, purpose, *indices).bytes(16)
 
 
-@given(SEEDS, st.text(max_size=20), INDICES)
-def test_equal_keys_give_equal_draws(seed: int, purpose: str, indices: tuple[int, ...]) -> None:
-    assert draw(seed, purpose, *indices) == draw(seed, purpose, *indices)
-
-
 @given(SEEDS, INDICES)
 def test_any_change_of_the_key_changes_the_draws(seed: int, indices: tuple[int, ...]) -> None:
     draws = {
@@ -34,10 +27,6 @@ def test_any_change_of_the_key_changes_the_draws(seed: int, indices: tuple[int, 
         draw(seed, "a", *indices, 1),
     }
     assert len(draws) == 5
-
-
-def test_order_of_indices_matters() -> None:
-    assert draw(0, "a", 1, 2) != draw(0, "a", 2, 1)
 
 
 def test_what_was_drawn_before_changes_nothing() -> None:
@@ -53,20 +42,6 @@ def test_a_stream_is_philox_by_its_key() -> None:
     assert draw(7, "sample", 3) == np.random.Generator(philox).bytes(16)
 
 
-def test_another_process_draws_the_same() -> None:
-    code = (
-        "from fullrank.common.seeding import stream; print(stream(7, 'sample', 3).bytes(16).hex())"
-    )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == draw(7, "sample", 3).hex()
-
-
 @given(SEEDS, INDICES)
 def test_a_derived_seed_fits_31_bits(seed: int, indices: tuple[int, ...]) -> None:
     assert 0 <= derive(seed, "library", *indices) < 2**31
-
-
-def test_derived_seeds_spread_over_their_range() -> None:
-    seeds = np.array([derive(0, "library", index) for index in range(2000)])
-    assert len(set(seeds.tolist())) == 2000
-    assert abs(seeds.mean() / 2**31 - 0.5) < 0.03  # five standard errors of a uniform mean

@@ -105,34 +105,6 @@ def random(environment: SmacLite, generator: np.random.Generator) -> AnyArray:
     return chosen
 
 
-def kite(environment: SmacLite, generator: np.random.Generator) -> AnyArray:
-    """Retreat while the weapon is not ready and an enemy is near."""
-    seen = view(environment)
-    near = seen.distance.min(axis=-1) < 4.5
-    fight = strike(environment, seen, seen.distance)
-    chosen = np.where(near & ~seen.ready, towards(seen, away=True), fight)
-    return np.where(seen.available[..., 0], 0, chosen)
-
-
-def rotate(environment: SmacLite, generator: np.random.Generator) -> AnyArray:
-    """Wait, fire at one enemy together, and step back when hurt and under fire.
-
-    The enemy is the one that most agents can attack, among equals the weakest. The last agent
-    stays.
-    """
-    seen, battle, n = view(environment), environment.battle, len(environment.agents)
-    options = seen.available[..., FIRST_TARGET:]
-    cost = seen.left - 20.0 * options.sum(axis=1) + 1e-3 * np.minimum(seen.distance, 99).sum(axis=1)
-    together = strike(environment, seen, np.broadcast_to(cost[:, None], seen.distance.shape))
-    chosen = np.where(options.reshape(len(options), -1).any(axis=1, keepdims=True), together, STOP)
-    left = (battle.health + battle.shield)[:n].T
-    full = (battle.forces.health + battle.forces.shield)[:n].T
-    aimed = battle.engaged[n:, None] & (battle.target[n:, None] == np.arange(n)[:, None])
-    hurt = (left < 0.35 * full) & aimed.any(axis=0).T & ((left > 0).sum(axis=1)[:, None] > 1)
-    chosen = np.where(hurt, towards(seen, away=True), chosen)
-    return np.where(seen.available[..., 0], 0, chosen)
-
-
 class Score(NamedTuple):
     """Results of whole episodes, one of each copy."""
 

@@ -1,7 +1,6 @@
 """The arenas beyond the recordings: sizes, options, walls, and the rules of their rewards."""
 
 import itertools
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import ConfigError
-from fullrank.environments import make_environment, proximity, variant_of
-from fullrank.environments.arena.adversarial_battle import AdversarialBattle
+from fullrank.environments import make_environment, proximity
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.food_collection import FoodCollection
 from fullrank.environments.arena.grassland import Grassland
@@ -54,14 +52,6 @@ def rest(arena: Arena) -> AnyArray:
 def test_an_impossible_world_names_its_rule(name: str, params: dict[str, Any], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
         make_environment(name, copies=1, **params)
-
-
-@pytest.mark.parametrize("name", TASKS[1:])
-def test_an_impossible_contest_names_its_rule(name: str) -> None:
-    with pytest.raises(ConfigError, match="1 <= K < M; M = 3, K = 3"):
-        make_environment(name, agents=3, copies=1, adversaries=3)
-    with pytest.raises(ConfigError, match=r"adversary_distance: within a distance of -1\.0"):
-        make_environment(name, copies=1, adversary_distance=-1.0)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -134,49 +124,6 @@ def test_worlds_grow_as_the_authors_do(agents: int, d: float, half_width: float)
     assert (layout.traits.sight[0, 0], layout.half_width, layout.food) == (d, half_width, agents)
 
 
-def test_walls_stop_bodies_and_not_their_velocity() -> None:
-    arena = FoodCollection(half_width=1.0).make(agents=1, copies=1)
-    stand(arena, [(0.95, 0.0)], [(0.0, 0.0)])
-    arena.crowd.velocity[0] = 2.0
-    rest(arena)
-    assert arena.crowd.position[:, 0, 0].tolist() == [1.0, 0.0]
-    assert arena.crowd.velocity[0, 0, 0] == 1.5
-
-
-def test_agents_pass_through_each_other_unless_contacts_are_on() -> None:
-    moved = []
-    for contacts in (False, True):
-        arena = FoodCollection(contacts=contacts, food=1).make(agents=2, copies=1)
-        stand(arena, [(0.0, 0.0), (0.05, 0.0)], [(0.0, 0.0)])
-        rest(arena)
-        moved.append(arena.crowd.position[0, 0].tolist())
-    assert moved[0] == [0.0, 0.05]
-    assert moved[1][0] < 0.0
-    assert moved[1][1] > 0.05
-
-
-def test_bodies_in_one_corner_do_not_push() -> None:
-    arena = FoodCollection(contacts=True, food=1).make(agents=2, copies=1)
-    stand(arena, [(1.0, 1.0), (1.0, 1.0)], [(0.0, 0.0)])
-    rest(arena)
-    assert (arena.crowd.position == 1.0).all()
-
-
-def test_agents_start_at_rest_unless_they_are_to_start_moving() -> None:
-    for moving in (False, True):
-        arena = Grassland(moving_start=moving).make(agents=8, copies=3)
-        arena.reset([1, 2, 3], [0, 1, 2])
-        assert arena.crowd.velocity.any() == moving
-        assert (np.abs(arena.crowd.velocity) <= 1 + arena.layout.half_width).all()
-
-
-def test_an_extra_step_is_one_more() -> None:
-    arena = FoodCollection(horizon=2, extra_step=True).make(agents=1, copies=1)
-    arena.reset([1], [0])
-    action = np.zeros((1, 5), dtype=np.float32)
-    assert [bool(arena.step(action).ended[0]) for _ in range(3)] == [False, False, True]
-
-
 def test_grass_eaten_by_one_is_gone_for_those_after_it_unless_rewards_are_local() -> None:
     for local, meals in ((False, [20.0, 0.0]), (True, [20.0, 20.0])):
         arena = Grassland(adversaries=1, local_rewards=local, food=1).make(agents=3, copies=1)
@@ -185,27 +132,6 @@ def test_grass_eaten_by_one_is_gone_for_those_after_it_unless_rewards_are_local(
         paid = rest(arena)[1:]
         assert [20.0 if reward > 10 else 0.0 for reward in paid] == meals
         assert arena.crowd.food[:, 0, 0].tolist() == [1.0, 1.0]
-
-
-def test_the_caught_die_and_earn_nothing_more() -> None:
-    arena = Grassland(adversaries=2, food=1).make(agents=3, copies=1)
-    stand(arena, [(0.0, 0.0), (0.1, 0.0), (0.05, 0.0)], [(1.0, 0.0)])
-    np.testing.assert_allclose(rest(arena), [15.0 - 0.05, 15.0 - 0.05, -10.0 - 0.95])
-    np.testing.assert_allclose(rest(arena), [-0.05, -0.05, 0.0])  # near the dead
-    assert arena.observation().reshape(3, -1)[2, 4] == 0.0
-
-
-def test_two_against_one_help_each_other_and_kill() -> None:
-    arena = AdversarialBattle(adversaries=1, food=1).make(agents=3, copies=1)
-    stand(arena, [(0.0, 0.0), (-0.1, 0.0), (0.1, 0.0)], [(0.0, 1.0)])
-    paid = rest(arena)
-    assert paid[0] == pytest.approx(-5.0 - 1.0 - 0.1)
-    assert paid[1] == pytest.approx(-np.hypot(0.1, 1.0))  # the first is dead already
-    arena = AdversarialBattle(adversaries=2, food=1).make(agents=3, copies=1)
-    stand(arena, [(-0.1, 0.0), (0.1, 0.0), (0.0, 0.0)], [(0.0, 1.0)])
-    paid = rest(arena)
-    assert paid[0] == pytest.approx(5.0 - np.hypot(0.1, 1.0) - 0.1)
-    assert paid[2] == pytest.approx(-5.0 - 1.0 - 0.1)
 
 
 def test_food_beyond_the_distance_is_not_seen_and_costs_the_distance() -> None:
@@ -221,32 +147,3 @@ def test_a_neighbour_without_a_place_is_not_seen() -> None:
     seen = arena.observation().reshape(3, -1)[:, 8:]
     assert seen[:, :2].tolist() == [[0.5, 0.0], [-0.5, 0.0], [0.0, -0.5]]
     assert seen[:, 4].tolist() == [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    "name", [TASKS[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in TASKS[1:])]
-)
-def test_a_large_world_takes_no_memory_of_the_size_of_all_pairs(name: str) -> None:
-    agents = 2048
-    contest = {} if name == "food_collection" else {"adversary_distance": 0.5}
-    arena = make_environment(
-        name,
-        agents=agents,
-        copies=1,
-        half_width=float(np.sqrt(agents) / 2),
-        distance=0.5,
-        food_seen=3,
-        neighbours_seen=6,
-        **contest,
-    )
-    observation = arena.reset([1], [0])
-    action = random_actions(arena.agents, seed=1)(observation)
-    tracemalloc.start()
-    arena.step(action)
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak_bytes < agents * agents * 8 / 2  # half a matrix of distances
-
-
-def test_results_name_the_authors_rules() -> None:
-    assert {variant_of(name, {}) for name in (*TASKS, "ising", "wireless")} == {"darl1n"}

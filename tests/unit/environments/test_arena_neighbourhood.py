@@ -142,29 +142,6 @@ def check_next_neighbours(
         assert here.agent[sample][found[sample]].tolist() == np.flatnonzero(away <= sight).tolist()
 
 
-def test_where_no_food_is_near_none_is_seen() -> None:
-    local = make_neighbourhood(
-        "food_collection", agents=2, half_width=50.0, food=1, food_distance=0.1
-    )
-    here = local.start(np.zeros(3, dtype=np.int64), generator=np.random.default_rng(1))
-    assert not here.observation[:, 0, 5:8].any()
-    after = local.step(np.zeros((*here.agent.shape, 5), dtype=np.float32))
-    assert after.reward.tolist() == [-0.1, -0.1, -0.1]
-
-
-def test_equal_generators_start_equal_samples_which_step_to_equal_ends() -> None:
-    def sample(seed: int) -> list[AnyArray]:
-        local = make_neighbourhood("grassland", agents=12, adversary_distance=0.3)
-        generator = np.random.default_rng(seed)
-        here = local.start(np.arange(12), generator=generator)
-        action = generator.random((*here.agent.shape, 5)).astype(np.float32)
-        return [*here, *local.step(action)]
-
-    for one, other in zip(sample(1), sample(1), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert not np.array_equal(sample(1)[-3], sample(2)[-3])
-
-
 def test_samples_are_those_of_a_reset_world() -> None:
     """Counts of neighbours and of acting agents, and rewards, agree within four deviations."""
     params: dict[str, Any] = {"distance": 0.3, "half_width": 2.0, "moving_start": True}
@@ -213,17 +190,6 @@ def test_some_are_different_and_as_many_as_asked_for(
         assert set(chosen.tolist()) <= set(range(number))
 
 
-def test_everybody_is_as_likely_among_some() -> None:
-    chosen = some(np.full(8000, 3), 8, np.random.default_rng(2))
-    counts = np.bincount(chosen.ravel(), minlength=8)
-    assert (np.abs(counts - 3000) < 5 * np.sqrt(8000 * 3 / 8 * 5 / 8)).all()
-
-
 def test_a_task_in_which_all_depend_on_all_has_no_local_interaction() -> None:
     with pytest.raises(ConfigError, match=r"rover_tower has no neighbour interaction.*grassland"):
         make_neighbourhood("rover_tower")
-
-
-def test_a_negative_margin_names_its_rule() -> None:
-    with pytest.raises(ConfigError, match=r"margin must be 0 or more: -0\.1"):
-        make_neighbourhood("food_collection", margin=-0.1)

@@ -101,17 +101,6 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(name: str, side: int, s
         assert here.agent[sample][found].tolist() == sorted(hood[hood >= 0].tolist())
 
 
-def test_spins_and_packets_start_by_fair_coins_from_equal_generators() -> None:
-    for name, params in (("ising", {}), ("wireless", {"simultaneous": True, "deadline": 4})):
-        local = make_neighbourhood(name, agents=100, **params)
-        one, again = (
-            local.start(np.arange(100), generator=np.random.default_rng(3)) for _ in range(2)
-        )
-        np.testing.assert_array_equal(one.observation, again.observation)
-        present = one.observation[one.acting][:, 0]
-        assert abs(present.mean() - 0.5) < 4 * 0.5 / np.sqrt(100)
-
-
 def test_users_in_turn_have_no_local_interaction() -> None:
     with pytest.raises(ConfigError, match=r"needs environment\.simultaneous = true"):
         make_neighbourhood("wireless")

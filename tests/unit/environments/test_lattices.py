@@ -11,8 +11,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.lattice.grid import ABSENT, king, torus, within
 from fullrank.environments.lattice.ising import Ising
-from fullrank.environments.lattice.wireless import Wireless, turns
-from fullrank.training.evaluation import random_actions
+from fullrank.environments.lattice.wireless import Wireless
 
 IMPOSSIBLE = [
     ("ising", 10, {}, r"must be a square \(9, 16, 25, ...\): 10"),
@@ -73,19 +72,6 @@ def test_aligned_spins_reach_the_optimum_of_the_paper(
     assert earned == most
 
 
-@given(side=st.integers(1, 8))
-def test_those_who_have_their_turns_together_are_no_neighbours_and_in_order(side: int) -> None:
-    hood, groups = king(side), turns(side)
-    turn = np.empty(side * side, dtype=int)
-    for number, users in enumerate(groups):
-        turn[users] = number
-    assert sorted(np.concatenate(groups).tolist()) == list(range(side * side))
-    for user, row in enumerate(hood):
-        for other in row[1:][row[1:] != ABSENT]:
-            assert (turn[other] < turn[user]) == (other < user)
-            assert turn[other] != turn[user]
-
-
 def send(choices: list[int]) -> np.ndarray[Any, Any]:
     return np.eye(5, dtype=np.float32)[choices].reshape(1, -1)
 
@@ -101,26 +87,3 @@ def test_users_in_turn_see_that_a_packet_before_them_was_dropped(
     uplink.chances = [iter([np.full((4, 2), 0.5)])]  # no transmission fails, no packet arrives
     reward = uplink.step(send([2, 1, 0, 0])).reward[0]  # the same point, between the two cells
     assert reward.tolist() == earned
-
-
-def test_packets_too_late_are_dropped() -> None:
-    uplink = Wireless(deadline=3).make(agents=1, copies=1)
-    uplink.reset([1], [0])
-    uplink.state[0] = [[True, False, True]]
-    uplink.chances = [iter([np.array([[0.5, 0.2]])])]
-    assert uplink.step(send([0])).observation[0, :3].tolist() == [0.0, 1.0, 1.0]
-
-
-def test_access_points_belong_to_the_world_and_not_to_the_episode() -> None:
-    one, again, other = (Wireless(rate_seed=seed).make(agents=9, copies=1) for seed in (1, 1, 2))
-    one.reset([5], [0])
-    np.testing.assert_array_equal(one.rates, again.rates)
-    assert not np.array_equal(one.rates, other.rates)
-
-
-@pytest.mark.parametrize("name", ["ising", "wireless"])
-def test_large_lattices_play(name: str) -> None:
-    environment = make_environment(name, agents=400, copies=2)
-    observation = environment.reset([1, 2], [0, 1])
-    step = environment.step(random_actions(environment.agents, seed=1)(observation))
-    assert step.reward.shape == (2, 400)

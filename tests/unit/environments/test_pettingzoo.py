@@ -10,7 +10,7 @@ import pettingzoo
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
-from fullrank.common.errors import ConfigError, EnvironmentFailed
+from fullrank.common.errors import EnvironmentFailed
 from fullrank.environments import Continuous, make_environment
 from fullrank.environments import Discrete as Choice
 from fullrank.environments.capabilities import offers_masks, state_of
@@ -182,10 +182,6 @@ def test_the_adapter_shows_what_the_environment_does(
         assert not np.array_equal(step.observation[0], step.observation[1])
 
 
-def test_agents_of_one_type_are_one_side() -> None:
-    assert [agent.side for agent in counting().agents] == ["red", "red", "blue"]
-
-
 def test_an_agent_that_terminates_early_is_silent_until_the_others_end() -> None:
     environment = counting(last_step=(1, 3, 3))
     environment.reset([0], [0])
@@ -259,14 +255,6 @@ def test_action_masks_are_read_from_observations_or_infos(inside: bool) -> None:
     assert environment.available().tolist() == [[True, False, False, True, False, True]]
     with pytest.raises(EnvironmentFailed, match="red_1 of copy 0 chose action 0, which is not"):
         environment.step(np.array([[1, 0] * 3], dtype=np.float32))
-
-
-def test_without_masks_every_action_is_available() -> None:
-    environment = counting(copies=2)
-    environment.reset([0, 1], [0, 1])
-    assert environment.available().shape == (2, 6)
-    assert environment.available().all()
-    assert not offers_masks(environment)
 
 
 def test_agents_that_a_time_limit_stops_keep_the_actions_of_their_last_state() -> None:
@@ -343,14 +331,3 @@ def test_a_class_an_annotated_function_and_pettingzoo_s_own_name_are_factories(
     factory: str,
 ) -> None:
     assert len(make_environment(f"{HERE}:{factory}", copies=1).agents) == 3
-
-
-def test_a_number_of_agents_that_the_environment_does_not_have_is_refused() -> None:
-    assert len(make_environment(f"{HERE}:Counting", agents=3, copies=1).agents) == 3
-    with pytest.raises(ConfigError, match=r"has 3 agents .* but 5 are asked for"):
-        make_environment(f"{HERE}:Counting", agents=5, copies=1)
-
-
-def test_a_factory_without_a_colon_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"package\.module:factory"):
-        make_environment("pettingzoo", copies=1, factory="mpe2.simple_spread_v3")

@@ -89,32 +89,6 @@ def check_nearest(found: Nearest, one: AnyArray, other: AnyArray, limit: float) 
         assert which.tolist() == [*expected, *[ABSENT] * (len(which) - len(expected))]
 
 
-@given(crowd=crowds(), d=st.floats(0, 3), data=st.data())
-def test_only_potential_neighbours_become_neighbours(
-    crowd: tuple[AnyArray, AnyArray], d: float, data: st.DataObject
-) -> None:
-    """Proposition 1 of [DARL1N]: dist <= d + 2 epsilon before, where no agent moves by more."""
-    before, _ = crowd
-    epsilon = data.draw(st.floats(0, 2))
-    generator = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    angle, radius = generator.uniform(0, 2 * np.pi, before.shape[1:]), epsilon * (1 - 1e-12)
-    after = before + radius * np.stack([np.cos(angle), np.sin(angle)])
-    rounding = 1e-9 * (1 + np.nanmax(np.abs(before), initial=0.0))
-    potential = set(listed(pairs(before, before, d + 2 * epsilon + rounding)))
-    assert set(listed(pairs(after, after, d))) <= potential
-
-
-@given(crowd=crowds(), d=st.floats(0, 3))
-def test_everybody_is_its_own_neighbour_and_neighbours_are_mutual(
-    crowd: tuple[AnyArray, AnyArray], d: float
-) -> None:
-    points, _ = crowd
-    found = set(listed(pairs(points, points, d)))
-    assert {(copy, other, one) for copy, one, other in found} == found
-    somewhere = np.argwhere(np.isfinite(points[0])).tolist()
-    assert {(copy, one, one) for copy, one in somewhere} <= found
-
-
 @given(crowd=crowds())
 def test_ranks_count_the_pairs_of_each_first_point(crowd: tuple[AnyArray, AnyArray]) -> None:
     near = pairs(*crowd, 1.0)

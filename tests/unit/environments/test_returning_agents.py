@@ -17,7 +17,6 @@ from fullrank.local import LocalRun
 from fullrank.networks.fused.minibatch import Minibatch
 from fullrank.replay.episode_checks import check_steps
 from fullrank.replay.episodes import EpisodeLayout
-from fullrank.training.evaluation import evaluate, random_actions
 from fullrank.training.rollouts import Rollout
 
 from .games import Watch
@@ -62,15 +61,6 @@ def test_rows_say_who_acts_and_who_acts_next(truncate: bool) -> None:
     assert fused.blocks[0].acts_next[0, 0, :6].tolist() == acts_next
 
 
-def test_the_environment_gets_actions_of_the_living_alone() -> None:
-    environment: Any = make_environment(WATCH, copies=1)
-    environment.reset([0], [0])
-    action = np.array([[1, 0, 0] * 3], np.float32)
-    steps = [environment.step(action) for _ in range(6)]  # Watch refuses others
-    assert [step.alive[0].astype(int).tolist() for step in steps[:-1]] == AWAKE[1:]
-    assert [bool(step.ended[0]) for step in steps] == [False] * 5 + [True]
-
-
 @pytest.mark.parametrize("algorithm", ["maddpg", "qmix", "iql"])
 def test_teams_train_and_rows_of_whole_episodes_are_sound(algorithm: str) -> None:
     options = {
@@ -92,12 +82,6 @@ def test_teams_train_and_rows_of_whole_episodes_are_sound(algorithm: str) -> Non
         acts = rows[:, layout.available].reshape(len(rows), 3, 3).sum(axis=2)
         assert acts[:6, 0].tolist() == [3, 3, 1, 1, 3, 3]  # the sleeper has its no-op alone
     run.train()
-
-
-def test_a_return_counts_both_lives() -> None:
-    environment = make_environment(WATCH, copies=2)
-    played = evaluate(environment, random_actions(environment.agents, seed=0), 4, seed=0)
-    assert (played.returns.tolist(), played.lengths.tolist()) == ([16] * 4, [6] * 4)
 
 
 def test_a_guard_comes_back_in_the_parallel_face_too() -> None:

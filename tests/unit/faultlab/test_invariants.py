@@ -148,10 +148,6 @@ def recoded(*, unit: int) -> EventHistory:
     return replace(controller(change), learners={})
 
 
-def test_rows_that_were_added_count_with_those_of_the_code() -> None:
-    assert violations(recoded(unit=1)) == []
-
-
 @pytest.mark.parametrize(
     ("history", "said"),
     [
@@ -202,24 +198,6 @@ def test_a_violation_is_named(history: EventHistory, said: str) -> None:
     assert any(said in line for line in found), found
 
 
-def test_learners_that_draw_samples_of_their_own_share_no_minibatch() -> None:
-    own = replace(
-        with_sent(batch_digest="x"), controller=changed(Committed, 1, exact=False).controller
-    )
-    assert violations(own) == []
-
-
-def test_a_superseded_controller_may_end_the_iteration_that_it_was_writing() -> None:
-    def late(events: list[Event]) -> None:
-        began = next(each for each in reversed(events) if isinstance(each, Began))
-        place = events.index(began)
-        events[place] = replace(began, known=1, resumes_at=1)
-        events[place + 1 : place + 1] = iteration(1, term=1)
-
-    found = violations(controller(late))
-    assert not [line for line in found if "terms rise" in line or "forgotten" in line], found
-
-
 def test_what_a_later_term_did_not_know_must_not_be_published() -> None:
     def late(events: list[Event]) -> None:
         began = next(each for each in reversed(events) if isinstance(each, Began))
@@ -235,33 +213,6 @@ def test_where_commits_are_proved_a_wrong_one_counts_though_it_is_taken_back() -
     assert "proved" not in str(violations(sound(), reference=reference))
     proved = violations(sound(), reference=reference, proved=True)
     assert "proved: term 1 committed iteration 0 as d0" in proved
-
-
-def test_a_learner_that_dialled_again_may_hold_rows_again() -> None:
-    assert not any("culprit" in line for line in violations(quarantined(rejoined=True)))
-
-
-def test_a_learner_whose_history_is_missing_is_not_suspected() -> None:
-    learners = {"learner-0": history_of(0)}
-    assert violations(replace(sound(), learners=learners)) == []
-
-
-def test_of_what_a_learner_sent_under_the_same_ids_any_may_have_been_used() -> None:
-    events = history_of(2)
-    *_, sent = events
-    twice = [*events, replace(sent, batch_digest="another")]  # type: ignore[arg-type]
-    history = replace(sound(), learners={**sound().learners, "learner-2": twice})
-    assert violations(history) == []
-
-
-def test_a_position_forgotten_by_the_controller_may_be_stored_anew() -> None:
-    anew = (Truncated(table="t", head=4), Stored(table="t", first=4, head=8))
-    assert violations(with_replay(*anew)) == []
-
-
-def test_an_episode_that_a_machine_lost_may_be_stored_again() -> None:
-    again = Stored(table="t", first=12, head=16, episodes=((7, 1),))
-    assert violations(with_replay(again, Truncated(table="t", head=12), again)) == []
 
 
 def test_committed_digests_are_held_against_the_reference() -> None:

@@ -9,7 +9,7 @@ from tests.faultlab.simulation import toy_algorithm
 from tests.registries import shipped
 
 from fullrank.codes import codes
-from fullrank.common.errors import ConfigError, Corrupted
+from fullrank.common.errors import Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
@@ -51,11 +51,6 @@ def test_sums_have_the_bits_of_the_centralised_run_by_every_code(
     committed = [each.update_digest for each in coded.train()]
     assert committed == [each.update_digest for each in plain.train()]
     assert coded.parameter_digest() == plain.parameter_digest()
-
-
-def test_units_that_form_no_equal_groups_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.groups = 2 does not divide 3 units"):
-        LocalRun(config(**{"environment.agents": 3, "algorithm.groups": 2}))
 
 
 def test_a_sum_needs_one_row_of_each_group_of_fractional() -> None:

@@ -89,8 +89,3 @@ def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(over
     assert reached == {(name, MONITOR) for name in controllers}
     [controller] = workloads_of(overlay)["controller"].containers
     assert config_of(controller, overlay).monitor.listen == f"0.0.0.0:{MONITOR}"
-
-
-def test_names_can_be_looked_up(overlay: str) -> None:
-    for workload in workloads_of(overlay).values():
-        assert _side(overlay, "egress", workload.labels, {}, 53)

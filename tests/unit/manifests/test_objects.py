@@ -29,13 +29,6 @@ def test_every_object_is_what_the_release_s_schema_says(overlay: str, release: s
         kubernetes_validate.validate(manifest, release, strict=True)
 
 
-def test_a_misspelt_field_would_be_found() -> None:
-    service = next(objects_of("local", "Service"))
-    wrong = {**service, "spec": {**service["spec"], "publishNotReadyAdresses": True}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, RELEASES[0], strict=True)
-
-
 def test_everything_lies_in_one_namespace_that_enforces_the_restricted_standard(
     overlay: str,
 ) -> None:
@@ -115,16 +108,6 @@ def test_no_more_learners_are_disrupted_at_a_time_than_the_code_tolerates(overla
     else:  # the budget of a Job can only count what must stay
         assert "maxUnavailable" not in budget
         assert replicas - budget["minAvailable"] <= tolerance
-
-
-def test_learners_are_spread_over_zones_and_machines(overlay: str) -> None:
-    learner = workloads_of(overlay)["learner"]
-    spread = learner.pod["topologySpreadConstraints"]
-    assert [each["topologyKey"] for each in spread] == [
-        "topology.kubernetes.io/zone",
-        "kubernetes.io/hostname",
-    ]
-    assert all(selects(each["labelSelector"], learner.labels) for each in spread)
 
 
 def test_the_configuration_is_the_very_files_that_compose_mounts(overlay: str) -> None:

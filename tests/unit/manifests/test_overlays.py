@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 from tests.kustomize import DEPLOY, parse, render
-from tests.workloads import PROXY, TRAINING, config_of, objects_of, workloads_of
+from tests.workloads import PROXY, TRAINING, config_of, workloads_of
 
 
 def test_each_learner_of_the_local_overlay_dials_its_own_sidecar() -> None:
@@ -18,11 +18,6 @@ def test_each_learner_of_the_local_overlay_dials_its_own_sidecar() -> None:
     assert dialled == f"127.0.0.1:{PROXY}"
     assert straggler["sidecar"]["address"] == f"0.0.0.0:{PROXY}"
     assert proxy.controller.address == f"controller:{TRAINING}"
-
-
-def test_without_the_component_learners_dial_the_controller() -> None:
-    (main,) = workloads_of("eks")["learner"].containers
-    assert config_of(main, "eks").controller.address == f"controller:{TRAINING}"
 
 
 def test_a_job_s_learners_are_the_pods_of_the_stateful_set_and_end_for_good() -> None:
@@ -47,24 +42,6 @@ def test_on_eks_learners_live_on_spot_machines_and_what_has_state_does_not() -> 
     assert capacity == {"controller": "ON_DEMAND", "replay": "ON_DEMAND", "learner": "SPOT"}
     tolerating = [name for name, each in workloads_of("eks").items() if "tolerations" in each.pod]
     assert tolerating == ["learner"]
-
-
-def test_on_eks_disks_are_of_the_overlay_s_storage_class() -> None:
-    (storage,) = objects_of("eks", "StorageClass")
-    claims = objects_of("eks", "PersistentVolumeClaim")
-    assert {claim["spec"]["storageClassName"] for claim in claims} == {storage["metadata"]["name"]}
-
-
-def test_a_job_on_eks_takes_spot_machines_and_the_overlay_s_images(tmp_path: Path) -> None:
-    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
-    overlay = deploy / "k8s/overlays/eks/kustomization.yaml"
-    chosen = "components:\n  - ../../components/job\n  - ../../components/straggler\n"
-    overlay.write_text(overlay.read_text().replace("components:\n", chosen))
-    (job,) = (each for each in parse(render(overlay.parent)) if each["kind"] == "Job")
-    pod = job["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {"eks.amazonaws.com/capacityType": "SPOT"}
-    images = [each["image"] for each in (*pod["initContainers"], *pod["containers"])]
-    assert all(image.startswith("registry.example/") for image in images)
 
 
 def test_the_overlay_of_the_guide_wins_where_it_speaks(tmp_path: Path) -> None:

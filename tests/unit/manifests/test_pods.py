@@ -46,18 +46,6 @@ def test_probes_ask_only_declared_health_ports_and_life_depends_on_no_peer(overl
         assert config_of(container, overlay).health.address == f"0.0.0.0:{health.pop()}"
 
 
-def test_pods_are_ready_when_their_service_is_at_work(overlay: str) -> None:
-    for workload in workloads_of(overlay).values():
-        (container,) = workload.pod["containers"]
-        assert container["readinessProbe"]["grpc"] == {"port": HEALTH}
-
-
-def test_names_of_ports_are_unique_within_a_pod(overlay: str) -> None:
-    for workload in workloads_of(overlay).values():
-        for key in ("name", "containerPort"):
-            assert len({port[key] for port in workload.ports}) == len(workload.ports)
-
-
 def test_all_images_have_one_tag_that_names_a_build(overlay: str) -> None:
     tags = {container["image"].rpartition(":")[2] for container in containers_of(overlay)}
     assert len(tags) == 1

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.algorithms import EnvironmentSpec, algorithms
-from fullrank.codes import make_code, support
+from fullrank.codes import make_code
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.environments import AgentSpec, Discrete
 from fullrank.planning.costs import Payload, Traffic, sections_of
@@ -37,16 +37,6 @@ def test_a_row_is_charged_for_the_items_that_its_units_read() -> None:
     matrix = make_code("fractional", rows=8, units=4, tolerance=1).matrix
     moved = Payload.of(problem).traffic(matrix)
     assert moved.sample.tolist() == [4 * 2 * problem.row_size] * 8
-
-
-def test_support_lists_the_units_of_a_row() -> None:
-    assert support(np.array([0.0, -2.0, 0.0, 1e-300])) == [1, 3]
-
-
-@given(units=st.sets(st.sampled_from(sorted(NEEDS))), added=st.sampled_from(sorted(NEEDS)))
-def test_one_more_unit_never_costs_more_than_its_own_sections(units: set[int], added: int) -> None:
-    more, fewer, alone = of(units | {added}, units, {added}).parameters
-    assert 0 <= more - fewer <= alone
 
 
 @given(rows=st.lists(st.sets(st.sampled_from(sorted(NEEDS))), min_size=1, max_size=5))

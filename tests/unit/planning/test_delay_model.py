@@ -58,15 +58,6 @@ def test_cut_off_lateness_is_drawn_from_what_longer_rounds_showed() -> None:
     assert np.quantile(found.delay_s, 0.9) == pytest.approx(np.log(10), rel=0.1)
 
 
-def test_lateness_that_was_never_seen_is_taken_to_be_long() -> None:
-    true_s = np.where(RNG.random((ROUNDS, LEARNERS)) < 0.3, 50.0, 0.0)
-    window = window_of(true_s, np.full(ROUNDS, 2.0))
-    found = filled(window)
-    late = np.isnan(window.arrival_s)
-    assert found.delay_s[late].min() >= 1.0
-    assert found.delay_s[late].mean() > 3.0
-
-
 def test_only_a_learner_that_never_answers_has_stopped() -> None:
     true_s = np.where(RNG.random((ROUNDS, LEARNERS)) < 0.3, 50.0, 0.0)
     assert not filled(window_of(true_s, np.full(ROUNDS, 1.0))).stopped.any()
@@ -74,13 +65,3 @@ def test_only_a_learner_that_never_answers_has_stopped() -> None:
     assert filled(window_of(true_s, np.full(ROUNDS, 1.0))).stopped.tolist() == [
         learner == 4 for learner in range(LEARNERS)
     ]
-
-
-def test_a_learner_never_received_is_as_slow_as_the_slowest() -> None:
-    true_s = np.zeros((20, 3))
-    true_s[:, 2] = 9.0
-    window = window_of(true_s, np.full(20, 1.0))
-    unit_s = typical_unit_s(window, np.ones(20), np.array([np.nan, np.nan, np.nan]))
-    np.testing.assert_allclose(unit_s, [1.0, 1.0, 1.0])
-    known = typical_unit_s(window, np.ones(20), np.array([np.nan, np.nan, 3.0]))
-    np.testing.assert_allclose(known, [1.0, 1.0, 3.0])

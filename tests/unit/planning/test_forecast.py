@@ -5,8 +5,8 @@ from fullrank.planning import candidates
 from fullrank.planning.cluster import Cluster, Links
 from fullrank.planning.costs import Payload
 from fullrank.planning.delay_model import Scenarios
-from fullrank.planning.link_model import FREE, arrival_times, fit_links
-from fullrank.planning.plan import Forecast, forecast
+from fullrank.planning.link_model import arrival_times, fit_links
+from fullrank.planning.plan import forecast
 from fullrank.planning.simulation import play
 from fullrank.stragglers import Exponential
 
@@ -61,23 +61,3 @@ def test_the_bandwidth_is_found_from_the_least_overhead() -> None:
     overhead_s = (arrival_times(busy_s[None], moved, true)[0] - busy_s).min()
     fitted = fit_links(np.full(5, overhead_s), busy_s, moved)
     assert fitted.bandwidth == pytest.approx(3e4, rel=0.01)
-
-
-def test_wires_that_cost_nothing_are_not_looked_into() -> None:
-    code = candidates(learners=6, units=4, seed=0)[0].code
-    assert (
-        fit_links(
-            np.full(5, 1e-5),
-            np.multiply(0.1, code.load, dtype=np.float64),
-            PAYLOAD.traffic(code.matrix),
-        )
-        == FREE
-    )
-
-
-@pytest.mark.parametrize("rounding", [-1e-15, 0.0, 1e-15])
-def test_a_round_that_differs_by_rounding_from_a_sure_forecast_ranks_in_its_middle(
-    rounding: float,
-) -> None:
-    sure = Forecast(label="mds", round_s=np.full(8, 0.188), mean_s=0.188, cautious_s=0.188)
-    assert sure.rank(0.188 + rounding) == 0.5

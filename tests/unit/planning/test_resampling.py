@@ -43,13 +43,3 @@ def test_independent_lateness_is_told_from_joint_lateness() -> None:
     assert not independent(np.repeat(alone[:, :1], 15, axis=1), EQUAL)  # all or none
     exactly = np.tile(np.arange(15) < 7, (100, 1))
     assert not independent(exactly, EQUAL)
-
-
-def test_independent_lateness_makes_coincidences_that_were_not_seen() -> None:
-    delay_s = np.zeros((100, 8))
-    delay_s[RNG.permutation(100)[:80], np.arange(80) % 8] = 5.0  # at most one at a time
-    delay_s[:8, :] = 0.0
-    delay_s[:8, [0, 4]] = 5.0
-    drawn = resample(past(delay_s), count=2000, draws=np.random.default_rng(2))
-    together = (drawn.delay_s > 0).sum(axis=1)
-    assert (together > 2).any() == independent(delay_s > 0, EQUAL)

@@ -5,11 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.algorithms import EnvironmentSpec
-from fullrank.algorithms.maddpg import MADDPG
 from fullrank.codes import Code, make_code, support
 from fullrank.common.errors import ConfigError, NotDecodable
-from fullrank.environments import make_environment
 from fullrank.planning.arrival import Arrivals, decodable_after, needed_of
 from fullrank.planning.cluster import Cluster, finish_times
 from fullrank.planning.costs import Payload
@@ -17,7 +14,7 @@ from fullrank.planning.simulation import simulate
 from fullrank.rounds.decision import Verdict
 from fullrank.rounds.least_squares import LeastSquaresDecoding
 from fullrank.rounds.round import Round
-from fullrank.stragglers import Exponential, FixedK, NoDelay, Pareto, Trace
+from fullrank.stragglers import Exponential, FixedK, NoDelay, Trace
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 50),
@@ -25,7 +22,6 @@ PAYLOAD = Payload(
     vector_size=25,
     batch_entries=1000,
 )
-DENSE = Code(name="dense", matrix=np.vander([1.0, 2.0, 3.0, 4.0], 3))
 
 
 def test_equal_arguments_give_equal_rounds() -> None:
@@ -53,13 +49,6 @@ def test_uncoded_pays_the_delay_and_cyclic_does_not() -> None:
     assert cyclic.round_s.max() <= sample_s + 0.1 * coded.load.max() + 0.01 + 1e-9
 
 
-def test_one_loss_too_many_pays_the_delay() -> None:
-    code = make_code("cyclic", rows=5, units=4, tolerance=1)
-    three = simulate(Cluster(), code, FixedK(k=3, delay_s=2.0), iterations=10, seed=1)
-    assert three.waited.all()
-    np.testing.assert_allclose(three.round_s, 2.0)
-
-
 def test_the_commit_leaves_out_the_stragglers() -> None:
     code = make_code("mds", rows=5, units=3)
     slow = Trace(rows=((0, 1, 9.0), (0, 4, 9.0)))
@@ -67,29 +56,6 @@ def test_the_commit_leaves_out_the_stragglers() -> None:
     for received, late in zip(rounds.received, rounds.late, strict=True):
         assert sorted(received) == [0, 2, 3]
         assert late.tolist() == [1, 4]
-
-
-def test_a_learner_without_units_is_neither_received_nor_late() -> None:
-    code = make_code("uncoded", rows=5, units=3)
-    rounds = simulate(Cluster(), code, NoDelay(), iterations=1, seed=0)
-    assert sorted(rounds.received[0]) == [0, 1, 2]
-    assert not rounds.late[0].size
-
-
-def test_a_slow_learner_is_waited_for_only_when_it_is_needed() -> None:
-    slow = Cluster(unit_s=(0.1, 0.1, 0.1, 4.0))
-    assert simulate(slow, DENSE, NoDelay(), iterations=1, seed=0).round_s == pytest.approx([0.3])
-    uncoded = make_code("uncoded", rows=4, units=4)
-    assert simulate(slow, uncoded, NoDelay(), iterations=1, seed=0).round_s == pytest.approx([4.0])
-
-
-def test_spread_keeps_the_mean() -> None:
-    code = Code(name="one", matrix=np.ones((1, 1)))
-    cluster = Cluster(unit_s=2.0, spread=0.5)
-    round_s = simulate(cluster, code, NoDelay(), iterations=4000, seed=0).round_s
-    error = round_s.std() / np.sqrt(len(round_s))
-    assert abs(round_s.mean() - 2.0) < 4 * error
-    assert np.log(round_s).std() == pytest.approx(0.5, rel=0.05)
 
 
 def test_bytes_take_their_time_on_shared_wires() -> None:
@@ -101,12 +67,6 @@ def test_bytes_take_their_time_on_shared_wires() -> None:
     assert rounds.round_s == pytest.approx(
         [max(parameters / 1000, samples / 4000) + replies / 1000]
     )
-
-
-def test_a_dense_row_costs_more_parameters() -> None:
-    cluster = Cluster(payload=PAYLOAD)
-    dense = simulate(cluster, DENSE, NoDelay(), iterations=1, seed=0)
-    assert dense.sent_bytes == 4 * 4 * 350
 
 
 @given(
@@ -178,20 +138,6 @@ def test_it_finds_where_a_round_of_learners_own_samples_commits(
     assert Arrivals(code.matrix, limit).needed(order[None]).tolist() == [count]
 
 
-@pytest.mark.parametrize(("learners", "low"), [(12, 1.4), (24, 0.8), (40, 0.65)])
-def test_the_less_noise_is_allowed_the_more_rounds_wait_for_stragglers(
-    learners: int, low: float
-) -> None:
-    code, late = make_code("mds", rows=learners, units=learners // 2), FixedK(k=4, delay_s=5.0)
-    waited = [
-        simulate(
-            Cluster(unit_s=0.1, spread=0.1), code, late, iterations=30, seed=0, max_variance=limit
-        ).waited.mean()
-        for limit in (np.inf, low, 0.0)
-    ]
-    assert waited[0] == 0.0 < waited[1] < waited[2] == 1.0
-
-
 def test_rows_that_never_decode_are_refused() -> None:
     dependent = Code(name="bad", matrix=np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))
     for limit in (np.inf, 1.0):
@@ -215,45 +161,6 @@ def test_rows_that_never_decode_are_refused() -> None:
 def test_an_impossible_cluster_is_refused(impossible: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(impossible))):
         Cluster(**impossible)
-
-
-def test_speeds_must_name_every_learner() -> None:
-    cluster = Cluster(unit_s=(1.0, 1.0))
-    with pytest.raises(ConfigError, match=r"names 2 learners, the code has 4"):
-        simulate(cluster, DENSE, NoDelay(), iterations=1, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "params", "units"),
-    [
-        ("uncoded", {}, 1024),
-        ("replication", {}, 1024),
-        pytest.param("cyclic", {"tolerance": 3}, 1024, marks=pytest.mark.thorough),
-        ("cyclic", {"tolerance": 31}, 256),
-        ("mds", {}, 256),
-    ],
-)
-def test_thousands_of_learners_are_simulated(name: str, params: dict[str, Any], units: int) -> None:
-    code = make_code(name, rows=4096, units=units, **params)
-    payload = Payload(section_sizes=(4000,) * units, needs=lambda unit: (unit,), vector_size=4000)
-    cluster = Cluster(unit_s=0.01, spread=0.2, latency_s=1e-3, bandwidth=1e9, payload=payload)
-    rounds = simulate(cluster, code, Pareto(probability=0.1), iterations=3, seed=0)
-    assert np.isfinite(rounds.round_s).all()
-    for received, late in zip(rounds.received, rounds.late, strict=True):
-        assert units <= len(received) == np.count_nonzero(code.load) - len(late)
-
-
-def test_a_payload_is_what_the_algorithm_moves() -> None:
-    environment = make_environment("cooperative_navigation", copies=1)
-    spec = EnvironmentSpec(agents=tuple(environment.agents))
-    problem = MADDPG(hidden=16, batch_size=64).problem(spec)
-    cluster = Cluster(payload=Payload.of(problem))
-    uncoded = make_code("uncoded", rows=4, units=3)
-    rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)
-    sizes = {(section.role, section.agents[0]): section.size for section in problem.sections}
-    own = sum(size for (role, _), size in sizes.items() if role != "target_policy")
-    targets = sum(size for (role, _), size in sizes.items() if role == "target_policy")
-    assert rounds.sent_bytes == 4 * (own + 3 * targets)
 
 
 @pytest.mark.parametrize(

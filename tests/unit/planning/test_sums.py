@@ -1,7 +1,6 @@
 """Candidates, plans and virtual time of codes that recover sums of units."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.faultlab.simulation import toy_algorithm
@@ -10,16 +9,11 @@ from tests.registries import shipped
 from fullrank.codes import codes, make_code
 from fullrank.codes.conditions import decodable
 from fullrank.codes.targets import sum_of_units, sums_of_groups
-from fullrank.common.errors import CodeError
-from fullrank.common.linear_hash import HASH_BYTES
 from fullrank.common.types import Matrix
-from fullrank.common.updates import DIGEST_BYTES
-from fullrank.config import load
 from fullrank.config.auto_code import AutoCodeSettings
-from fullrank.config.plugins import problem_of
 from fullrank.planning import Observation, Planner, candidates
 from fullrank.planning.arrival import Arrivals, decodable_after
-from fullrank.planning.costs import Payload, Traffic
+from fullrank.planning.costs import Traffic
 from fullrank.rounds.round import Round
 
 assert toy_algorithm  # importing it registers the algorithms
@@ -37,16 +31,6 @@ def test_candidates_recover_the_target_asked_for() -> None:
     names = {option.name for option in options}
     assert {"fractional", "cyclic", "mds"} <= names
     assert "fractional" not in {option.name for option in candidates(learners=6, units=4, seed=0)}
-
-
-def test_codes_of_equal_rows_are_one_candidate_with_the_tolerance_that_they_have() -> None:
-    options = candidates(learners=6, units=4, seed=0, target=sum_of_units(4))
-    sums = [option for option in options if option.name == "fractional"]
-    assert [option.params for option in sums] == [{"tolerance": s} for s in (1, 2, 5)]
-    for option in sums:
-        assert option.code.tolerance == option.params["tolerance"]
-        again = make_code("fractional", rows=6, units=4, **option.params)
-        np.testing.assert_array_equal(again.matrix, option.code.matrix)
 
 
 def test_fewer_rows_than_units_have_candidates_if_their_sum_is_asked_for() -> None:
@@ -87,13 +71,6 @@ def test_four_late_learners_of_six_leave_two_for_the_sum() -> None:
     assert plans["sum"].forecasts[0].mean_s < 1.0 < 10.0 < plans["each"].forecasts[0].mean_s
 
 
-def test_too_few_learners_for_any_code_are_no_plan() -> None:
-    for target in (None, sum_of_units(3)):
-        planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free, target=target)
-        with pytest.raises(CodeError, match="no code for 1 learners and 3 units"):
-            planner.plan(range(1))
-
-
 @given(
     name=st.sampled_from([name for name in shipped(codes) if name != "ldpc"]),
     spare=st.integers(2, 6),
@@ -112,10 +89,3 @@ def test_virtual_time_commits_a_sum_at_the_arrival_at_which_a_round_turns_decoda
         count += 1
     assert decodable_after(code.matrix, order, target) == count
     assert Arrivals(code.matrix, target=target).needed(order[None]).tolist() == [count]
-
-
-def test_reports_of_sums_cost_their_linear_hashes() -> None:
-    for name, report_bytes in (("toy", DIGEST_BYTES), ("summed_toy", DIGEST_BYTES + HASH_BYTES)):
-        config = load(environ={}, options={"algorithm.name": name, "environment.agents": 2})
-        moved = Payload.of(problem_of(config.check().config)).traffic(np.ones((3, 2)))
-        assert moved.digests.tolist() == [2 * report_bytes] * 3

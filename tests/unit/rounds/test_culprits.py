@@ -183,23 +183,6 @@ def test_different_minibatches_are_corrupt() -> None:
     assert "minibatches" in reason_of(round_.decide())
 
 
-@pytest.mark.parametrize(
-    ("rows", "auditable", "nameable"),
-    [((0, 1, 2), 0, 0), ((0, 1, 2, 5), 4, 0), ((0, 1, 2, 3, 5), 5, 5)],
-)
-def test_an_inexact_result_says_whose_wrong_vector_would_show(
-    rows: tuple[int, ...], auditable: int, nameable: int
-) -> None:
-    round_, updates = open_round(NEARLY_ONE, (5, 5, 5)), WIDE
-    for row in rows:
-        decision = offer_row(round_, NEARLY_ONE, row, updates)
-    assert decision.verdict is Verdict.INEXACT
-    assert (len(decoded(decision).auditable), len(decoded(decision).nameable)) == (
-        auditable,
-        nameable,
-    )
-
-
 def test_a_wrong_vector_that_no_digest_can_prove_is_left_out_and_its_learner_named() -> None:
     updates, round_ = WIDE, open_round(NEARLY_ONE, (5, 5, 5))
     for row in (0, 1, 2, 3):
@@ -221,17 +204,3 @@ def test_learners_that_disagree_never_pass_as_inexact() -> None:
     offer_row(round_, ILL_CONDITIONED, 1, updates)
     round_.report(0, b"another digest16", learner=102)
     assert round_.decide().verdict is Verdict.CORRUPT
-
-
-def test_a_wrong_vector_of_a_row_that_was_added_is_found_and_left_out() -> None:
-    round_, updates = open_round(), draw_updates()
-    for row in (0, 1, 2, 3):
-        offer_row(round_, CODE, row, updates)
-    added = round_.add(1)
-    wrong = pad(updates)[1]
-    wrong[0] += 2.0**-20
-    round_.report(1, unit_digest(updates[1]), learner=7)
-    round_.offer(learner=7, row=added, coded=wrong)
-    decision = round_.decide()
-    assert (decision.verdict, culprit_of(decision)) == (Verdict.COMMIT, 7)
-    assert decoded(decision).updates.tobytes() == pad(updates).astype(np.float32).tobytes()

@@ -9,10 +9,9 @@ from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.codes import Code, make_code
 from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
 from fullrank.common.types import FloatArray, Matrix, UnitIndex
-from fullrank.common.updates import snap, unit_digest
+from fullrank.common.updates import snap
 from fullrank.rounds.decision import Decoded, Verdict
 from fullrank.rounds.opening import open_round
-from fullrank.rounds.reports import reporter_of
 from fullrank.training.worker import AssignedRow, Worker
 
 SIZES = (7, 7, 4, 4, 6, 2)
@@ -95,12 +94,3 @@ def committed(code: Code, worker: Worker, iteration: int, order: Sequence[int]) 
             assert isinstance(decision, Decoded)
             return decision
     raise AssertionError("all rows came and nothing was committed")
-
-
-def test_a_report_is_the_digest_where_every_target_is_a_unit() -> None:
-    update = np.ones(4, np.float32)
-    for target in (None, each_unit(6)):
-        assert reporter_of(problem(target), seed=0)(update) == unit_digest(update)
-    report = reporter_of(problem(sum_of_units(6)), seed=0)(update)
-    assert report.startswith(unit_digest(update))
-    assert report != reporter_of(problem(sum_of_units(6)), seed=1)(update)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.codes import Code, make_code
-from fullrank.codes.analysis import witnesses
 from fullrank.common.linear_hash import HASH_BYTES
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.rounds.quorum import Quorum, claims_of, computed_value, exclude, statements
@@ -92,9 +91,3 @@ def test_a_drawn_statement_waits_for_the_controller_whoever_agrees() -> None:
     assert set(quorum.lacking(round_, voices)) == {drawn}
     quorum.computed[drawn] = _value(TRUE)
     assert not quorum.lacking(round_, voices)
-
-
-def test_witnesses_are_the_learners_that_compute_alike() -> None:
-    assert [witnesses(code) for code in CODES] == [4, 3, 3]
-    two = make_code("cyclic", rows=5, units=4, tolerance=1, target=np.ones((1, 4)))
-    assert witnesses(two) == 1  # five rows, no two of which are alike

@@ -161,14 +161,6 @@ def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
     assert exact.verdict is Verdict.COMMIT
 
 
-def test_without_vectors_only_the_rank_counts() -> None:
-    round_ = Round(0, CODE)
-    for row in (0, 2, 4):
-        assert not round_.decodable
-        round_.offer(learner=row, row=row)
-    assert round_.decodable
-
-
 @pytest.mark.parametrize("name", ["uncoded", "replication", "mds", "cyclic", "random_sparse"])
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_units_computed_alone_complete_whatever_came_to_the_same_bits(

@@ -1,7 +1,6 @@
 """An archive is written whole, and nothing of one that is damaged or hostile is used."""
 
 import json
-import os
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -76,13 +75,6 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
     assert np.array_equal(rows, ROWS[4:12])
 
 
-def test_a_copy_has_whole_lines_and_no_secret(tmp_path: Path) -> None:
-    run_of(tmp_path / "run")
-    take_snapshot(tmp_path / "run", tmp_path / "copy")
-    assert (tmp_path / "copy" / "history" / "controller.jsonl").read_bytes() == b"{}\n{}\n"
-    assert not (tmp_path / "copy" / "audit.key").exists()
-
-
 def test_a_table_keeps_its_holes(tmp_path: Path) -> None:
     run_of(tmp_path / "run", capacity=2**20)
     take_snapshot(tmp_path / "run", tmp_path / "copy")
@@ -111,32 +103,6 @@ def test_a_run_that_goes_on_while_it_is_copied_gives_a_state_that_it_had(
     found = take_snapshot(tmp_path / "run", tmp_path / "copy")
     assert 8 < found.committed <= next(steps)
     assert found.faults == ()
-
-
-def test_a_checkpoint_pruned_meanwhile_begins_the_copy_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_of(tmp_path / "run")
-    run, copied = tmp_path / "run", snapshot.copy_table  # type: ignore[attr-defined]
-
-    def prune(source: TableFile, path: Path) -> None:
-        monkeypatch.setattr(snapshot, "copy_table", copied)
-        for segment in (run / "journal").iterdir():
-            segment.unlink()
-        manifest = checkpoint.newest(run / "checkpoints")
-        checkpoint.save(
-            run / "checkpoints",
-            iteration=11,
-            arrays=manifest.arrays,
-            facts={"term": 1, "replay_head": 12},
-            keep=1,
-        )
-        copied(source, path)
-
-    monkeypatch.setattr(snapshot, "published", lambda path: 10)
-    monkeypatch.setattr(snapshot, "copy_table", prune)
-    assert take_snapshot(run, tmp_path / "copy").committed == 12
-    assert [path.name for path in (tmp_path / "copy" / "checkpoints").iterdir()] == ["000011"]
 
 
 @pytest.mark.parametrize("name", ["checkpoints/000007/state.safetensors", "journal/000008-000001"])
@@ -217,24 +183,6 @@ def test_sizes_are_checked_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(FullrankError, match="other files than"):
         unpack(tmp_path / "file", tmp_path / "new")
     assert not (tmp_path / "new" / "config.toml").exists()
-
-
-def test_more_than_the_disk_takes_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = archived(tmp_path)
-    full = os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
-    monkeypatch.setattr(os, "statvfs", lambda path: full)
-    with pytest.raises(FullrankError, match="has room for 0"):
-        unpack(archive, tmp_path / "new")
-    assert contents(tmp_path / "new") == {}
-
-
-def test_two_entries_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        hostile(tmp_path / "file", {"config.toml": b"x"}, again=("config.toml",))
-    with pytest.raises(FullrankError, match="other files than"):
-        unpack(tmp_path / "file", tmp_path / "new")
 
 
 def test_a_later_format_is_refused(tmp_path: Path) -> None:

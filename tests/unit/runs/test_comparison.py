@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
@@ -11,9 +10,7 @@ from scipy.stats import trim_mean
 from fullrank.runs.statistics import (
     RunResult,
     bootstrap,
-    centre,
     difference,
-    flat,
     grouped,
     interquartile_means,
     labels,
@@ -43,25 +40,6 @@ def test_a_group_is_called_by_what_sets_it_apart() -> None:
     assert labels([[mds]]) == [""]
 
 
-def test_a_run_that_failed_does_not_drag_the_centre_along() -> None:
-    good = [10.0, 11.0, 12.0, 13.0, 11.5, 12.5, 11.8]
-    assert centre(group(*good, -1e6), "team").mean == pytest.approx(11.55, abs=0.3)
-
-
-@pytest.mark.thorough
-def test_the_interval_covers_the_true_centre_as_often_as_it_says() -> None:
-    draw = np.random.default_rng(0).normal
-    covered = 0
-    for _ in range(100):
-        interval = centre(group(*draw(5.0, 2.0, size=20)), "team")
-        covered += interval.low <= 5.0 <= interval.high
-    assert 86 <= covered <= 99
-
-
-def test_one_run_bounds_nothing() -> None:
-    assert centre(group(3.0), "team") == (3.0, -math.inf, math.inf)
-
-
 def test_differences_are_taken_seed_by_seed() -> None:
     base = group(0.0, 100.0, 200.0, 300.0, 400.0)
     better = [result(each.scores["team"] + 1.0, seed=each.seed) for each in base[::-1]]
@@ -87,8 +65,3 @@ def test_the_centre_is_the_interquartile_mean_and_lies_in_its_interval(
     interval = bootstrap(np.array(values, float), statistic=interquartile_means)
     assert interval.mean == trim_mean(np.array(values, float), 0.25)
     assert min(values) <= interval.low <= interval.high <= max(values)
-
-
-def test_tables_become_dotted_keys() -> None:
-    table = {"code": {"name": "trace", "delays": [1, 2]}, "seed": 3}
-    assert flat(table) == {"code.name": "trace", "code.delays": "[1, 2]", "seed": 3}

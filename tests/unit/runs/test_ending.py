@@ -7,7 +7,7 @@ import pytest
 
 from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost, of_exit_code
 from fullrank.net.status import RunState, ended_status
-from fullrank.runs.ending import failed, finished, read_ending, write_ending
+from fullrank.runs.ending import failed, read_ending, write_ending
 
 
 def test_an_ending_is_read_as_it_was_written_beside_the_identity(tmp_path: Path) -> None:
@@ -20,12 +20,6 @@ def test_an_ending_is_read_as_it_was_written_beside_the_identity(tmp_path: Path)
     assert status is not None
     assert (status.state, status.message, status.exit_code) == (RunState.FAILED, "it raised", 3)
     assert (status.run, status.term, status.committed) == ("a", 3, 7)
-
-
-def test_a_run_that_cannot_begin_has_an_ending_without_an_identity(tmp_path: Path) -> None:
-    ending = finished(committed=0, settings="")
-    write_ending(tmp_path, ending)
-    assert read_ending(tmp_path) == ending
 
 
 @pytest.mark.parametrize(

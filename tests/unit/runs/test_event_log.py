@@ -57,17 +57,6 @@ def test_a_history_that_grows_is_read_on_from_where_it_was_left(tmp_path: Path) 
     assert not next(noted).controller
 
 
-def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
-    noted = follow(tmp_path)
-    note(tmp_path, "controller", BEGAN, COMMITTED)
-    path = tmp_path / "history" / "controller.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-5])
-    assert next(noted).controller == [BEGAN]
-    path.write_bytes(whole)
-    assert next(noted).controller == [COMMITTED]
-
-
 def test_a_damaged_line_is_an_error_that_names_it(tmp_path: Path) -> None:
     note(tmp_path, "controller", BEGAN, COMMITTED)
     path = tmp_path / "history" / "controller.jsonl"
@@ -87,7 +76,3 @@ def test_a_full_disk_ends_the_history_and_not_the_service(tmp_path: Path) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     event_log.append(Acknowledged(term=1, head=1))
     assert read_history(tmp_path).controller == [BEGAN]
-
-
-def test_without_a_run_directory_nothing_is_noted() -> None:
-    EventLog().append(BEGAN)

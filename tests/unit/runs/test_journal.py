@@ -49,13 +49,6 @@ def test_what_was_appended_is_read_again(tmp_path: Path) -> None:
     assert terms(tmp_path, first=2) == [(2, 1)]
 
 
-def test_nothing_is_read_where_nothing_was_written(tmp_path: Path) -> None:
-    assert read(tmp_path / "missing", first=0) == []
-    Journal(tmp_path, term=1, first=0, confirm=is_current).close()
-    assert read(tmp_path, first=0) == []
-    assert not [*tmp_path.iterdir()]
-
-
 @given(cut=st.integers(0, 10_000))
 def test_a_record_cut_short_is_passed_over(
     tmp_path_factory: pytest.TempPathFactory, cut: int
@@ -109,27 +102,6 @@ def test_an_iteration_that_was_withdrawn_does_not_come_back(tmp_path: Path) -> N
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1)]
 
 
-def test_a_gap_ends_what_can_be_repeated(tmp_path: Path) -> None:
-    written(tmp_path, term=1, first=0, count=2)
-    written(tmp_path, term=2, first=3, count=2)
-    assert terms(tmp_path) == [(0, 1), (1, 1)]
-    assert terms(tmp_path, first=3) == [(3, 2), (4, 2)]
-
-
-def test_the_whole_journal_is_read_as_last_committed(tmp_path: Path) -> None:
-    assert read_whole(tmp_path, published=0) == ([], "")
-    written(tmp_path, term=1, first=7, count=5)
-    supersede(tmp_path, term=2, first=9)
-    written(tmp_path, term=3, first=9, count=2)
-    entries, fault = read_whole(tmp_path, published=11)
-    assert [entry.iteration for entry in entries] == [7, 8, 9, 10]
-    assert [entry.facts["term"] for entry in entries] == [1, 1, 3, 3]
-    assert fault == ""
-    written(tmp_path, term=4, first=3, count=1)
-    entries, fault = read_whole(tmp_path, published=0)
-    assert ([entry.iteration for entry in entries], fault) == ([3], "")
-
-
 def test_an_iteration_that_the_whole_journal_lacks_is_named(tmp_path: Path) -> None:
     def lacks(*, published: int = 0) -> tuple[int, str]:
         entries, fault = read_whole(tmp_path, published=published)
@@ -150,19 +122,6 @@ def test_an_iteration_that_the_whole_journal_lacks_is_named(tmp_path: Path) -> N
     assert lacks(published=5) == (5, "")
     (tmp_path / "000005-000003.journal").write_bytes(whole)
     assert read_whole(tmp_path, published=0)[1].endswith("which is out of order")
-
-
-def test_a_segment_that_is_pruned_meanwhile_is_not_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(tmp_path, term=1, first=0, count=3)
-    pruned = written(tmp_path, term=1, first=3, count=3)
-    written(tmp_path, term=1, first=6, count=1)
-    seen = journal._segments(tmp_path)
-    monkeypatch.setattr(journal, "_segments", lambda directory: seen)
-    pruned.unlink()
-    entries, fault = read_whole(tmp_path, published=7)
-    assert ([entry.iteration for entry in entries], fault) == ([6], "")
 
 
 def test_segments_before_the_oldest_checkpoint_are_dropped(tmp_path: Path) -> None:
@@ -206,19 +165,6 @@ def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Pat
     full = Journal(tmp_path, term=1, first=0, confirm=is_current)
     with pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"):
         full.append(0, facts={}, updates=updates(0))
-
-
-def test_a_survey_tells_a_cut_from_damage(tmp_path: Path) -> None:
-    whole = written(tmp_path, term=1, first=0, count=3)
-    cut = written(tmp_path, term=2, first=3, count=2)
-    cut.write_bytes(cut.read_bytes()[:-1])
-    damaged = written(tmp_path, term=3, first=4, count=2)
-    content = bytearray(damaged.read_bytes())
-    content[-1] ^= 1
-    damaged.write_bytes(content)
-    found = journal.survey(tmp_path)
-    assert [(each.path, each.records) for each in found] == [(whole, 3), (cut, 1), (damaged, 1)]
-    assert [each.fault for each in found] == ["", CUT_SHORT, "damaged"]
 
 
 def test_an_update_that_nobody_can_compute_again_is_stored_whatever_its_size(

@@ -7,7 +7,7 @@ import pytest
 from tests.addresses import free_address
 from tests.buckets import bucket
 
-from fullrank.common.errors import ConfigError, NotFound, StorageFailed
+from fullrank.common.errors import NotFound, StorageFailed
 from fullrank.runs import object_store
 from fullrank.runs.objects import Objects, open_objects
 
@@ -65,8 +65,3 @@ def test_a_store_that_cannot_be_reached_is_said_in_a_line(
             open_objects(place).put("name", b"")
         assert str(raised.value).startswith(f"{place}: name: ")
         assert "\n" not in str(raised.value)
-
-
-def test_an_unknown_kind_of_store_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"nowhere://x is no object store"):
-        open_objects("nowhere://x")

@@ -63,21 +63,6 @@ def test_lines_keep_their_distance_and_the_last_is_always_said() -> None:
     assert "return -480.0" in said[-1]
 
 
-def test_a_run_that_goes_on_is_first_said_as_it_stands_with_its_own_returns() -> None:
-    """Its records are read together, then once more when its next term writes their file anew."""
-    said: list[str] = []
-    clock = Clock()
-    lines = Lines(said.append, iterations=20, clock=clock)
-    before = [replace(RECORD, iteration=i, return_mean=100.0 * i) for i in range(3)]
-    for records in (before, before[:2], []):
-        lines.write(*records)
-        clock.now += LINE_PERIOD_S
-    assert [line.split("  ")[:2] for line in said] == [
-        ["iteration 3/20", "return 100.0"],
-        ["iteration 2/20", "return 50.0"],
-    ]
-
-
 def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
     cells = Cells()
     sides = {"predator": 30.0, "prey": -40.0}
@@ -88,10 +73,3 @@ def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
     assert cells.formatted(quiet)[1] == "-10.0 (predator 30.0, prey -40.0)"
     assert Cells().formatted(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
     assert Cells().formatted(quiet)[1] == "-"
-
-
-def test_the_share_of_wins_is_shown_where_there_are_any() -> None:
-    cells = Cells()
-    assert cells.formatted(replace(RECORD, return_mean=0.5, win_rate=0.5))[1] == "0.5 (won 50.0 %)"
-    later = replace(RECORD, iteration=1, return_mean=0.5, win_rate=1.0)
-    assert cells.formatted(later)[1] == "0.5 (won 75.0 %)"

@@ -2,18 +2,15 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from fullrank.runs import checkpoint
-from fullrank.runs.checkpoint import Arrays, load, save
+from fullrank.runs.checkpoint import Arrays, save
 from fullrank.runs.journal import Journal, supersede
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import (
     checkpoints_lost,
-    differences,
     examine,
     reaches_back_to,
     standing,
@@ -47,11 +44,6 @@ def test_a_whole_run_has_no_faults(tmp_path: Path) -> None:
     assert examine(tmp_path, published=10) == examine(tmp_path, published=0)
     assert examine(tmp_path, published=10).committed == 10
     assert examine(tmp_path, published=10).faults == ()
-
-
-def test_a_run_that_never_began_has_no_faults(tmp_path: Path) -> None:
-    found = examine(tmp_path, published=0)
-    assert (found.committed, found.faults) == (0, ())
 
 
 def test_a_record_that_a_crash_cut_short_is_no_fault(tmp_path: Path) -> None:
@@ -125,23 +117,3 @@ def test_the_journal_reaches_back_to_the_oldest_checkpoint_that_is_kept() -> Non
     checkpoints = [Path("000011"), Path("000007"), Path("000003")]
     assert reaches_back_to(checkpoints, keep=3) == 4
     assert reaches_back_to(checkpoints, keep=4) == 0
-
-
-@pytest.mark.parametrize(
-    ("array", "said"),
-    [
-        (np.array([0, 0, 0, 1], np.float32), "1 of 4 entries, by 1 at most"),
-        (np.array([0, 0, 0, -0.0], np.float32), "0 of 4 entries, by 0 at most"),
-        (np.zeros(5, np.float32), "(5,)"),
-        (np.zeros(4, np.float64), "float64"),
-    ],
-)
-def test_a_bit_that_differs_is_found(tmp_path: Path, array: Any, said: str) -> None:
-    first = load(save(tmp_path / "a", iteration=1, arrays=STATE, facts={}, keep=1))
-    changed = {**STATE, "algorithm.policy": array, "more": np.ones(1)}
-    second = load(save(tmp_path / "b", iteration=1, arrays=changed, facts={}, keep=1))
-    assert differences(first.arrays, first.arrays) == []
-    policy, more = differences(first.arrays, second.arrays)
-    assert (policy.name, more.name) == ("algorithm.policy", "more")
-    assert said in policy.reason
-    assert more.reason == "only in the second"

@@ -4,7 +4,7 @@ from tests.unit.runs.test_record import record
 
 from fullrank.common.types import Interval
 from fullrank.runs.evaluations import EvaluationRecord
-from fullrank.runs.scalars import intervals, means, scalars, series
+from fullrank.runs.scalars import intervals, scalars
 
 TAGS = """
 return/mean return/team time/round_s time/collect_s time/compute_s time/decode_s code/received
@@ -32,10 +32,3 @@ def test_an_evaluation_has_both_bounds_of_the_numbers_that_an_iteration_has() ->
         **{"return/prey": 3.0, "return_low/prey": 2.0, "return_high/prey": 5.0},
         **{"win_rate": 0.5, "win_rate_low": 0.25, "win_rate_high": 0.75},
     }
-
-
-def test_a_mean_is_over_the_iterations_that_know_the_number() -> None:
-    records = [record(0, return_mean=1.0), record(1, return_mean=None), record(2, return_mean=4.0)]
-    assert series(records)["return/mean"] == {0: 1.0, 2: 4.0}
-    assert means(records)["return/mean"] == 2.5
-    assert "win_rate" not in means(records)

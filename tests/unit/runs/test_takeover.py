@@ -118,17 +118,6 @@ def test_a_run_that_was_taken_over_is_refused_where_it_was_though_nothing_was_st
     assert Controller(tmp_path / "other", place).begins == 3
 
 
-def test_a_controller_that_begins_again_goes_on_alone(tmp_path: Path) -> None:
-    place = str(tmp_path / "mirror")
-    first = Controller(tmp_path / "run", place)
-    first.run(2)
-    second = Controller(tmp_path / "run", place)
-    with pytest.raises(StaleTerm, match="another controller has claimed term 2"):
-        first.mirror.store(first.journal.append(2, facts={}, updates=np.ones((1, 1), np.float32)))
-    second.run()
-    assert committed(tmp_path / "run") == ITERATIONS
-
-
 def test_of_two_that_claim_one_term_one_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
