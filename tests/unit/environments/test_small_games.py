@@ -1,6 +1,6 @@
 """The optima of the small games, by exhaustive search or dynamic programming."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -12,7 +12,6 @@ from fullrank.common.types import BoolArray, FloatArray
 from fullrank.config import load, to_toml
 from fullrank.environments import make_environment
 from fullrank.environments.matrix_game import GAMES
-from fullrank.environments.switch_riddle import NOTHING, TELL
 from fullrank.training.evaluation import evaluate
 
 from .recordings import AnyArray
@@ -75,12 +74,3 @@ def test_a_matrix_may_be_given() -> None:
 def test_impossible_games_are_refused(name: str, agents: int, params: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         make_environment(name, agents=agents, copies=1, **params)
-
-
-Policy = Callable[[int, int, bool], int]
-"""The action in the room, from the day, the number of own earlier visits and the switch."""
-
-
-def second(day: int, visits: int, switch: bool) -> int:
-    """Policy of two prisoners: a first visit on a later day is that of the second prisoner."""
-    return TELL if day and not visits else NOTHING

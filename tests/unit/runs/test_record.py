@@ -120,15 +120,3 @@ class Listing:
 
     def close(self) -> None:
         self.closed = True
-
-
-class Broken(Listing):
-    """A sink that fails from its second record on, and on close."""
-
-    def write(self, record: IterationRecord) -> None:
-        super().write(record)
-        if len(self.records) > 1:
-            raise OSError("no space left on device")
-
-    def close(self) -> None:
-        raise OSError("no space left on device")
