@@ -48,7 +48,13 @@ def run(*words: str) -> str:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", SLICES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("coded-maddpg", "darl1n", "cmarl", "dmcaf"),
+        pytest.param("multi-gpu", marks=pytest.mark.thorough),  # starts 20 processes with torch
+    ],
+)
 def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
