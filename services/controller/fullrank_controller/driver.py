@@ -279,6 +279,7 @@ class Driver:
         log.warning("inexact received=%s %s", record.received, caveat)
 
     async def _checkpoint(self, order: TakeCheckpoint) -> None:
+        await self.pipeline.finish_playing()  # a run that is stopped may still play
         with self._watchdog.phase("writing a checkpoint"):
             await self._store.checkpoint(committed=order.iterations, head=self._resume_head)
 
