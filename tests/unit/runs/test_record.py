@@ -106,17 +106,3 @@ def test_following_survives_a_run_that_resumes(tmp_path: Path) -> None:
     again = [record(iteration, term=2) for iteration in range(2, 9)]
     write(path, *again, first_iteration=2)
     assert next(followed) == [record(0), record(1), *again]
-
-
-class Listing:
-    """A sink that keeps its records."""
-
-    def __init__(self) -> None:
-        self.records: list[IterationRecord] = []
-        self.closed = False
-
-    def write(self, record: IterationRecord) -> None:
-        self.records.append(record)
-
-    def close(self) -> None:
-        self.closed = True

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tests.unit.runs.test_record import Broken, Listing, record
+from tests.unit.runs.test_record import record
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError
@@ -123,6 +123,32 @@ def test_a_sink_that_does_not_exist_is_refused_before_anything_is_written(tmp_pa
     with pytest.raises(ConfigError, match="unknown metrics sink 'tensorbord'; did you mean"):
         open_sinks(tmp_path, ["tensorbord"], first_iteration=0, config={})
     assert list(tmp_path.iterdir()) == []
+
+
+class Listing:
+    """A sink that keeps its records."""
+
+    def __init__(self) -> None:
+        self.records: list[IterationRecord] = []
+        self.closed = False
+
+    def write(self, record: IterationRecord) -> None:
+        self.records.append(record)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Broken(Listing):
+    """A sink that fails from its second record on, and on close."""
+
+    def write(self, record: IterationRecord) -> None:
+        super().write(record)
+        if len(self.records) > 1:
+            raise OSError("no space left on device")
+
+    def close(self) -> None:
+        raise OSError("no space left on device")
 
 
 class Stuck(Listing):
