@@ -71,10 +71,14 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
                     for row, coded in complete.items():
                         round_.offer(learner=learner, row=row, coded=coded)
             decision = round_.decide()
-            if isinstance(decision, Decoded) and decision.variance == record.variance:
+            if (
+                isinstance(decision, Decoded)
+                and decision.variance == record.variance
+                and update_digest(decision.digests) == record.update_digest
+            ):
                 break
         else:
-            pytest.fail(f"no rows of {record.received} have the variance {record.variance}")
+            pytest.fail(f"no rows of {record.received} give the update {record.update_digest}")
         training.trainer.apply(decision.updates, iteration=record.iteration)
         digests.append(update_digest(decision.digests))
     return digests

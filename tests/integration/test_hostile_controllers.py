@@ -190,7 +190,9 @@ async def each(strategy: st.SearchStrategy[Any], ending: Callable[[Any], Awaitab
 def check_log(caplog: pytest.LogCaptureFixture) -> None:
     """No session raised what it does not mean to; gRPC logs how the fake controller is left."""
     own = [record for record in caplog.records if not record.name.startswith("grpc")]
-    assert not [record for record in own if record.exc_info], caplog.text[-3000:]
+    raised = [record.getMessage() for record in own if record.exc_info]
+    # The poller of gRPC may still wake the loop of a test that is over.
+    assert not [text for text in raised if "PollerCompletionQueue" not in text], caplog.text[-3000:]
 
 
 @asynccontextmanager

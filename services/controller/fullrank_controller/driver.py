@@ -93,7 +93,7 @@ class Driver:
         self._journalled: Mapping[int, StoredIteration] = {}
         self._head = self._resume_head = self._resumes_at = 0
         self._began_at = self._updated_at = 0.0
-        self._steps = QuickCalls()
+        self._steps, self._opened = QuickCalls(), asyncio.Event()
         self._sample: Sample | None = None
         self._collected: Collected | None = None
         self._decided: DecidedRound | None = None
@@ -160,9 +160,12 @@ class Driver:
     async def _open(self, order: Open) -> None:
         await self.pipeline.open(self._head, resumes_at=self._resumes_at)
         self._resume_head = self.pipeline.head
+        self._opened.set()
 
     async def _assemble(self, order: Assemble) -> None:
         await self.rounds.assemble(resumed=self._resumes_at > 0)
+        await self._opened.wait()
+        self._run.progress.run()  # whoever has to wait from now on says so
 
     async def _play(self, order: Play) -> None:
         self.pipeline.begin(order.collection)
@@ -180,7 +183,6 @@ class Driver:
 
     async def _settle(self, order: Settle) -> None:
         """Take the last iteration into account, then encode parameters and assign rows."""
-        self._run.progress.run()
         if self._record is not None:
             await self.rounds.observe(self._record)
         await self.rounds.settle(order.iteration)

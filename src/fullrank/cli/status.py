@@ -12,7 +12,6 @@ import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from fullrank.cli.locate import RunOption, ended, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
@@ -149,22 +148,19 @@ def _poll(
     follower: Follower, say: Callable[[str], None]
 ) -> Iterator[tuple[RunStatus, list[IterationRecord]]]:
     """Poll for ever; ``say`` receives the reasons of failed polls."""
-
-    def away(attempt: RetryCallState) -> None:
-        assert attempt.outcome is not None
-        error = attempt.outcome.exception()
-        what = "controller away" if isinstance(error, ServiceLost) else "no status"
-        say(f"{what}: {error}; retrying")
-
-    patient = Retrying(
-        retry=retry_if_exception_type(FullrankError),
-        wait=wait_random_exponential(multiplier=PERIOD_S, max=LONGEST_PAUSE_S),
-        before_sleep=away,
-    )
+    pause_s = PERIOD_S
     try:
         while True:
-            yield patient(follower.poll)
-            time.sleep(PERIOD_S)
+            try:
+                polled = follower.poll()
+            except FullrankError as error:
+                what = "controller away" if isinstance(error, ServiceLost) else "no status"
+                say(f"{what}: {error}; retrying")
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                yield polled
+                pause_s = PERIOD_S
+            time.sleep(pause_s)
     finally:
         follower.hang_up()
 

@@ -90,15 +90,18 @@ class Membership:
         Raises:
             NotDecodable: By policy ``fail``, when no code exists for the learners that are there.
         """
+        stalled = False
         while True:
             eligible = self._roster.eligible
             following = await self._following(eligible)
             if following is not None:
                 if following is not self.assignment:
                     self.begin_epoch(following)
-                self._progress.run()
+                if stalled:
+                    self._progress.run()
                 return following
             if eligible == self._roster.eligible:  # otherwise a learner joined during the search
+                stalled = True
                 await self._stall(len(eligible), deadline_s)
 
     async def _following(self, eligible: Sequence[Member]) -> RowAssignment[Member] | None:
