@@ -63,7 +63,7 @@ class RoundResult:
     @property
     def late(self) -> tuple[LearnerId, ...]:
         """Learners that were assigned rows and of which none had arrived."""
-        return tuple(sorted(self.timeline.rows.keys() - set(self.opened.round.received)))
+        return tuple(sorted(self.opened.assigned.difference(self.opened.round.received)))
 
 
 class RoundRunner:
