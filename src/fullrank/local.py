@@ -155,6 +155,8 @@ class LocalRun:
         self._worker = Worker(self._problem, gradients, seed=config.seed)
         self._everything = Centralised(self._problem, gradients, seed=config.seed)
         self._table = self._make_table()
+        self._first = 0
+        """Position of the newest collection's first row."""
         self._sample: Sample | None = None
         self._collected: Collected | None = None
         self._outcome: _Outcome | None = None
@@ -171,7 +173,11 @@ class LocalRun:
 
     def __iter__(self) -> Iterator[LocalIteration]:
         """Warm up, then commit the configured iterations one by one; valid for one pass only."""
-        program = Program(iterations=self._config.iterations, lag=self._config.collect.lag)
+        program = Program(
+            iterations=self._config.iterations,
+            updates=self.training.trainer.updates,
+            lag=self._config.collect.lag,
+        )
         run = RunMachine(program)
         orders = deque(run.step(Begin()))
         while orders:
@@ -198,7 +204,8 @@ class LocalRun:
         config = self._config
         capacity = capacity_of(config, self.training)
         if rows := self.training.collector.collection.rows:
-            capacity = min(capacity, self.training.collector.warmup + config.iterations * rows)
+            collections = config.iterations // self.training.trainer.updates
+            capacity = min(capacity, self.training.collector.warmup + collections * rows)
         return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)
 
     def _execute(self, order: RunOrder) -> None:
@@ -207,15 +214,17 @@ class LocalRun:
         match order:
             case Open():
                 table.append(table.head, collector.warm_up())
-            case Play(iteration):
-                collector.collect(iteration)
-            case Collect(iteration):
-                collector.publish(iteration)
-                self._collected = collector.collect(iteration)
+            case Play(number):
+                collector.collect(number)
+            case Collect(number):
+                collector.publish(number)
+                self._collected = collector.collect(number)
+                self._first = table.head
                 table.append(table.head, self._collected.rows)
             case Draw(iteration):
-                trainer = self.training.trainer
-                self._sample = trainer.sample(iteration, tail=table.tail, head=table.head)
+                self._sample = self.training.trainer.sample(
+                    iteration, tail=table.tail, head=table.head, first=self._first
+                )
             case Compute():
                 assert self._sample is not None  # drawn
                 compute = self._round if self._coded else self._centralised
@@ -232,6 +241,7 @@ class LocalRun:
         assert collected is not None  # by an order
         assert outcome is not None  # by an order
         statistics = self.training.trainer.apply(outcome.updates, iteration=iteration)
+        self._collected = collected.without_episodes
         return LocalIteration(
             iteration=iteration,
             return_mean=float(collected.returns.mean()) if collected.returns.size else None,

@@ -14,7 +14,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fullrank.algorithms import devices
+from fullrank.algorithms import (
+    actor_critic,
+    container_learner,
+    darl1n,
+    devices,
+    maddpg,
+    values,
+)
 from fullrank.networks import adam
 from fullrank.networks.fused import gradients, minibatch
 
@@ -31,6 +38,9 @@ _PRODUCTS = {_aten.mm, _aten.mv, _aten.addmm, _aten.addmm_, _aten.addmv, _aten.b
     *(_aten.baddbmm, _aten.baddbmm_, _aten.addbmm, _aten.addbmm_)
 }
 
+_COMPUTING = [devices, actor_critic, maddpg, darl1n, values, container_learner]
+"""Modules that choose a device; imported here, lest one be imported while another is patched."""
+
 
 class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Computes operations on the host's tensors, and checks all others.
@@ -42,9 +52,8 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shapes = FakeTensorMode(allow_non_fake_inputs=True)
-        monkeypatch.setattr(devices, "device_of", lambda name, **_: torch.device(name))
-        for module in ("actor_critic", "maddpg", "darl1n", "values", "container_learner"):
-            monkeypatch.setattr(f"fullrank.algorithms.{module}.device_of", devices.device_of)
+        for module in _COMPUTING:
+            monkeypatch.setattr(module, "device_of", lambda name, **_: torch.device(name))
         columns = minibatch.BLOCK_COLUMNS
         monkeypatch.setitem(columns, DEVICE, columns["cuda"])
         monkeypatch.setattr(adam, "steps_at_once", lambda device: device.type == DEVICE)

@@ -121,6 +121,7 @@ class Driver:
         self._journalled = {stored.record.iteration: stored for stored in journalled}
         program = Program(
             iterations=self._run.identity.iterations,
+            updates=self._training.trainer.updates,
             lag=self._config.collect.lag,
             checkpoint_every=self._config.checkpoint.every,
         )
@@ -172,8 +173,11 @@ class Driver:
         await self.pipeline.finish_playing()
 
     async def _collect(self, order: Collect) -> None:
-        if (stored := self._journalled.get(order.collection)) is not None:
-            await self.pipeline.collect_again(order.collection, stored.record.statistics)
+        first = order.collection * self._training.trainer.updates
+        if (stored := self._journalled.get(first)) is not None:
+            statistics = stored.record.statistics
+            again = await self.pipeline.collect_again(order.collection, statistics)
+            self._collected = again and again.without_episodes
             return
         sample = self.pipeline.foresee(order.collection)
         if sample is not None and self._host is not None:
@@ -217,6 +221,7 @@ class Driver:
             collect_s=decided.dispatched_at - self._began_at,
             agent_updates=self._agent_updates,
         )
+        self._collected = collected.without_episodes
         self._saturation.note(order.iteration, statistics)
         self._run.progress.applied += 1
         reach("update.applied")

@@ -48,6 +48,9 @@ class DataMode:
     """B, transitions or episodes of the minibatch from replay; 0 where learners collect."""
     newest_episodes: int = 0
     """Number of newest episodes from which B are drawn; 0 where transitions are drawn."""
+    epochs: int = 0
+    """Passes over each collection, in which every item of it is drawn once, B at a time, for one
+    update each; 0: items are drawn from all that replay holds, for one update a collection."""
     max_variance: float = float("inf")
     """``independent``: largest predicted variance of decoded units at which an iteration waits for
     no further row, as a multiple of the variance of one learner's own update."""
@@ -81,6 +84,8 @@ class Problem:
     """Layout of a row if the minibatch consists of packed transitions, to name their entries."""
     masked: bool = False
     """True if packed transitions hold the masks of available actions."""
+    prepared_by: tuple[int, ...] = ()
+    """Ids of the sections from which ``Algorithm.prepare`` derives columns of played rows."""
     items: tuple[Sequence[int], ...] | None = None
     """Numbers of the items of the minibatch, transitions or episodes, that each unit's update
     reads; None: all items. A learner fetches the items that its units read."""

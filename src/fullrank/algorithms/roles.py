@@ -172,6 +172,13 @@ class Actor(Player, Protocol):
         """
 
 
+Prepare: TypeAlias = Callable[[FloatArray], None]
+"""Fills the derived columns of an episode's rows, shape (steps + 1, row_size), in place.
+
+It is a pure function of the rows and the current parameters, which are those that played them.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
     """The four roles of one process, which share its parameters."""
@@ -181,3 +188,5 @@ class Algorithm:
     gradients: Gradients
     optimiser: Optimiser
     actor: Actor
+    prepare: Prepare | None = None
+    """Given where rows have derived columns (``EpisodeLayout.derived``)."""

@@ -14,7 +14,7 @@ from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import Dispute
 from fullrank.common.types import JSON, FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
-from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
 from fullrank.replay.table import TABLE
 from fullrank.runs.journal_format import Entry
 
@@ -43,6 +43,7 @@ class Evidence:
             "sample": [sample.seed, sample.tail, sample.head, sample.size],
             "priority": asdict(priority) if priority else None,
             "episodes": asdict(episodes) if episodes else None,
+            "once": asdict(sample.once) if sample.once else None,
             "digests": [digest.hex() for digest in self.digests],
             "reports": {str(learner): sorted(units) for learner, units in self.reports.items()},
             "numerics": self.numerics,
@@ -52,7 +53,8 @@ class Evidence:
     def of(cls, entry: Entry) -> "Evidence":
         """Read the evidence that ``to_facts`` wrote to a journal entry."""
         seed, tail, head, size = entry.facts["sample"]
-        priority, episodes = entry.facts["priority"], entry.facts.get("episodes")
+        facts = entry.facts
+        priority, episodes, once = facts["priority"], facts.get("episodes"), facts.get("once")
         return cls(
             sample=Sample(
                 table=TABLE,
@@ -63,6 +65,7 @@ class Evidence:
                 size=size,
                 priority=Priority(**priority) if priority else None,
                 episodes=EpisodeDraw(**episodes) if episodes else None,
+                once=EachOnce(**once) if once else None,
             ),
             digests=tuple(map(bytes.fromhex, entry.facts["digests"])),
             reports={int(learner): digests for learner, digests in entry.facts["reports"].items()},

@@ -6,7 +6,7 @@ every unit, because an update is a pure function.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.runs.checkpoint import Arrays
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import differences
+from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.centralised import Centralised
 from fullrank.training.trainer import Trainer, part
 
@@ -56,6 +57,7 @@ def recompute(
     growth: int,
     gather: Callable[[Sample], FloatArray],
     saved: Callable[[int], Arrays | None],
+    collection: KeyedCollection | None = None,
     authored: Callable[[int], Authorship | None] = lambda position: None,
 ) -> Iterator[Recomputed]:
     """Compute committed iterations again and compare every stored fact about them.
@@ -67,9 +69,10 @@ def recompute(
         trainer: With the initial parameters of the run; stepped in place.
         entries: Journal entries without a gap, at least one.
         seed: The run's seed, the key of linear hashes.
-        growth: Least number of rows that an iteration appends to the table.
+        growth: Least number of rows that a collection appends to the table.
         gather: Returns a sample's minibatch.
         saved: Returns the arrays of the checkpoint after an iteration; None if there is none.
+        collection: Derives columns of played rows; None where there are none.
         authored: Returns who wrote the episode that ends at a position; None if the table does not
             hold it.
 
@@ -84,17 +87,24 @@ def recompute(
     evidence, unreadable = _evidence_in(entries, problem)
     centralised = Centralised(problem, gradients, seed=seed)
     known = entries[0].iteration == 0
-    for entry, stored, intact in zip(entries, evidence, _intact(evidence, growth), strict=False):
+    columns = _Columns(collection, gather, updates=trainer.updates)
+    intact_rows = _intact(evidence, growth, updates=trainer.updates)
+    for entry, stored, intact in zip(entries, evidence, intact_rows, strict=False):
         iteration, updates = entry.iteration, entry.updates
         before = None if known else saved(iteration - 1)
         if before is not None:
             trainer.load(before)
+            columns.load(before, iteration)
             known = True
+        if known:
+            columns.publish(iteration)
         intact = intact and _is_own(entry, stored.sample, authored)
         obstacle, difference = _obstacle(stored, known=known, intact=intact), None
         if not obstacle:
             try:
-                updates, difference = _recomputed(trainer, centralised, entry, stored, gather)
+                difference = columns.difference(stored.sample)
+                if difference is None:
+                    updates, difference = _recomputed(trainer, centralised, entry, stored, gather)
             except OutOfRange as error:
                 obstacle = str(error)
         known = known and updates is not None
@@ -135,14 +145,60 @@ def _evidence_of(entry: Entry, problem: Problem) -> Evidence:
     return evidence
 
 
-def _intact(evidence: Sequence[Evidence], growth: int) -> list[bool]:
+class _Columns:
+    """The derived columns of a run's collections, each with the parameters that played it.
+
+    Args:
+        collection: Derives them; None where rows have none.
+        gather: Returns a sample's minibatch.
+        updates: K, updates over one collection.
+    """
+
+    def __init__(
+        self,
+        collection: KeyedCollection | None,
+        gather: Callable[[Sample], FloatArray],
+        *,
+        updates: int,
+    ) -> None:
+        self._collection, self._gather, self._updates = collection, gather, updates
+
+    def load(self, arrays: Arrays, iteration: int) -> None:
+        """Take the parameters that play ahead from the checkpoint before an iteration."""
+        if self._collection is not None:
+            self._collection.load(arrays, resume_at=iteration // self._updates)
+
+    def publish(self, iteration: int) -> None:
+        """Keep the current parameters if an iteration is the first over its collection."""
+        number, step = divmod(iteration, self._updates)
+        if self._collection is not None and not step:
+            self._collection.publish(number)
+            self._collection.forget(number)
+
+    def difference(self, sample: Sample) -> Discrepancy | None:
+        """Derive the columns of a collection anew before the first update over it.
+
+        Raises:
+            OutOfRange: The table does not hold its rows.
+        """
+        number, step = divmod(sample.iteration, self._updates)
+        if self._collection is None or sample.episodes is None or step:
+            return None
+        rows = self._gather(replace(sample, size=sample.episodes.newest))
+        if self._collection.rederived(number, rows).tobytes() == rows.tobytes():
+            return None
+        return Discrepancy(what="columns that were derived from its collection")
+
+
+def _intact(evidence: Sequence[Evidence], growth: int, *, updates: int) -> list[bool]:
     """Tell for each sample if its rows were kept: no later head is lower than appends make it.
 
     A table that was lost is filled anew at positions that earlier samples had drawn.
     """
     if not evidence:
         return []
-    heads = np.array([item.sample.head for item in evidence]) - growth * np.arange(len(evidence))
+    collections = np.array([item.sample.iteration // updates for item in evidence])
+    heads = np.array([item.sample.head for item in evidence]) - growth * collections
     lowest_since = np.minimum.accumulate(heads[::-1])[::-1]
     return [
         not each.sample.size or bool(head <= lowest)

@@ -32,8 +32,9 @@ from fullrank.runs.record import published
 from fullrank.runs.recovery import standing
 from fullrank.runs.snapshot import REPLAY
 from fullrank.runs.verdicts import read_verdicts
+from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.trainer import Trainer
-from fullrank.wiring import training_of
+from fullrank.wiring import Training, training_of
 
 NUMERICS = "numerics.json"
 """File of a run directory with the numerics of the run since its first iteration."""
@@ -131,7 +132,9 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
     check_continues(path)
     config = runnable_config(path, trust)
     torch.set_num_threads(config.compute.threads)
-    trainer = _trainer_of(config)
+    training = training_of(config)
+    training.collector.close()
+    trainer = training.trainer
     if not trainer.algorithm.problem.data.exact:
         raise FullrankError(
             f"{path} cannot be recomputed: its learners drew transitions of their own "
@@ -146,6 +149,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         growth=_growth(config, trainer),
         gather=_gather_from(table, trainer.algorithm.problem.row_size),
         saved=_checkpoints_of(path),
+        collection=_deriving(training),
         authored=lambda position: None if table is None else table.authorship(position),
     )
     damage = _damage_of(table)
@@ -182,15 +186,16 @@ def _entries_of(path: Path) -> tuple[list[Entry], str]:
     return entries, lost
 
 
-def _trainer_of(config: RunConfig) -> Trainer:
-    """The trainer of a run, with initial parameters."""
-    training = training_of(config)
-    training.collector.close()
-    return training.trainer
+def _deriving(training: Training) -> KeyedCollection | None:
+    """The collection that derives columns of rows; None where they have none."""
+    collection = training.collector.collection
+    if training.algorithm.prepare is None or not isinstance(collection, KeyedCollection):
+        return None
+    return collection
 
 
 def _growth(config: RunConfig, trainer: Trainer) -> int:
-    """Least number of rows of an iteration; whole episodes have any number."""
+    """Least number of rows of a collection; whole episodes have any number."""
     if config.collect.mode == "free":
         return 0
     whole = trainer.algorithm.problem.episodes is not None or config.collect.mode == "keyed"

@@ -14,7 +14,7 @@ from fullrank.replay.authorship import ENTRIES
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
-from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
 from fullrank.runs.events import Sent
 from fullrank.runs.identity import series
 from fullrank.training.heads import ContainerHead
@@ -24,7 +24,7 @@ from fullrank.v1 import controller_pb2 as pb
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
     """A sample as a message."""
-    priority, episodes = sample.priority, sample.episodes
+    priority, episodes, once = sample.priority, sample.episodes, sample.once
     return common_pb2.Sample(
         table=sample.table,
         seed=sample.seed,
@@ -38,6 +38,9 @@ def sample_message(sample: Sample) -> common_pb2.Sample:
         episodes=None
         if episodes is None
         else common_pb2.EpisodeDraw(length=episodes.length, newest=episodes.newest),
+        once=None
+        if once is None
+        else common_pb2.EachOnce(collection=once.collection, epoch=once.epoch, part=once.part),
     )
 
 
@@ -52,6 +55,7 @@ def sample_of(message: common_pb2.Sample) -> Sample:
         size=message.size,
         priority=_priority_of(message.priority) if message.HasField("priority") else None,
         episodes=_episodes_of(message.episodes) if message.HasField("episodes") else None,
+        once=_once_of(message.once) if message.HasField("once") else None,
     )
 
 
@@ -61,6 +65,10 @@ def _priority_of(message: common_pb2.Priority) -> Priority:
 
 def _episodes_of(message: common_pb2.EpisodeDraw) -> EpisodeDraw:
     return EpisodeDraw(length=message.length, newest=message.newest)
+
+
+def _once_of(message: common_pb2.EachOnce) -> EachOnce:
+    return EachOnce(collection=message.collection, epoch=message.epoch, part=message.part)
 
 
 def arrival_message(arrival: Arrival) -> replay_pb2.Arrival:

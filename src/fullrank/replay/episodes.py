@@ -1,9 +1,9 @@
 """Episodes as facts of their rows: the packed row of one step, and whole episodes within rows.
 
-``[observation | state | available | action | reward | terminated | length]``, where the parts of
-agents lie agent by agent. An episode of L steps has L + 1 rows: the last one holds the observation,
-state and available actions after the last step, and in ``length`` the number L, which is 0 in all
-other rows.
+``[observation | state | available | action | reward | terminated | length | derived]``, where the
+parts of agents lie agent by agent. An episode of L steps has L + 1 rows: the last one holds the
+observation, state and available actions after the last step, and in ``length`` the number L, which
+is 0 in all other rows. Derived columns follow from the episode and the parameters that played it.
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +25,8 @@ class EpisodeLayout:
     observation_sizes: tuple[int, ...]
     action_sizes: tuple[int, ...]
     state_size: int = 0
+    derived: tuple[tuple[str, int], ...] = ()
+    """Names and entries of the derived columns."""
     observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation before the step."""
     state: slice = field(init=False, compare=False, repr=False)
@@ -58,7 +60,13 @@ class EpisodeLayout:
     @property
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
-        return self.length + 1
+        return self.length + 1 + sum(size for _, size in self.derived)
+
+    @property
+    def columns(self) -> dict[str, slice]:
+        """Derived columns by name."""
+        parts = consecutive([self.length + 1, *(size for _, size in self.derived)])
+        return {name: part for (name, _), part in zip(self.derived, parts[1:], strict=True)}
 
     def place_of(self, entry: int) -> str:
         """Name an entry of a row, for example ``observation of agent 2``.
@@ -76,7 +84,8 @@ class EpisodeLayout:
                 "action": (self.action, [1] * self.agents),
                 "reward": (slice(self.reward, self.terminated), ()),
                 "terminated": (slice(self.terminated, self.length), ()),
-                "length": (slice(self.length, self.row_size), ()),
+                "length": (slice(self.length, self.length + 1), ()),
+                **{name: (part, ()) for name, part in self.columns.items()},
             },
         )
 

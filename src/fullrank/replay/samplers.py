@@ -1,4 +1,4 @@
-"""Samplers: uniform, and proportional to priorities by prefix sums.
+"""Samplers: uniform, proportional to priorities by prefix sums, and each item once.
 
 The priority of a row is a whole number of tickets, 1 when sampling uniformly; P(row) = tickets /
 all tickets is the proportional variant of [Schaul16, Sec. 3.3]. An episode has the tickets of its
@@ -131,8 +131,34 @@ class EpisodeDraw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EachOnce:
+    """Draw every item of a collection once in each epoch: a slice of a permutation."""
+
+    collection: int
+    """Number of the collection, which lies in [tail, head) alone."""
+    epoch: int
+    """Number of the pass over it."""
+    part: int
+    """Number of the slice within the epoch, from 0."""
+
+    def drawn(self, items: int, *, seed: int, size: int) -> IntArray:
+        """Numbers of the drawn items, shape (size,).
+
+        Raises:
+            OutOfRange: The collection has too few items, or they make no whole number of slices.
+        """
+        if items % size or (self.part + 1) * size > items:
+            raise OutOfRange(
+                f"slice {self.part} of {size} items each of collection {self.collection}, which "
+                f"has {items} items"
+            )
+        order = stream(seed, "each_once", self.collection, self.epoch).permutation(items)
+        return order[self.part * size :][:size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A minibatch as a pure function of the rows in [tail, head), drawn with replacement."""
+    """A minibatch as a pure function of the rows in [tail, head)."""
 
     table: str
     seed: int
@@ -145,6 +171,8 @@ class Sample:
     """None: uniform sampling."""
     episodes: EpisodeDraw | None = None
     """None: single rows are drawn."""
+    once: EachOnce | None = None
+    """None: items are drawn with replacement."""
 
     @property
     def length_column(self) -> int | None:
@@ -157,9 +185,9 @@ class Sample:
         Args:
             tickets: Prefix sums, for a sample with a priority; None samples uniformly.
         """
-        generator = stream(self.seed, "sample", self.iteration)
         if tickets is None:
-            return generator.integers(self.tail, self.head, size=self.size, dtype=np.int64)
+            return self.tail + self._drawn(self.head - self.tail)
+        generator = stream(self.seed, "sample", self.iteration)
         low, high = tickets.before(self.tail), tickets.before(self.head)
         return tickets.holders(generator.integers(low, high, size=self.size, dtype=np.int64))
 
@@ -177,11 +205,18 @@ class Sample:
         first, last = ends.whole(tail=self.tail, head=self.head, newest=self.episodes.newest)
         if not len(first):
             raise OutOfRange(f"no whole episode lies in [{self.tail}, {self.head})")
-        generator = stream(self.seed, "sample", self.iteration)
         if tickets is None:
-            drawn = generator.integers(0, len(first), size=self.size, dtype=np.int64)
+            drawn = self._drawn(len(first))
         else:
+            generator = stream(self.seed, "sample", self.iteration)
             until = np.cumsum(tickets.between(first, last))
             ticket = generator.integers(0, until[-1], size=self.size, dtype=np.int64)
             drawn = np.searchsorted(until, ticket, side="right")
         return Runs(first[drawn], last[drawn] - first[drawn] + 1)
+
+    def _drawn(self, items: int) -> IntArray:
+        """Numbers of the items that are drawn with equal probability, shape (size,)."""
+        if self.once is not None:
+            return self.once.drawn(items, seed=self.seed, size=self.size)
+        generator = stream(self.seed, "sample", self.iteration)
+        return generator.integers(0, items, size=self.size, dtype=np.int64)

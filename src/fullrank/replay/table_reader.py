@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fullrank.common.errors import OutOfRange
+from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import Ends
 from fullrank.replay.items import Runs
@@ -101,7 +101,8 @@ class TableReader:
 
         Raises:
             OutOfRange: Its head is not reached yet, its tail is evicted, or it is empty.
-            InvalidContribution: Its priority or episodes name entries that the rows do not have.
+            InvalidContribution: Its priority or episodes name entries that the rows do not have, or
+                it has a priority though it draws every item once.
         """
         if not 0 <= sample.tail < sample.head or sample.size < 1:
             raise OutOfRange(f"an empty sample: tail {sample.tail}, head {sample.head}")
@@ -109,6 +110,8 @@ class TableReader:
             raise OutOfRange(f"position {sample.head - 1} is not written yet: head {self.head}")
         if sample.tail < self.tail:
             raise OutOfRange(f"position {sample.tail} was evicted: the tail is {self.tail}")
+        if sample.once is not None and sample.priority is not None:
+            raise InvalidContribution("sample.once draws every item once, and has no priority")
         if sample.priority is not None:
             sample.priority.check(row_size=self.row_size)
         if sample.episodes is not None:

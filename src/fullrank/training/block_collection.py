@@ -1,10 +1,10 @@
 """Collection by blocks: whole episodes, played with published parameters of a version.
 
-Keyed blocks follow from their keys and the parameters of a version, on any process: with lag d,
-iteration i acts with the parameters after iteration i - 1 - d. Collectors that play freely go on
-for ever with the newest parameters that they have and write episodes to replay, which decides the
-episodes that an iteration may draw from. A checkpoint holds the parameters of the iterations that
-are played ahead in place of their rows.
+Keyed blocks follow from their keys and the parameters of a version, on any process: with lag d and
+K updates a collection, collection c acts with the parameters after (c - d) K updates. Collectors
+that play freely go on for ever with the newest parameters that they have and write episodes to
+replay, which decides the episodes that an iteration may draw from. A checkpoint holds the
+parameters of the collections that are played ahead in place of their rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,80 +43,89 @@ NEEDS_SERVICES = (
 
 
 class BlockCollection:
-    """Parameters by version, and the environment steps before an iteration.
+    """Parameters by version, and the environment steps before a collection.
+
+    A version is known by the collection before whose updates it was current.
 
     Args:
         environment: Tells how returns are counted; closed with the collection.
         algorithm: The run's, with the current parameters.
-        lag: d, updates between the parameters that act and the current ones.
+        lag: d, collections between the parameters that act and the current ones.
+        updates: K, updates over one collection.
 
     Attributes:
         lag: As given.
-        rows: Iterations have no fixed number of rows.
+        rows: Collections have no fixed number of rows.
     """
 
     rows = 0
 
-    def __init__(self, environment: Environment, algorithm: Algorithm, *, lag: int) -> None:
-        self._environment, self._algorithm, self.lag = environment, algorithm, lag
+    def __init__(
+        self, environment: Environment, algorithm: Algorithm, *, lag: int, updates: int = 1
+    ) -> None:
+        self._environment, self._algorithm = environment, algorithm
+        self.lag, self._updates = lag, updates
         self._acting = acting_sections(algorithm)
         self._none: FloatArray = np.empty((0, algorithm.problem.row_size), np.float32)
         self._publications: dict[int, Publication] = {}
-        self._env_steps = {0: 0}  # steps before an iteration
+        self._env_steps = {0: 0}  # steps before a collection
 
-    def version_of(self, iteration: int) -> int:
-        """Return the version of the parameters that play an iteration."""
-        return max(0, iteration - self.lag)
+    def version_of(self, number: int) -> int:
+        """Return the version of the parameters that play a collection."""
+        return max(0, number - self.lag)
 
-    def publish(self, version: int) -> None:
-        """Keep the current parameters, which are those of ``version``, unless that was done."""
-        if version not in self._publications:
-            self._publications[version] = published(self._algorithm, version)
+    def publish(self, number: int) -> None:
+        """Keep the current parameters, before a collection's updates, unless that was done."""
+        if number not in self._publications:
+            self._publications[number] = published(self._algorithm, number * self._updates)
 
-    def begin(self, iteration: int) -> PlayTerms:
-        """Return the parameters and steps with which an iteration is played.
+    def publication_of(self, number: int) -> Publication:
+        """Return the parameters that play a collection; they were published."""
+        return self._publications[self.version_of(number)]
 
-        Call this while the current parameters are those of ``version_of(iteration)``, unless that
+    def begin(self, number: int) -> PlayTerms:
+        """Return the parameters and steps with which a collection is played.
+
+        Call this while the current parameters are those of ``version_of(number)``, unless that
         version was published before.
         """
-        version = self.version_of(iteration)
-        self.publish(version)
+        self.publish(self.version_of(number))
         return PlayTerms(
-            publication=self._publications[version],
-            env_steps=self._env_steps[min(iteration, max(1, iteration - max(0, self.lag - 1)))],
+            publication=self.publication_of(number),
+            env_steps=self._env_steps[min(number, max(1, number - max(0, self.lag - 1)))],
         )
 
     def _collected(
-        self, iteration: int, rows: FloatArray, outcomes: Outcomes, *, env_steps: int
+        self, number: int, rows: FloatArray, outcomes: Outcomes, *, env_steps: int
     ) -> Collected:
-        """Return the collection of an iteration, after which ``env_steps`` were played."""
+        """Return a collection after which ``env_steps`` were played."""
         environment, actor = self._environment, self._algorithm.actor
         returns, sides = team_returns(environment, outcomes.earned)
         won = outcomes.won if isinstance(environment, Contested) else None
         statistics = dict[str, float]()
         if isinstance(actor, Annealed):
-            statistics["epsilon"] = actor.anneal(self.begin(iteration).env_steps)
+            statistics["epsilon"] = actor.anneal(self.begin(number).env_steps)
         if len(returns):
             statistics |= episode_statistics(returns, outcomes.lengths, won)
         statistics[ENV_STEPS] = float(env_steps)
-        self._env_steps[iteration + 1] = env_steps
-        self._forget(iteration)
+        self._env_steps[number + 1] = env_steps
+        self.forget(number)
         return Collected(rows, returns, sides, won, statistics)
 
-    def _forget(self, iteration: int) -> None:
-        """Drop publications that neither later iterations nor checkpoints before this one need."""
-        oldest = iteration - 2 * self.lag - 1
+    def forget(self, number: int) -> None:
+        """Drop what neither later collections than this one nor checkpoints before it need."""
+        oldest = number - 2 * self.lag - 1
         for version in [kept for kept in list(self._publications) if kept < oldest]:
             del self._publications[version]
-        for number in [kept for kept in list(self._env_steps) if kept < oldest]:
-            del self._env_steps[number]
+        for earlier in [kept for kept in list(self._env_steps) if kept < oldest]:
+            del self._env_steps[earlier]
 
     def _ahead(self, resume_at: int) -> range:
-        """Return the earlier versions that iterations from ``resume_at`` on are played with."""
+        """Return the earlier versions that collections from ``resume_at`` on are played with."""
         return range(self.version_of(resume_at), resume_at)
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays from which ``load`` resumes at iteration ``resume_at``."""
+        """Return the arrays from which ``load`` resumes at collection ``resume_at``."""
         versions = self._ahead(resume_at)
         numbers = [*versions, resume_at]
         steps = np.array([self._env_steps[number] for number in numbers], np.int64)
@@ -127,7 +136,7 @@ class BlockCollection:
         }
 
     def load(self, state: Mapping[str, NDArray[Any]], *, resume_at: int) -> None:
-        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
+        """Resume at collection ``resume_at`` from the arrays returned by ``state``.
 
         Raises:
             CheckpointUnusable: The state is of another algorithm, mode or lag.
@@ -146,7 +155,7 @@ class BlockCollection:
         self._env_steps = dict(zip(numbers, map(int, steps), strict=True))
         self._publications = {
             version: Publication(
-                version=version,
+                version=version * self._updates,
                 sections={id_: state[f"published.{version}.{id_}"] for id_ in self._acting},
             )
             for version in versions
@@ -162,14 +171,15 @@ class BlockCollection:
 
 
 class KeyedCollection(BlockCollection):
-    """Collects the keyed episodes of each iteration, in ascending order of iterations.
+    """Plays the keyed episodes of each collection, in ascending order of collections.
 
     Args:
         environment: Tells how returns are counted; it is closed by the player, once there is one.
         algorithm: The run's, with the current parameters.
         make_player: Makes the player of this process, if it has to play.
-        plan: Blocks of an iteration.
-        lag: d, updates between the parameters that act and the current ones.
+        plan: Blocks of a collection.
+        lag: d, collections between the parameters that act and the current ones.
+        updates: K, updates over one collection.
 
     Attributes:
         plan: As given.
@@ -183,8 +193,9 @@ class KeyedCollection(BlockCollection):
         *,
         plan: BlockPlan,
         lag: int,
+        updates: int = 1,
     ) -> None:
-        super().__init__(environment, algorithm, lag=lag)
+        super().__init__(environment, algorithm, lag=lag, updates=updates)
         self._make_player, self.plan = make_player, plan
         self._played: dict[int, Collected] = {}
 
@@ -192,35 +203,39 @@ class KeyedCollection(BlockCollection):
     def _player(self) -> BlockPlayer:
         return self._make_player()
 
-    def collect(self, iteration: int) -> Collected:
-        """Play an iteration that was begun in this process, unless that was done."""
-        if iteration not in self._played:
-            play = self.begin(iteration)
-            blocks = [self._player.play(key, play) for key in self.plan.keys(iteration)]
+    def collect(self, number: int) -> Collected:
+        """Play a collection that was begun in this process, unless that was done."""
+        if number not in self._played:
+            play = self.begin(number)
+            blocks = [self._player.play(key, play) for key in self.plan.keys(number)]
             rows = np.concatenate([block.rows for block in blocks])
-            self._played[iteration] = self.join(
-                iteration, [block.outcomes for block in blocks], rows=rows
+            self._played[number] = self.join(
+                number, [block.outcomes for block in blocks], rows=rows
             )
             for oldest in sorted(self._played)[: -max(1, self.lag)]:
                 del self._played[oldest]
-        return self._played[iteration]
+        return self._played[number]
+
+    def rederived(self, number: int, rows: FloatArray) -> FloatArray:
+        """Return a collection's rows with their columns derived anew; see ``BlockPlayer``."""
+        return self._player.rederived(rows, self.publication_of(number))
 
     def join(
-        self, iteration: int, blocks: Sequence[Outcomes], *, rows: FloatArray | None = None
+        self, number: int, blocks: Sequence[Outcomes], *, rows: FloatArray | None = None
     ) -> Collected:
-        """Return the collection of an iteration; iterations ascend.
+        """Return a collection; their numbers ascend.
 
         Args:
-            iteration: Its number.
+            number: Its number.
             blocks: Outcomes of its blocks in order.
             rows: Rows of its blocks; None where they are in replay.
         """
         outcomes = Outcomes.joined(blocks)
         return self._collected(
-            iteration,
+            number,
             self._none if rows is None else rows,
             outcomes,
-            env_steps=self._env_steps[iteration] + outcomes.env_steps,
+            env_steps=self._env_steps[number] + outcomes.env_steps,
         )
 
     def doing(self) -> str:

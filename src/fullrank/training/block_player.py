@@ -1,6 +1,6 @@
 """Player of blocks: one whole episode in each copy, keyed, with the parameters of one version."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from fullrank.environments import Environment
 from fullrank.environments.capabilities import doing, horizon_of
 from fullrank.environments.instances import Instances
 from fullrank.environments.processes import EnvironmentProcess
+from fullrank.replay.episodes import episodes_in
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.training.episodes import Outcomes
 from fullrank.training.reward_scale import AS_PAID, RewardScale, reward_scale
@@ -36,12 +37,12 @@ BLOCK_STEPS = 2**32
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Publication:
-    """The parameters of one version, as far as they act."""
+    """The parameters of one version, as far as playing reads them."""
 
     version: int
     """Number of updates that they have taken."""
     sections: Mapping[int, FloatArray]
-    """Parameters of the networks that select actions, by section."""
+    """Parameters of the networks that select actions or derive columns, by section."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,12 +80,17 @@ class PlayedBlock(NamedTuple):
 
 
 def acting_sections(algorithm: Algorithm) -> list[int]:
-    """Return the ids of the sections whose networks select actions."""
-    return [section.id for section in algorithm.problem.sections if section.role in ACTING]
+    """Return the ids of the sections whose networks select actions or derive columns."""
+    problem = algorithm.problem
+    return [
+        section.id
+        for section in problem.sections
+        if section.role in ACTING or section.id in problem.prepared_by
+    ]
 
 
 def published(algorithm: Algorithm, version: int) -> Publication:
-    """Return a copy of the current parameters, as far as they act, which are of ``version``."""
+    """Return a copy of the current parameters that playing reads, which are of ``version``."""
     parameters = algorithm.parameters
     sections = {section: parameters.view(section).copy() for section in acting_sections(algorithm)}
     return Publication(version=version, sections=sections)
@@ -147,7 +153,9 @@ class BlockPlayer:
         """
         copies = self._plan.copies_of(key.block)
         seeds = [derive(self._seed, "episode", copy, key.iteration) for copy in copies]
-        self._load(play)
+        self._load(play.publication)
+        if isinstance(actor := self._algorithm.actor, Annealed):
+            actor.anneal(play.env_steps)
         round_: WholeEpisodes | ReadyFirst | None = None
         try:
             first = key.block * BLOCK_STEPS
@@ -161,13 +169,36 @@ class BlockPlayer:
                 processes = self._started(len(copies), self._start_copy)
                 round_ = ReadyFirst(processes, self._algorithm.actor, self._round)
                 round_.play(seeds, copies=copies, iteration=key.iteration, first_step=first)
-            check_rows(round_.rows, self._algorithm.problem.layout, what="its episodes")
+            played = PlayedBlock(round_.rows, round_.outcomes)
+            self._derive(played.episodes)
+            check_rows(played.rows, self._algorithm.problem.layout, what="its episodes")
         except Exception as error:
             self.close()
             steps = 0 if round_ is None else round_.steps
             what = str(error) if isinstance(error, FullrankError) else repr(error)
             raise EnvironmentFailed(f"{self.name(key)}, step {steps}: {what}") from error
-        return PlayedBlock(round_.rows, round_.outcomes)
+        return played
+
+    def rederived(self, rows: FloatArray, publication: Publication) -> FloatArray:
+        """Return rows of whole episodes with their columns derived anew.
+
+        Args:
+            rows: Rows, of an algorithm that derives columns.
+            publication: The parameters that played them.
+        """
+        layout = self._algorithm.problem.episodes
+        assert layout is not None  # derived columns are an episode's
+        self._load(publication)
+        derived = rows.copy()
+        derived[:, layout.length + 1 :] = 0.0
+        self._derive([derived[place] for place in episodes_in(rows, layout.length)])
+        return derived
+
+    def _derive(self, episodes: Sequence[FloatArray]) -> None:
+        """Fill the derived columns, episode by episode, so that no bit depends on the blocks."""
+        if self._algorithm.prepare is not None:
+            for episode in episodes:
+                self._algorithm.prepare(episode)
 
     def _started(
         self, copies: int, start_copy: Callable[[], EnvironmentProcess]
@@ -186,16 +217,14 @@ class BlockPlayer:
         layout = layout_of(environment.agents, masked=problem.masked)
         return TransitionRound(environment, actor, layout)
 
-    def _load(self, play: PlayTerms) -> None:
-        """Take the parameters and the exploration of a block."""
-        parameters, actor = self._algorithm.parameters, self._algorithm.actor
-        if self._loaded is not play.publication:
-            for section, values in play.publication.sections.items():
+    def _load(self, publication: Publication) -> None:
+        """Take the parameters of a block."""
+        parameters = self._algorithm.parameters
+        if self._loaded is not publication:
+            for section, values in publication.sections.items():
                 parameters.view(section)[:] = values
             parameters.written()
-            self._loaded = play.publication
-        if isinstance(actor, Annealed):
-            actor.anneal(play.env_steps)
+            self._loaded = publication
 
     def doing(self) -> str:
         """Name the copy whose environment is called now, its step and seed; any thread may ask."""

@@ -23,16 +23,19 @@ from fullrank.training.trainer import part
 
 
 class Collection(Protocol):
-    """Collects the transitions of each iteration, with the current parameters or earlier ones."""
+    """Makes the collections of a run, with the current parameters or earlier ones.
+
+    Where every collection is for one update, their numbers are those of the iterations.
+    """
 
     @property
     def rows(self) -> int:
-        """Rows that every iteration collects; 0 if their number differs."""
+        """Rows of every collection; 0 if their number differs."""
 
-    def publish(self, version: int) -> None:
-        """Keep the current parameters, after ``version`` updates, for iterations played ahead."""
+    def publish(self, number: int) -> None:
+        """Keep the current parameters, before a collection's updates, for what is played ahead."""
 
-    def collect(self, iteration: int) -> Collected:
+    def collect(self, number: int) -> Collected:
         """Collect in this process, or return what was collected ahead.
 
         Raises:
@@ -42,13 +45,14 @@ class Collection(Protocol):
         """
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
+        """Return the arrays from which ``load`` resumes at collection ``resume_at``.
 
-        Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
+        Call this once the updates over ``resume_at - 1`` are applied; ``resume_at`` may already
+        have been collected.
         """
 
     def load(self, state: Mapping[str, NDArray[Any]], *, resume_at: int) -> None:
-        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
+        """Resume at collection ``resume_at`` from the arrays returned by ``state``.
 
         Raises:
             CheckpointUnusable: The state belongs to another configuration.
@@ -66,10 +70,10 @@ class OwnCollection:
     """Plays in the run's own environments, with the current parameters.
 
     Args:
-        environment: Environment of the iterations; closed with the collection.
+        environment: Environment of the collections; closed with the collection.
         layout: Layout of one transition.
-        rows: Rows of an iteration.
-        play: Collects an iteration.
+        rows: Rows of a collection.
+        play: Collects.
 
     Attributes:
         rows: As given.
@@ -87,19 +91,19 @@ class OwnCollection:
         self.rows = rows
         self._newest: tuple[int, Collected] | None = None
 
-    def publish(self, version: int) -> None:
+    def publish(self, number: int) -> None:
         """Do nothing: a collection begins with the current parameters."""
 
-    def collect(self, iteration: int) -> Collected:
+    def collect(self, number: int) -> Collected:
         """Collect; return the stored collection on a repeated call.
 
         Raises:
             Unsound: An observation, an action or a reward is not finite.
         """
-        if self._newest is None or self._newest[0] != iteration:
-            collected = self._play(iteration)
-            check_rows(collected.rows, self._layout, what=f"iteration {iteration}")
-            self._newest = iteration, collected
+        if self._newest is None or self._newest[0] != number:
+            collected = self._play(number)
+            check_rows(collected.rows, self._layout, what=f"iteration {number}")
+            self._newest = number, collected
         return self._newest[1]
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
@@ -114,7 +118,7 @@ class OwnCollection:
         return {f"collected.{name}": array for name, array in arrays.items()}
 
     def load(self, state: Mapping[str, NDArray[Any]], *, resume_at: int) -> None:
-        """Resume at iteration ``resume_at`` from the arrays returned by ``state``."""
+        """Resume at collection ``resume_at`` from the arrays returned by ``state``."""
         ahead = part(state, "collected")
         if ahead:
             sides, won = part(ahead, "side"), ahead.get("won")
@@ -130,14 +134,14 @@ class OwnCollection:
 
 
 class StepCollection(OwnCollection):
-    """Steps every copy equally often in each iteration; episodes continue from one to the next.
+    """Steps every copy equally often in each collection; episodes continue from one to the next.
 
     Args:
-        environment: Environment of the iterations; closed with the collection.
+        environment: Environment of the collections; closed with the collection.
         player: Selects actions, with the current policies.
         layout: Layout of one transition.
         seed: The run's seed.
-        steps: Steps of each copy in one iteration.
+        steps: Steps of each copy in one collection.
     """
 
     def __init__(
@@ -155,7 +159,7 @@ class StepCollection(OwnCollection):
         return rollout | super().state(resume_at=resume_at)
 
     def load(self, state: Mapping[str, NDArray[Any]], *, resume_at: int) -> None:
-        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
+        """Resume at collection ``resume_at`` from the arrays returned by ``state``.
 
         Raises:
             CheckpointUnusable: The state belongs to another environment or number of copies.

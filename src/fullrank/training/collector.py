@@ -55,7 +55,7 @@ class Collector:
     Attributes:
         agents: Specifications of the environment's agents, in order.
         layout: Layout of one row.
-        warmup: As given; 0 where learners collect.
+        warmup: As given; 0 where learners collect, or no transition of before is drawn.
         state_size: Entries of the environment's global state; 0 if it has none.
         masked: True if some actions may be unavailable to a living agent.
         horizon: Steps of every episode; 0 if their lengths differ or are unknown.
@@ -82,7 +82,7 @@ class Collector:
         self.state_size, self.masked = own_state_size(environment), offers_masks(environment)
         self._transitions = layout_of(environment.agents, masked=problem.masked)
         self.layout = problem.episodes or self._transitions
-        self.warmup = warmup if problem.data.batch_size else 0
+        self.warmup = warmup if problem.data.batch_size and not problem.data.epochs else 0
         self._warmup_copies, self.horizon = warmup_copies, horizon_of(environment)
 
     def warm_up(self, report: Callable[[str], None] = lambda text: None) -> FloatArray:
@@ -167,13 +167,13 @@ class Collector:
         apart = self._apart
         return (doing([apart]) if apart is not None else "") or self.collection.doing()
 
-    def publish(self, version: int) -> None:
-        """Keep the current parameters, after ``version`` updates, for iterations played ahead."""
-        self.collection.publish(version)
+    def publish(self, number: int) -> None:
+        """Keep the current parameters; see ``Collection.publish``."""
+        self.collection.publish(number)
 
-    def collect(self, iteration: int) -> Collected:
+    def collect(self, number: int) -> Collected:
         """Collect in this process; see ``Collection.collect``."""
-        return self.collection.collect(iteration)
+        return self.collection.collect(number)
 
     def close(self) -> None:
         """Close the environments."""

@@ -48,6 +48,13 @@ class Collected(NamedTuple):
     """Time of playing, seconds, where it was measured."""
 
     @property
+    def without_episodes(self) -> "Collected":
+        """The same collection for further updates over it: its episodes are recorded once."""
+        sides = {side: returns[:0] for side, returns in self.side_returns.items()}
+        won = None if self.won is None else self.won[:0]
+        return self._replace(returns=self.returns[:0], side_returns=sides, won=won)
+
+    @property
     def win_rate(self) -> float | None:
         """Return the share of episodes that were won; None without wins or finished episodes."""
         return None if self.won is None or not self.won.size else float(self.won.mean())

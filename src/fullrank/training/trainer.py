@@ -12,10 +12,10 @@ import numpy as np
 from blake3 import blake3
 
 from fullrank.algorithms import Algorithm
-from fullrank.common.errors import Unsound
+from fullrank.common.errors import ConfigError, Unsound
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import DIGEST_BYTES
-from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
 from fullrank.replay.table import TABLE
 
 
@@ -26,20 +26,51 @@ class Trainer:
         algorithm: Holds the authoritative parameters.
         seed: The run's seed; equal arguments give equal runs.
         priority: Draws items with larger rewards more often; None: draws uniformly.
+        updates: K, updates over one collection.
+
+    Attributes:
+        algorithm: As given.
+        updates: As given.
     """
 
     def __init__(
-        self, algorithm: Algorithm, *, seed: int, priority: Priority | None = None
+        self,
+        algorithm: Algorithm,
+        *,
+        seed: int,
+        priority: Priority | None = None,
+        updates: int = 1,
     ) -> None:
-        self.algorithm = algorithm
+        self.algorithm, self.updates = algorithm, updates
         self._seed, self._priority = seed, priority
 
-    def sample(self, iteration: int, *, tail: int, head: int) -> Sample:
-        """Return the iteration's sample over the rows from ``tail`` to ``head``."""
+    def sample(self, iteration: int, *, tail: int, head: int, first: int | None = None) -> Sample:
+        """Return the iteration's sample.
+
+        Args:
+            iteration: Number of the iteration.
+            tail: Position of the oldest row that may be drawn.
+            head: One past the newest row.
+            first: Position of the first row of the iteration's collection; by default ``tail``.
+
+        Raises:
+            ConfigError: Every item of the collection is drawn once, and some are not held any more.
+        """
         problem = self.algorithm.problem
-        episodes = None
+        episodes, once, newest = None, None, problem.data.newest_episodes
+        if epochs := problem.data.epochs:
+            first = tail if first is None else first
+            if first < tail:
+                raise ConfigError(
+                    f"a collection of {head - first} rows is more than replay holds; raise "
+                    "replay.capacity, or lower environment.copies"
+                )
+            tail = first
+            collection, step = divmod(iteration, self.updates)
+            epoch, part = divmod(step, self.updates // epochs)
+            once = EachOnce(collection=collection, epoch=epoch, part=part)
+            newest = problem.data.batch_size * self.updates // epochs
         if problem.episodes is not None:
-            newest = problem.data.newest_episodes
             episodes = EpisodeDraw(length=problem.episodes.length, newest=newest)
         return Sample(
             table=TABLE,
@@ -50,6 +81,7 @@ class Trainer:
             size=problem.data.batch_size,
             priority=self._priority,
             episodes=episodes,
+            once=once,
         )
 
     def apply(self, targets: FloatArray, *, iteration: int) -> Mapping[str, float]:

@@ -165,6 +165,7 @@ class Sample(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     EPISODES_FIELD_NUMBER: _builtins.int
+    ONCE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     seed: _builtins.int
     iteration: _builtins.int
@@ -182,6 +183,12 @@ class Sample(_message.Message):
     def episodes(self) -> Global___EpisodeDraw:
         """Set if whole episodes are drawn; the minibatch then holds their rows, one after the other."""
 
+    @_builtins.property
+    def once(self) -> Global___EachOnce:
+        """Set if [tail, head) is one collection, and each item of it is drawn once in an epoch; there is
+        no priority then.
+        """
+
     def __init__(
         self,
         *,
@@ -193,14 +200,46 @@ class Sample(_message.Message):
         size: _builtins.int = ...,
         priority: Global___Priority | None = ...,
         episodes: Global___EpisodeDraw | None = ...,
+        once: Global___EachOnce | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "priority", b"priority"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "once", b"once", "priority", b"priority"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "head", b"head", "iteration", b"iteration", "priority", b"priority", "seed", b"seed", "size", b"size", "table", b"table", "tail", b"tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "head", b"head", "iteration", b"iteration", "once", b"once", "priority", b"priority", "seed", b"seed", "size", b"size", "table", b"table", "tail", b"tail"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sample: _TypeAlias = Sample  # noqa: Y015
+
+@_typing.final
+class EachOnce(_message.Message):
+    """A slice of `size` items of the permutation of a collection's items by a Philox stream keyed with
+    (seed, "each_once", collection, epoch).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    collection: _builtins.int
+    epoch: _builtins.int
+    """Number of the pass over the collection."""
+    part: _builtins.int
+    """Number of the slice within the epoch, from 0."""
+    def __init__(
+        self,
+        *,
+        collection: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        part: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "epoch", b"epoch", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EachOnce: _TypeAlias = EachOnce  # noqa: Y015
 
 @_typing.final
 class EpisodeDraw(_message.Message):

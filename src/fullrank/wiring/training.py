@@ -63,9 +63,11 @@ class Training:
     def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
 
-        Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
+        Call this once ``resume_at - 1`` is applied, the last one over a collection; ``resume_at``
+        may already have been collected.
         """
-        return {**self.trainer.state(), **self.collector.collection.state(resume_at=resume_at)}
+        number = resume_at // self.trainer.updates
+        return {**self.trainer.state(), **self.collector.collection.state(resume_at=number)}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]], *, resume_at: int) -> None:
         """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
@@ -76,7 +78,7 @@ class Training:
             EnvironmentFailed: The environments are not reproducible.
         """
         self.trainer.load(state)
-        self.collector.collection.load(state, resume_at=resume_at)
+        self.collector.collection.load(state, resume_at=resume_at // self.trainer.updates)
 
 
 def training_of(config: RunConfig) -> Training:
@@ -94,7 +96,8 @@ def training_of(config: RunConfig) -> Training:
         state_size=own_state_size(environment),
         masked=offers_masks(environment),
     )
-    collection = _collection_of(config, environment, algorithm)
+    updates = _updates_of(config, algorithm.problem)
+    collection = _collection_of(config, environment, algorithm, updates)
     collector = Collector(
         partial(copies_of, config),
         environment,
@@ -111,12 +114,48 @@ def training_of(config: RunConfig) -> Training:
             algorithm,
             seed=config.seed,
             priority=_priority_of(config, environment.agents, algorithm.problem),
+            updates=updates,
         ),
     )
 
 
-def _collection_of(config: RunConfig, environment: Environment, algorithm: Algorithm) -> Collection:
-    """Choose how the iterations are collected.
+def _updates_of(config: RunConfig, problem: Problem) -> int:
+    """Return K, the updates over one collection.
+
+    Raises:
+        ConfigError: Items of a collection cannot each be drawn once, or the run ends within one.
+    """
+    name, size, copies = config.algorithm.name, problem.data.batch_size, config.environment.copies
+    if not problem.data.epochs:
+        return 1
+    if config.collect.mode == "free" or (config.collect.mode == "keyed" and not problem.episodes):
+        raise ConfigError(
+            f"{name} draws every item of a collection once, and with collect.mode = "
+            f"{config.collect.mode!r} it has no fixed number of them; use 'inline'"
+        )
+    if config.sampling.method == "prioritised":
+        raise ConfigError(f"{name} draws every item once; leave sampling.method = 'uniform'")
+    items, of = copies, f"environment.copies = {copies}"
+    if not problem.episodes:
+        items, of = copies * config.collect.steps, f"{of} x collect.steps = {config.collect.steps}"
+    if items % size:
+        raise ConfigError(
+            f"algorithm.batch_size = {size} does not divide the {items} items of a collection "
+            f"({of}); set a divisor"
+        )
+    updates = problem.data.epochs * items // size
+    if config.iterations % updates:
+        raise ConfigError(
+            f"iterations = {config.iterations} ends within the {updates} updates over a "
+            f"collection; use {-(-config.iterations // updates) * updates}"
+        )
+    return updates
+
+
+def _collection_of(
+    config: RunConfig, environment: Environment, algorithm: Algorithm, updates: int
+) -> Collection:
+    """Choose how a run collects.
 
     Whole episodes that are played inline are keyed episodes of one block, which the controller
     plays.
@@ -139,6 +178,7 @@ def _collection_of(config: RunConfig, environment: Environment, algorithm: Algor
             lambda: _own_player(config, environment),
             plan=plan_of(config),
             lag=config.collect.lag,
+            updates=updates,
         )
     layout = layout_of(environment.agents, masked=problem.masked)
     if problem.data.batch_size:
@@ -286,15 +326,16 @@ def audit_period(config: RunConfig, data: DataMode) -> int:
 def spare_rows(config: RunConfig, training: Training) -> int:
     """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
 
-    They cover the iteration that is gathered while the one before is not durable yet, those for
-    which a report may be late and, before them, those from one audit to the next or, without
-    audits, from one checkpoint to the next.
+    They cover the collection that is gathered while the one before is not durable yet, and those of
+    the iterations for which a report may be late and, before them, of those from one audit to the
+    next or, without audits, from one checkpoint to the next.
     """
     problem, copies = training.problem, config.environment.copies
     steps = max(config.collect.steps, 1 + training.collector.horizon)
     rows = training.collector.collection.rows or copies * steps
     period = audit_period(config, problem.data) or config.checkpoint.every
-    withdrawn = 1 + (period + WINDOW if problem.data.exact else 0)
+    iterations = period + WINDOW if problem.data.exact else 0
+    withdrawn = 1 + -(-iterations // training.trainer.updates)
     ahead = config.collect.window if config.collect.mode == "free" else 0
     return withdrawn * rows + ahead * steps
 

@@ -173,7 +173,10 @@ def test_policies_are_whole_or_refused(messages: list[pb.GetPoliciesResponse]) -
 READERS: dict[str, tuple[Message, Any]] = {
     "agent": (AGENT, decode_agent),
     "run term": (common_pb2.RunTerm(run="run", term=1), run_term_of),
-    "sample": (common_pb2.Sample(table="transitions", size=1), sample_of),
+    "sample": (
+        common_pb2.Sample(table="transitions", size=1, once=common_pb2.EachOnce()),
+        sample_of,
+    ),
     "arrival": (
         replay_pb2.Arrival(
             updates_per_episode=1.0,

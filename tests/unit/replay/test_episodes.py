@@ -186,3 +186,15 @@ def test_synthetic_episodes_are_episodes() -> None:
     layout = EpisodeLayout(observation_sizes=(2, 3), action_sizes=(4, 1))
     rows = layout.synthetic(np.random.default_rng(0), 7)
     assert len(episodes_in(rows, layout.length)) == 7
+
+
+def test_derived_columns_follow_a_step_and_are_named() -> None:
+    plain = EpisodeLayout(observation_sizes=(2, 3), action_sizes=(4, 1))
+    layout = replace(plain, derived=(("value", 2), ("advantage", 1)))
+    assert layout.row_size == plain.row_size + 3
+    assert layout.columns == {
+        "value": slice(plain.row_size, plain.row_size + 2),
+        "advantage": slice(plain.row_size + 2, plain.row_size + 3),
+    }
+    assert layout.place_of(plain.row_size + 2) == "advantage"
+    assert layout.place_of(layout.length) == "length"

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray
 from fullrank.replay import MemoryStorage, Priority, Sample, Table
-from fullrank.replay.samplers import MOST_EXTRA
+from fullrank.replay.samplers import MOST_EXTRA, EachOnce
 
 CAPACITY, ROW_SIZE = 7, 3
 
@@ -125,7 +125,7 @@ def test_rows_are_gathered_straight_into_the_given_array() -> None:
 
 def sample(**changes: int) -> Sample:
     values = {"seed": 0, "iteration": 0, "tail": 2, "head": 9, "size": 4} | changes
-    return Sample(table="t", priority=None, episodes=None, **values)
+    return Sample(table="t", priority=None, episodes=None, once=None, **values)
 
 
 def test_a_sample_of_what_is_held_is_served() -> None:
@@ -175,6 +175,44 @@ def test_iterations_and_seeds_draw_other_positions() -> None:
 def test_every_position_is_equally_likely() -> None:
     counts = np.bincount(sample(tail=0, head=10, size=20_000).positions(), minlength=10)
     assert (np.abs(counts - 2000) < 5 * np.sqrt(2000 * 0.9)).all()
+
+
+def once(epoch: int, part: int, *, collection: int = 0, size: int, items: int) -> Sample:
+    """A slice of a collection that lies in [5, 5 + items)."""
+    drawn = EachOnce(collection=collection, epoch=epoch, part=part)
+    return replace(sample(tail=5, head=5 + items, size=size), once=drawn)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 5))
+def test_each_epoch_draws_every_item_of_a_collection_once(
+    size: int, parts: int, epoch: int
+) -> None:
+    items = size * parts
+    drawn = [once(epoch, part, size=size, items=items).positions() for part in range(parts)]
+    assert sorted(np.concatenate(drawn).tolist()) == list(range(5, 5 + items))
+
+
+def test_epochs_and_collections_are_drawn_in_other_orders() -> None:
+    orders = {
+        once(epoch, 0, collection=collection, size=50, items=50).positions().tobytes()
+        for epoch in range(2)
+        for collection in range(2)
+    }
+    assert len(orders) == 4
+
+
+@pytest.mark.parametrize(("size", "items", "part"), [(4, 7, 0), (4, 8, 2), (9, 8, 0)])
+def test_a_slice_that_a_collection_does_not_have_is_refused(
+    size: int, items: int, part: int
+) -> None:
+    with pytest.raises(OutOfRange, match=f"slice {part} of {size} items each"):
+        once(0, part, size=size, items=items).positions()
+
+
+def test_a_priority_has_no_say_where_each_item_is_drawn_once() -> None:
+    priority = Priority(first=0, count=1, gain=1.0)
+    with pytest.raises(InvalidContribution, match="draws every item once, and has no priority"):
+        table(head=9).check(replace(once(0, 0, size=2, items=4), priority=priority))
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,14 @@ class Pipeline(Protocol):
             resumes_at: The iteration that is committed next.
         """
 
-    async def collect_again(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
-        """Collect for a committed iteration, of these statistics, once more."""
+    async def collect_again(
+        self, iteration: int, statistics: Mapping[str, float | None]
+    ) -> Collected | None:
+        """Collect for a committed iteration, of these statistics, once more.
+
+        Returns:
+            The collection; None where no further update will be computed over it.
+        """
 
     def committed(self, iterations: int) -> None:
         """Note that so many iterations are durable."""

@@ -266,7 +266,7 @@ class ReplayPipeline:
         self._playback, self._report, self._holds = playback, report, holds
         self._beside: CollectTask | None = None
         """Plays and appends the transitions of an iteration whose updates are being computed."""
-        self.head = self._tail = 0
+        self.head = self._tail = self._first = 0
 
     async def open(self, head: int, *, resumes_at: int) -> None:
         """Open the table at ``head``, and warm it up if it is empty."""
@@ -301,7 +301,7 @@ class ReplayPipeline:
 
         These rows are then collected beside.
         """
-        if self._holds is None:
+        if self._holds is None or self._training.problem.data.epochs:
             return None
         sample = self.sample(iteration, head=self.head + self._training.collector.collection.rows)
         if not self._holds(sample):
@@ -314,13 +314,16 @@ class ReplayPipeline:
         beside, self._beside = self._beside, None
         return await (beside or self._collect(iteration))
 
-    async def collect_again(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
+    async def collect_again(
+        self, iteration: int, statistics: Mapping[str, float | None]
+    ) -> Collected:
         """Collect for a committed iteration once more, which gives the same rows."""
-        await self.collect(iteration)
+        return await self.collect(iteration)
 
     async def _collect(self, iteration: int) -> Collected:
         self._training.collector.publish(iteration)
         collected, head = await self._playback.store(iteration, self.head)
+        self._first = self.head
         self._acknowledge(head)
         reach("transitions.appended")
         return collected
@@ -352,4 +355,4 @@ class ReplayPipeline:
         """
         head = self.head if head is None else head
         tail = max(self._tail, head - self._capacity)
-        return self._training.trainer.sample(iteration, tail=tail, head=head)
+        return self._training.trainer.sample(iteration, tail=tail, head=head, first=self._first)
