@@ -1,10 +1,10 @@
-"""Injection: a delay model and faults, applied to each stream by its learner."""
+"""Injection: a delay model and faults, applied to each stream by its learner, and their changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fullrank.common.types import LearnerId
 from fullrank.config.faults import Fault, HoldFault
@@ -78,3 +78,52 @@ def injection_of(
     complete = complete_stragglers(settings, origin)
     model = delay_models.build(complete.name, **complete.params)
     return Injection(settings=complete, model=model, faults=faults)
+
+
+class Listener(Protocol):
+    """A stream that the injection applies to."""
+
+    @property
+    def identity(self) -> StreamIdentity | None:
+        """Learner that it serves; None before Welcome."""
+
+    def changed(self) -> None:
+        """Handle a change of the injection."""
+
+
+class Control:
+    """Holds the injection; a change is one assignment and therefore atomic."""
+
+    def __init__(self, injection: Injection) -> None:
+        self._injection = injection
+        self._listeners: set[Listener] = set()
+
+    def injection(self) -> Injection:
+        """The current injection."""
+        return self._injection
+
+    def change(self, injection: Injection) -> None:
+        """Replace the injection.
+
+        Raises:
+            ConfigError: It is impossible for a run that passes through; the injection is unchanged.
+        """
+        for listener in self._listeners:
+            if listener.identity is not None:
+                injection.check(listener.identity)
+        self._injection = injection
+        for listener in self._listeners:
+            listener.changed()
+
+    @property
+    def attached(self) -> int:
+        """Number of streams that the injection applies to."""
+        return len(self._listeners)
+
+    def attach(self, listener: Listener) -> None:
+        """Notify a stream of changes until it is detached."""
+        self._listeners.add(listener)
+
+    def detach(self, listener: Listener) -> None:
+        """Stop notifying a stream."""
+        self._listeners.discard(listener)

@@ -48,7 +48,7 @@ from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.environments.neighbour_samples import (
+from fullrank.environments.neighbourhood import (
     MakeSamples,
     Samples,
     from_episodes,

@@ -29,9 +29,9 @@ from fullrank.common.types import JSON
 from fullrank.config.auto_code import AutoCodeSettings, code_choices
 from fullrank.config.plugins import problem_of
 from fullrank.config.tree import RunConfig
+from fullrank.planning.candidates import Plan
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import code_of_record, label_of_record, observation_of_record
-from fullrank.planning.plan import Plan
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 from fullrank.runs.record import METRICS, IterationRecord, read_records

@@ -5,9 +5,8 @@
 that were tried.
 """
 
-from fullrank.planning.candidates import Candidate, candidates
+from fullrank.planning.candidates import Candidate, Forecast, Plan, candidates
 from fullrank.planning.observation import Observation
-from fullrank.planning.plan import Forecast, Plan
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 

@@ -8,10 +8,10 @@ import numpy as np
 from fullrank.codes.base import Code
 from fullrank.common.types import Times
 from fullrank.config.auto_code import AutoCodeSettings
+from fullrank.planning.candidates import Plan
 from fullrank.planning.cluster import Regime
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import Observation
-from fullrank.planning.plan import Plan
 from fullrank.planning.planner import Planner
 from fullrank.planning.simulation import SimulationTrace, play
 from fullrank.planning.tuning import TUNING

@@ -20,7 +20,7 @@ from fullrank.environments.arena.food_collection import FoodCollection
 from fullrank.environments.lattice.ising import Spins
 from fullrank.environments.particle.cooperative_navigation import Navigation
 from fullrank.environments.particle.environment import ParticleEnvironment
-from fullrank.environments.particle.teams import MOVES
+from fullrank.environments.particle.scene import MOVES
 from fullrank.runs.statistics import RESAMPLES
 from fullrank.training.evaluation import Act, Evaluation, random_actions
 

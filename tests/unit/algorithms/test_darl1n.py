@@ -11,17 +11,21 @@ from torch.nn.functional import linear, relu
 from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms, environment_spec
 from fullrank.algorithms.darl1n import DARL1N
 from fullrank.codes import make_code, support
-from fullrank.codes.decoding.least_squares import least_squares
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments import make_environment
-from fullrank.environments.neighbour_samples import Samples, from_episodes, from_resets
-from fullrank.environments.neighbourhood import make_neighbourhood
+from fullrank.environments.neighbourhood import (
+    Samples,
+    from_episodes,
+    from_resets,
+    make_neighbourhood,
+)
 from fullrank.networks.fused.darl1n import MOST, act_individually
 from fullrank.networks.fused.mlp import Mlp
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.parameters import GroupedParameters
+from fullrank.rounds.least_squares import least_squares
 
 NOTHING = np.empty((0, 0), np.float32)
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.codes import Code, Decoder, make_code
-from fullrank.codes.decoding.decoder import BLOCK_COLUMNS
-from fullrank.codes.decoding.peeling import Peeling
+from fullrank.codes.decoding.decoder import BLOCK_COLUMNS, Peeling
 from fullrank.codes.decoding.row_space import RowSpace
 from fullrank.common.errors import CodeError, InvalidContribution, NotDecodable
 from fullrank.common.types import Matrix

@@ -34,7 +34,7 @@ from fullrank.net.straggler import decode_fault, decode_model
 from fullrank.v1 import common_pb2, controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_dashboard.following import _delay_model
-from fullrank_dashboard.page import PageState
+from fullrank_dashboard.server import PageState
 from fullrank_dashboard.view import RunView
 
 M = TypeVar("M")

@@ -3,7 +3,7 @@ import pytest
 
 from fullrank.common.types import Times, Vector
 from fullrank.planning import TUNING
-from fullrank.planning.change_detection import iterations_since_pace_change, rounds_since_change
+from fullrank.planning.planner import iterations_since_pace_change, rounds_since_change
 
 
 def uniform(rounds: int, *, seed: int) -> Vector:

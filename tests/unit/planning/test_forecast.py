@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from fullrank.planning import candidates
+from fullrank.planning.candidates import forecast
 from fullrank.planning.cluster import Cluster, Links
 from fullrank.planning.costs import Payload
 from fullrank.planning.delay_model import Scenarios
-from fullrank.planning.link_model import arrival_times, fit_links
-from fullrank.planning.plan import forecast
+from fullrank.planning.history import arrival_times, fit_links
 from fullrank.planning.simulation import play
 from fullrank.stragglers import Exponential
 

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from fullrank.codes import make_code, support
 from fullrank.codes.analysis import decoded_variances
-from fullrank.codes.decoding.least_squares import least_squares
 from fullrank.common.types import Vector
 from fullrank.common.updates import unit_digest
 from fullrank.rounds.decision import Decision, Decoded, Verdict
-from fullrank.rounds.least_squares import LeastSquaresDecoding
+from fullrank.rounds.least_squares import LeastSquaresDecoding, least_squares
 from fullrank.rounds.round import Round
 
 SIZES = (5, 3, 4)

@@ -7,9 +7,9 @@ from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError
 from fullrank.config.auto_code import AutoCodeSettings, first_code
 from fullrank.config.tree import PluginSettings, RunConfig
+from fullrank.planning.candidates import Plan
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import observation_of_record
-from fullrank.planning.plan import Plan
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 from fullrank.run.assignment import RowAssignment

@@ -11,7 +11,7 @@ from fullrank.codes import support
 from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.net.codec import EncodedField, encode_chunks, joined
 from fullrank.net.errors import Context, statuses
-from fullrank.planning.plan import Plan
+from fullrank.planning.candidates import Plan
 from fullrank.run.assignment import RowAssignment
 from fullrank.runs.checkpoint import newest
 from fullrank.v1 import controller_pb2

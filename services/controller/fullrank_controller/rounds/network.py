@@ -9,7 +9,7 @@ from fullrank.audit.proof import Evidence
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
 from fullrank.net.replay_client import ReplayClient
-from fullrank.planning.plan import Plan
+from fullrank.planning.candidates import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
 from fullrank.run.assignment import RowAssignment

@@ -8,7 +8,7 @@ from typing import Protocol
 from fullrank.audit.proof import Evidence
 from fullrank.codes import Code
 from fullrank.common.types import LearnerId
-from fullrank.planning.plan import Plan
+from fullrank.planning.candidates import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.record import IterationRecord

@@ -12,8 +12,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import ParticleConfig, ParticleEnvironment
-from fullrank.environments.particle.teams import group
-from fullrank.environments.particle.views import others, write
+from fullrank.environments.particle.scene import group, others, write
 from fullrank.environments.particle.world import Body
 
 AGENT = Body(kind="agent", size=0.15, collides=True, acceleration=5.0)

@@ -17,8 +17,7 @@ from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import ParticleConfig
 from fullrank.environments.particle.goal import GoalEnvironment
-from fullrank.environments.particle.teams import group, opponents, require_landmarks
-from fullrank.environments.particle.views import others, write
+from fullrank.environments.particle.scene import group, opponents, others, require_landmarks, write
 from fullrank.environments.particle.world import Body
 
 AGENT = Body(kind="agent", size=0.05, collides=True, acceleration=5.0)

@@ -13,8 +13,7 @@ import numpy as np
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import ParticleConfig, ParticleEnvironment
-from fullrank.environments.particle.teams import group, opponents, require_landmarks
-from fullrank.environments.particle.views import others, write
+from fullrank.environments.particle.scene import group, opponents, others, require_landmarks, write
 from fullrank.environments.particle.world import Body
 
 PREDATOR = Body(kind="adversary", size=0.075, collides=True, acceleration=3.0, max_speed=1.0)

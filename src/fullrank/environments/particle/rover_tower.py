@@ -24,9 +24,15 @@ from fullrank.environments.particle.environment import (
     ParticleEnvironment,
     thrust,
 )
-from fullrank.environments.particle.scene import Scene, said
-from fullrank.environments.particle.teams import MOVES, group, require_landmarks
-from fullrank.environments.particle.views import one_hot, write
+from fullrank.environments.particle.scene import (
+    MOVES,
+    Scene,
+    group,
+    one_hot,
+    require_landmarks,
+    said,
+    write,
+)
 from fullrank.environments.particle.world import Body
 
 SYMBOLS = MOVES.n

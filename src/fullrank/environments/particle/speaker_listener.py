@@ -14,9 +14,7 @@ from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import Discrete, register
 from fullrank.environments.particle.environment import ParticleConfig, thrust
 from fullrank.environments.particle.goal import GoalEnvironment
-from fullrank.environments.particle.scene import Scene, said
-from fullrank.environments.particle.teams import group
-from fullrank.environments.particle.views import write
+from fullrank.environments.particle.scene import Scene, group, said, write
 from fullrank.environments.particle.world import Body
 
 LISTENER = Body(kind="agent", size=0.075, acceleration=5.0)

@@ -12,8 +12,12 @@ from torch import Tensor
 
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, UnitIndex
-from fullrank.environments.neighbour_samples import AgentPolicy, MakeSamples, Samples
-from fullrank.environments.neighbourhood import NeighbourhoodWorld
+from fullrank.environments.neighbourhood import (
+    AgentPolicy,
+    MakeSamples,
+    NeighbourhoodWorld,
+    Samples,
+)
 from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in
 from fullrank.networks.fused.mlp import Activations, Mlp, backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup

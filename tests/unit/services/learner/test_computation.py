@@ -18,7 +18,7 @@ from fullrank.replay.items import Gathered
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, Progress
-from fullrank_learner.computation import compute
+from fullrank_learner.contributor import compute
 from fullrank_learner.run_context import LearnerContext
 
 UNITS, SIZE = 4, 3

@@ -9,7 +9,7 @@ from fullrank.net.codec import CHUNK_BYTES, LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_straggler.wire import corrupt, read_controller, read_learner, split_units
+from fullrank_straggler.gate import corrupt, read_controller, read_learner, split_units
 
 CODED = pb.Coded(ids=Ids(run="r", iteration=7), row=3, batch_digest=bytes(16), compute_s=0.5)
 UNIT = pb.UnitDone(ids=Ids(run="r", iteration=7), unit=2, digest=bytes(range(16)))
