@@ -20,7 +20,7 @@ from fullrank.net.monitor_messages import decode_status
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.plugins import container_of
+from fullrank.wiring.containers import container_of
 from fullrank_collector import run_context
 
 pytestmark = pytest.mark.integration

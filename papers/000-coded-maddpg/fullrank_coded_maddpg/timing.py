@@ -20,7 +20,8 @@ from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.config.tree import RunConfig
 from fullrank.planning.cluster import Cluster, Regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.simulation import play_planned, simulate
+from fullrank.planning.planned_run import play_planned
+from fullrank.planning.simulation import simulate
 from fullrank.stragglers import FixedK
 from fullrank.wiring import training_of
 from fullrank_coded_maddpg.published import (

@@ -37,7 +37,8 @@ from fullrank.wiring import (
     plan_of,
     training_of,
 )
-from fullrank.wiring.plugins import container_of, head_size_of, spec_of_agents
+from fullrank.wiring.containers import container_of, head_size_of
+from fullrank.wiring.plugins import spec_of_agents
 from fullrank_cmarl.virtual_free import FreeVirtualRun
 
 COPIES = 8

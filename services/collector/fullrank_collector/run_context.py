@@ -17,7 +17,8 @@ from fullrank.training.heads import Heads
 from fullrank.training.worker import Probe, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of
-from fullrank.wiring.plugins import container_of, head_size_of, spec_of_agents
+from fullrank.wiring.containers import container_of, head_size_of
+from fullrank.wiring.plugins import spec_of_agents
 from fullrank_collector.free_play import Writing
 
 

@@ -20,7 +20,8 @@ from fullrank.runs.record import IterationRecord
 from fullrank.training.block_collection import FreeCollection, KeyedCollection
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
-from fullrank.wiring.plugins import head_size_of, spec_of_agents
+from fullrank.wiring.containers import head_size_of
+from fullrank.wiring.plugins import spec_of_agents
 from fullrank_controller.collectors.blocks_in import most_rows
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HEADS, HeadStore

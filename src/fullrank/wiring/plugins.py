@@ -1,10 +1,8 @@
-"""Construction of the configured environment, algorithm, delay model and containers."""
+"""Construction of the configured environment, algorithm and delay model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from threading import Event
-
-import torch
 
 from fullrank.algorithms import (
     Algorithm,
@@ -13,22 +11,14 @@ from fullrank.algorithms import (
     algorithms,
     environment_spec,
 )
-from fullrank.algorithms.container_learner import ContainerLearner, Diversity
-from fullrank.algorithms.values import ValueLearner
 from fullrank.common.errors import ConfigError
-from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.environments.base import Step
-from fullrank.networks.modules import flat_size
 from fullrank.replay.authorship import ENTRIES
-from fullrank.replay.episode_buffer import EpisodeBuffer
-from fullrank.replay.hand_over import HandOver, ReturnPriority
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
-from fullrank.training.container import Container
-from fullrank.training.heads import Heads
 
 PARAMETERS = 2**31
 """Most parameters of all networks of a run, which take 8 GiB."""
@@ -162,61 +152,3 @@ def delays_of(config: RunConfig) -> DelayModel:
         ConfigError: The model does not exist or its parameters are invalid.
     """
     return delay_models.build(config.stragglers.name, **config.stragglers.params)
-
-
-FLOOR, EXPONENT = 0.1, 0.6
-"""Priority of an episode of the least return, and exponent alpha of priorities in a buffer, of
-[CMARL]."""
-
-
-def head_size_of(config: RunConfig, environment: EnvironmentSpec) -> int:
-    """Return the entries of a container's head.
-
-    Raises:
-        ConfigError: The algorithm has no heads.
-    """
-    with torch.device("meta"):
-        return flat_size(_learner_of(config).agent(environment).fc2)
-
-
-def container_of(
-    config: RunConfig, environment: EnvironmentSpec, *, number: int, heads: Heads
-) -> Container:
-    """Build a container.
-
-    Args:
-        config: The configuration.
-        environment: Agents of the environment.
-        number: Its number among the containers.
-        heads: Those of all containers.
-
-    Raises:
-        ConfigError: The algorithm has no heads.
-    """
-    settings = config.containers
-    return Container(
-        number,
-        learner=ContainerLearner(
-            _learner_of(config),
-            environment,
-            diversity=Diversity(),
-            seed=derive(config.seed, "container", number),
-            device=config.compute.device,
-        ),
-        buffer=EpisodeBuffer(settings.capacity, exponent=EXPONENT),
-        priority=ReturnPriority(low=settings.low, high=settings.high, floor=FLOOR),
-        hand_over=HandOver(settings.share, seed=config.seed, container=number),
-        batch_size=settings.batch_size,
-        seed=config.seed,
-        heads=heads,
-    )
-
-
-def _learner_of(config: RunConfig) -> ValueLearner:
-    learner = algorithm_config_of(config)
-    if not isinstance(learner, ValueLearner):
-        raise ConfigError(
-            f"{config.algorithm.name} has no network of action values, whose last layer containers "
-            "learn: use --algorithm qmix, vdn or iql"
-        )
-    return learner

@@ -7,7 +7,8 @@ from fullrank.codes import make_code
 from fullrank.common.errors import ConfigError
 from fullrank.planning.cluster import read_regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.simulation import observation_of, play
+from fullrank.planning.planned_run import observation_of
+from fullrank.planning.simulation import play
 
 REGIMES = sorted(Path("benchmarks/regimes").glob("*.toml"))
 
