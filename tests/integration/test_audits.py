@@ -1,4 +1,4 @@
-"""Committed updates are compared with late digests; wrong ones are rolled back."""
+"""Committed updates are compared with late digests; wrong ones are condemned."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_c
         cluster.learners(2)
         await cluster.committed(3)  # the audit awaits the late reports now
         late.release.set()
-        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        await eventually(lambda: "condemned reason" in caplog.text, what="condemned")
         cluster.learners(2)
         status = await cluster.finished()
     assert "convicted learner=0" in caplog.text
@@ -97,7 +97,7 @@ async def test_the_controller_alone_finds_what_two_colluding_learners_agree_on(
         await eventually(lambda: "recomputed iteration=2 unit=0" in caplog.text, what="recomputed")
         for fake in fakes:
             fake.release.set()
-        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        await eventually(lambda: "condemned reason" in caplog.text, what="condemned")
         cluster.learners(cluster.config.learners)
         await cluster.finished()
     assert all(f"convicted learner={learner}" in caplog.text for learner in range(2))
@@ -150,7 +150,7 @@ async def test_parties_to_a_dispute_that_nobody_can_settle_are_left_out_and_noth
         cluster.learners(2)
         await cluster.committed(3)
         late.release.set()
-        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        await eventually(lambda: "condemned reason" in caplog.text, what="condemned")
         cluster.learners(2)
         status = await cluster.finished()
     assert "convicted" not in caplog.text

@@ -99,7 +99,7 @@ async def test_what_is_taken_back_is_taken_back_in_the_mirror(
         cluster.learners(2)
         await cluster.committed(3)
         late.release.set()
-        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        await eventually(lambda: "condemned reason" in caplog.text, what="condemned")
         cluster.learners(2)
         await cluster.finished()
     take_over(place, tmp_path / "other")

@@ -114,7 +114,7 @@ class Driver:
             ServiceLost: The replay service is gone.
             StaleTerm: Another controller has opened the table, or raised the directory's term.
             Unsound: A row, an update, a parameter or a moment is not finite.
-            RolledBack: A committed unit was wrong; begin again under a later term.
+            Condemned: A committed unit was wrong; begin again under a later term.
         """
         committed = self._run.progress.committed
         self._head, self._resumes_at = head, committed + len(journalled)

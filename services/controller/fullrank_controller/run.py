@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
+from fullrank.audit.ledger import Ledger
 from fullrank.config.tree import RunConfig
 from fullrank.host.run_directory import is_socket, port_of
 from fullrank.host.shared_memory import WrittenBlock
@@ -20,7 +21,6 @@ from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
-from fullrank_controller.rounds.late_reports import LateReports
 from fullrank_controller.rounds.reception import Reception
 
 Collectors: TypeAlias = CollectorPool | FreePool
@@ -41,7 +41,8 @@ class Run:
     roster: Roster
     membership: Membership
     reception: Reception
-    late_reports: LateReports
+    ledger: Ledger
+    """Digests of the last iterations."""
     collectors: Collectors | None
     """Attached collectors; None if the controller plays itself."""
 
@@ -73,7 +74,7 @@ class Run:
             event_log=event_log,
             fix_numerics=fix_numerics,
         )
-        late_reports = LateReports(identity, roster)
+        ledger = Ledger()
         return cls(
             identity=identity,
             welcome=welcome,
@@ -83,8 +84,8 @@ class Run:
             progress=progress,
             roster=roster,
             membership=membership,
-            reception=Reception(identity, membership, late_reports),
-            late_reports=late_reports,
+            reception=Reception(identity, membership, roster, ledger),
+            ledger=ledger,
             collectors=_collectors_of(
                 config,
                 identity,

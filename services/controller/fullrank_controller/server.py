@@ -20,15 +20,15 @@ from fullrank.net.channel import Security
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
 from fullrank.runs.ending import read_ending
+from fullrank.runs.verdicts import Verdicts
 from fullrank.wiring import Training
 from fullrank_controller.epilogue import record_failure, tell
 from fullrank_controller.membership.roster import Roster, expel_silent
-from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.progress import RunProgress
-from fullrank_controller.rounds.disputes import RolledBack
+from fullrank_controller.rounds.disputes import Condemned
 from fullrank_controller.serving import drive, finish, held, open_term, term_raised
 from fullrank_controller.standby import WatchOutcome, stand_by
 from fullrank_controller.term import make_network_driver
@@ -104,8 +104,8 @@ async def _serve_terms(
     while True:
         try:
             await _hold_and_serve(launch, config, run_dir, stop=stop, health=health)
-        except RolledBack as error:
-            log.error("rolled_back reason=%s", error)
+        except Condemned as error:
+            log.error("condemned reason=%s", error)
         else:
             return False
 
@@ -121,7 +121,7 @@ async def _hold_and_serve(
     """Serve for one term.
 
     Raises:
-        RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
+        Condemned: Wrong iterations are condemned on disk; continue with another term.
     """
     with held(config, run_dir) as (directory, training):
         await _serve(launch, config, directory, training, stop=stop, health=health)

@@ -23,15 +23,16 @@ from fullrank_controller.driver import Driver
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
+from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.prometheus import Totals
-from fullrank_controller.rounds.disputes import RolledBack, Unsettled
+from fullrank_controller.rounds.disputes import Condemned, Unsettled
 from fullrank_controller.run import Run
 from fullrank_controller.term import Term, begin, open_journal
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-VOID = (StaleTerm, RolledBack, Unsettled, Unsound)
+VOID = (StaleTerm, Condemned, Unsettled, Unsound)
 """Failures after which the state is not checkpointed."""
 
 
@@ -93,8 +94,14 @@ def open_term(
             directory=directory,
             training=training,
             run=run,
-            journal=journal,
-            publish=sinks.write,
+            store=RunStore(
+                directory,
+                training,
+                journal=journal,
+                event_log=run.event_log,
+                publish=sinks.write,
+                keep=config.checkpoint.keep,
+            ),
             totals=totals,
             watchdog=watchdog,
         )
@@ -163,7 +170,7 @@ async def drive(
 
     Raises:
         StaleTerm: A later controller runs; this one writes no more.
-        RolledBack: Committed iterations are withdrawn, and not checkpointed.
+        Condemned: Committed iterations do not stand, and are not checkpointed.
         Unsettled: The same, or what is committed is disputed.
         Unsound: The parameters may be those of no iteration, and are not checkpointed.
         FullrankError: The run failed.

@@ -16,7 +16,6 @@ from fullrank.replay.staging import Grant
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Began
 from fullrank.runs.journal import Journal
-from fullrank.runs.record import IterationRecord
 from fullrank.training.block_collection import FreeCollection, KeyedCollection
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
@@ -37,6 +36,7 @@ from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.auditor import Auditor
+from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.free_pipeline import FreePipeline
 from fullrank_controller.rounds.network import NetworkRounds
 from fullrank_controller.rounds.port import Pipeline, Rounds
@@ -70,9 +70,7 @@ class Term:
     """The held directory."""
     training: Training
     run: Run
-    journal: Journal
-    publish: Callable[[IterationRecord], None]
-    """Takes each committed record to its receivers."""
+    store: RunStore
     totals: Totals
     watchdog: Watchdog
 
@@ -157,9 +155,6 @@ def _progress_of(directory: RunDirectory, training: Training, restored: Restored
     progress.lasting = directory.caveats
     if not training.problem.data.exact:
         progress.record_caveat("data", INDEPENDENT_SAMPLES)
-    for number, line in enumerate(directory.disputes):
-        progress.record_caveat(f"dispute {number}", line)
-        log.warning("disputed %s", line)
     records = [stored.record for stored in restored.journalled]
     pinned = [record.iteration for record in records if not record.exact]
     if pinned:
@@ -205,13 +200,16 @@ def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
         if isinstance(run.collectors, FreePool)
         else make_pipeline(term, replay, _playback(term, replay, run.collectors))
     )
+    disputes = Disputes(config, run, training, replay, term.directory, condemn=term.store.condemn)
     rounds = NetworkRounds(
         config,
         run,
         training,
         replay,
         pipeline=pipeline,
-        auditor=Auditor(config, run, training, replay, term.directory),
+        auditor=Auditor(
+            config, run, training, replay, disputes=disputes, secret=term.directory.secret
+        ),
         auto_code=_auto_code(config, training, run),
         watchdog=term.watchdog,
     )
@@ -288,22 +286,14 @@ def _free_pipeline(term: Term, replay: ReplayClient, pool: FreePool) -> FreePipe
 
 
 def make_driver(term: Term, pipeline: Pipeline, rounds: Rounds) -> Driver:
-    """Make the driver of a run over its rounds, and the durable side of the run."""
-    store = RunStore(
-        term.directory,
-        term.training,
-        journal=term.journal,
-        event_log=term.run.event_log,
-        publish=term.publish,
-        keep=term.config.checkpoint.keep,
-    )
+    """Make the driver of a run over its rounds."""
     return Driver(
         term.config,
         term.run,
         term.training,
         pipeline=pipeline,
         rounds=rounds,
-        store=store,
+        store=term.store,
         saturation=SaturationLog(term.directory.caveats, keep=partial(_keep_caveat, term)),
         watchdog=term.watchdog,
     )

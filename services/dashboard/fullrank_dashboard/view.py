@@ -15,7 +15,7 @@ from fullrank.common.errors import Malformed
 from fullrank.common.types import JSON, LearnerId
 from fullrank.net.status import CodeInUse, RunState, RunStatus, Status
 from fullrank.runs.evaluations import EvaluationRecord
-from fullrank.runs.record import IterationRecord
+from fullrank.runs.record import IterationRecord, stand
 from fullrank.runs.scalars import intervals, learning, scalars
 from fullrank.runs.time_budget import spans
 from fullrank.stragglers import DelayModel, Delays, NoDelay
@@ -141,7 +141,7 @@ def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator
         return LogLine(iteration=now.iteration, kind=kind, text=text)
 
     if before is not None and now.iteration <= before.iteration:
-        yield line("audit", f"iterations {now.iteration} to {before.iteration} were rolled back")
+        yield line("audit", f"iterations {now.iteration} to {before.iteration} were condemned")
     elif before is not None and now.term != before.term:
         yield line("fault", f"the controller started again: term {now.term}")
     if before is None or now.epoch != before.epoch:
@@ -256,14 +256,13 @@ class RunView:
         self.revision += 1
 
     def committed(self, records: Iterable[IterationRecord]) -> None:
-        """Add iterations; a repeated one supersedes itself and those after it."""
+        """Add iterations; one of a later term supersedes itself and those after it."""
         for record in records:
+            if not stand(self._recent, record):
+                continue
             self._log.extend(of_records(self.last, record))
             if self.last is not None and record.iteration <= self.last.iteration:
                 self.curve.forget(record.iteration)
-            while self._recent and self._recent[-1].iteration >= record.iteration:
-                self._recent.pop()
-            self._recent.append(record)
             self.curve.extend(record.iteration, _numbers(record, self._saved_s(record)))
             self._begun.setdefault(record.term, record.iteration)
             self.last = record

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fullrank.common.types import LearnerId, UnitIndex
+from fullrank.common.types import LearnerId, Matrix, UnitIndex
 
 CONTROLLER: LearnerId = -1
 """Learner id of the controller, which occasionally computes a unit itself."""
@@ -34,12 +34,36 @@ class Dispute:
         return frozenset(self.reports)
 
 
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Holders of the rows of a committed iteration, added ones included."""
+
+    epoch: int
+    matrix: Matrix
+    extra_rows: Mapping[int, UnitIndex]
+    rows: Mapping[int, tuple[LearnerId, bytes]]
+    """Index and lease of the holder of each row."""
+
+    def leases(self, learner: LearnerId, unit: UnitIndex) -> set[bytes]:
+        """Leases of the learner of an index that held the unit, at most one."""
+        return {
+            lease
+            for row, (holder, lease) in self.rows.items()
+            if holder == learner and self._combines(row, unit)
+        }
+
+    def _combines(self, row: int, unit: UnitIndex) -> bool:
+        extra = self.extra_rows.get(row)
+        return bool(self.matrix[row, unit]) if extra is None else extra == unit
+
+
 @dataclass(slots=True)
 class _Iteration:
     """An iteration's committed reports, empty unless exact, and the reports of each learner."""
 
     committed: tuple[bytes, ...]
-    reports: dict[LearnerId, dict[UnitIndex, bytes]]
+    holders: Holders | None
+    reports: dict[LearnerId, dict[UnitIndex, bytes]] = field(default_factory=dict)
     settled: set[UnitIndex] = field(default_factory=set)
     """Units whose update was computed again."""
     distinct: dict[UnitIndex, set[bytes]] = field(default_factory=dict)
@@ -79,6 +103,7 @@ class Ledger:
         iteration: int,
         committed: Sequence[bytes],
         reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]],
+        holders: Holders | None = None,
     ) -> None:
         """Open an iteration for comparison.
 
@@ -87,8 +112,9 @@ class Ledger:
             committed: Report of each unit that matches the committed update; empty if the iteration
                 was not exact, in which case only the learners' reports are compared.
             reports: Reports received before the commit.
+            holders: Holders of its rows, whose late reports are heard; none without them.
         """
-        self._iterations[iteration] = _Iteration(tuple(committed), {})
+        self._iterations[iteration] = _Iteration(tuple(committed), holders)
         self._iterations.pop(iteration - WINDOW, None)
         self._suspect.discard(iteration - WINDOW)
         for learner, digests in reports.items():
@@ -107,6 +133,35 @@ class Ledger:
         elif iteration not in self._audited and kept.computed_twice():
             self._audited.append(iteration)
             del self._audited[: -2 * WINDOW]
+
+    def file(
+        self,
+        iteration: int,
+        learner: LearnerId,
+        reports: Mapping[UnitIndex, bytes],
+        *,
+        epoch: int,
+        lease: bytes | None,
+    ) -> None:
+        """Compare late reports, if the learner held every one of their units in that iteration.
+
+        It may hold other ones now: a change of the epoch hides no report.
+
+        Args:
+            iteration: Number of the iteration.
+            learner: Index of the learner.
+            reports: Its reports.
+            epoch: Epoch of which the reports are.
+            lease: Lease of the learner that has the index now; None if there is none.
+        """
+        kept = self._iterations.get(iteration)
+        if kept is None or kept.holders is None or kept.holders.epoch != epoch:
+            return
+        for unit in reports:
+            leases = kept.holders.leases(learner, unit)
+            if not leases or (lease is not None and lease not in leases):
+                return
+        self.report(iteration, learner, reports)
 
     def audited_before(self, iteration: int) -> int | None:
         """Return the latest audited iteration before this one, if the ledger still holds it."""

@@ -18,7 +18,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.process import Launch, interrupting
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
-from fullrank.runs.ending import disputes_of, lasting_caveats
+from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.record import METRICS, IterationRecord, follow
 
 SHOW_S = 0.2
@@ -111,7 +111,7 @@ def run_to_end(path: Path, config: RunConfig, *, local: bool) -> None:
     from fullrank.cli.policies import outcome  # imports torch, which the services need first
 
     console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
-    caveats = (f"caveat: {caveat}" for caveat in (*disputes_of(path), *lasting_caveats(path)))
+    caveats = (f"caveat: {caveat}" for caveat in lasting_caveats(path))
     for line in chain(caveats, outcome(path, config)):
         console.print(line, soft_wrap=True, highlight=False)
 

@@ -24,7 +24,7 @@ from fullrank.common.text import plain
 from fullrank.net.monitor import Monitor
 from fullrank.net.status import RunState, RunStatus, Status
 from fullrank.runs.progress import SMOOTHED
-from fullrank.runs.record import IterationRecord, to_line
+from fullrank.runs.record import IterationRecord, stand, to_line
 
 PERIOD_S = 0.5
 """Period of polls, seconds."""
@@ -239,9 +239,7 @@ class Screen:
     def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
         """Draw the view."""
         for record in new:
-            while self._records and self._records[-1].iteration >= record.iteration:
-                self._records.pop()  # superseded
-            self._records.append(record)
+            stand(self._records, record)
         self._picture = picture(Status(now=now, records=list(self._records)))
         self._live.update(self._picture, refresh=True)
 

@@ -22,7 +22,7 @@ from fullrank.net.errors import translated
 from fullrank.net.monitor_messages import decode_code, decode_iteration, decode_setup, decode_status
 from fullrank.net.status import CodeInUse, RunStatus, Setup
 from fullrank.runs.ending import read_ending
-from fullrank.runs.record import METRICS, IterationRecord, count_records
+from fullrank.runs.record import IterationRecord, published
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub
@@ -267,7 +267,7 @@ def _why_away(run: Path, iterations: int) -> str:
     """The reason that a run has no controller, and the remedy."""
     if (ending := read_ending(run)) is not None and ending.state == "failed":
         return f"{run} has failed: {ending.reason}; then `fullrank resume {run}` continues it"
-    if count_records(run / METRICS) >= iterations:
+    if published(run) >= iterations:
         return (
             f"{run} is finished after {iterations} iterations and has no controller; "
             f"`fullrank eval {run}` plays its policies, `fullrank plot {run}` draws its curves"

@@ -21,13 +21,13 @@ from fullrank.common.types import JSON, LearnerId, Matrix
 from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
-from fullrank.runs.ending import disputes_of, lasting_caveats, read_ending
+from fullrank.runs.ending import lasting_caveats, read_ending
 from fullrank.runs.identity import IDENTITY
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import RETURN, WIN_RATE, means
 from fullrank.runs.time_budget import bottleneck, spent
-from fullrank.runs.verdicts import read_verdicts
+from fullrank.runs.verdicts import findings
 
 
 class RunState(StrEnum):
@@ -199,7 +199,7 @@ class RunStatus:
     caveats: tuple[str, ...] = ()
     """Guarantees that the run does not give."""
     verdicts: tuple[str, ...] = ()
-    """Learners that were found wrong and iterations that were taken back, the oldest first."""
+    """Learners that were found wrong and, after them, condemned iterations, the oldest first."""
     learners: tuple[LearnerStatus, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     playing: str = ""
@@ -339,6 +339,6 @@ def ended_status(run_dir: Path) -> RunStatus | None:
         exit_code=ending.exit_code,
         committed=ending.committed,
         iterations=iterations,
-        caveats=(*disputes_of(run_dir), *lasting_caveats(run_dir)),
-        verdicts=tuple(map(str, read_verdicts(run_dir))),
+        caveats=tuple(lasting_caveats(run_dir)),
+        verdicts=tuple(findings(run_dir)),
     )

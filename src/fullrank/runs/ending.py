@@ -83,18 +83,13 @@ def write_ending(run_dir: Path, ending: Ending) -> None:
 
 CAVEATS = "caveats.txt"
 """File of a run directory with a line for each of them; missing where there is none."""
-DISPUTED = "disputed.txt"
-"""File of a run directory with a line for each dispute that could not be taken back."""
 
 
 def lasting_caveats(run_dir: Path) -> list[str]:
     """Return the lasting caveats of a run, in the order in which they arose."""
-    return _lines_of(run_dir / CAVEATS)
-
-
-def disputes_of(run_dir: Path) -> list[str]:
-    """Return disputes about committed iterations that could be neither proved nor taken back."""
-    return _lines_of(run_dir / DISPUTED)
+    path = run_dir / CAVEATS
+    text = read_regular(path, TEXT.size) if path.exists() else b""
+    return text.decode(errors="replace").splitlines()
 
 
 def keep_caveat(run_dir: Path, line: str) -> None:
@@ -125,8 +120,3 @@ def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:
         f"{expected - 1} it held {held}; later minibatches, and so the bits, are not those of the "
         "run without the loss"
     )
-
-
-def _lines_of(path: Path) -> list[str]:
-    text = read_regular(path, TEXT.size) if path.exists() else b""
-    return text.decode(errors="replace").splitlines()

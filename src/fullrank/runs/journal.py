@@ -4,7 +4,8 @@
 committed, one record each: JSON facts, and the updates if they are small enough. A controller opens
 a segment with its first commit and after every checkpoint, and only appends to it. A record
 truncated by a crash was never acknowledged and is skipped. Inexact updates (``exact = false``) are
-stored at any size: they depend on the received rows and cannot be computed again.
+stored at any size: they depend on the received rows and cannot be computed again. An iteration that
+was proved wrong is condemned, with all after it, by the last record of its term.
 """
 
 import os
@@ -15,10 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import numpy as np
+
 from fullrank.common.durable import ROOM, sync_directory, writing
 from fullrank.common.failpoints import reach
 from fullrank.common.types import JSON, FloatArray
-from fullrank.runs.journal_format import CUT_SHORT, Entry, SegmentReader, encode
+from fullrank.runs.journal_format import CONDEMNED, CUT_SHORT, Entry, SegmentReader, encode
 
 UPDATE_BYTES = 16 * 2**20
 """Limit for stored updates; learners recompute larger ones, verified by their digests."""
@@ -28,6 +31,7 @@ _NAME = re.compile(rf"(?P<first>\d+)-(?P<term>\d+){re.escape(SUFFIX)}", re.ASCII
 
 LOST = f"the iteration is not committed: {ROOM}"
 """Consequence of a write that failed, and its remedy."""
+NO_UPDATES = np.empty((0, 0), np.float32)
 
 
 class Record(NamedTuple):
@@ -35,7 +39,8 @@ class Record(NamedTuple):
 
     segment: str
     """Name of the segment, without its suffix."""
-    iteration: int
+    name: str
+    """Name within the segment; names sort in the order of the records."""
     pieces: tuple[bytes, ...]
 
     @property
@@ -79,16 +84,26 @@ class Journal:
         Raises:
             FullrankError: The write failed or ``confirm`` raised; the iteration is not committed.
         """
+        stored = not reproducible or updates.nbytes <= UPDATE_BYTES
+        return self._store(_numbered(iteration), encode(iteration, facts, updates, stored=stored))
+
+    def condemn(self, iteration: int, reason: str) -> Record:
+        """Condemn an iteration and all after it durably, as the last record of this term.
+
+        Raises:
+            FullrankError: As ``append``; the iterations stand.
+        """
+        facts = {CONDEMNED: reason}
+        return self._store(CONDEMNED, encode(iteration, facts, NO_UPDATES, stored=False))
+
+    def _store(self, name: str, record: tuple[bytes, bytes]) -> Record:
         self._confirm()
         if self._file is None:
             self._file = self._open(self._first)
-        file = self._file
-        stored = not reproducible or updates.nbytes <= UPDATE_BYTES
-        record = encode(iteration, facts, updates, stored=stored)
-        path = Path(file.name)
+        path = Path(self._file.name)
         with writing(path, remedy=LOST):
-            _append(file, record)
-        return Record(path.stem, iteration, record)
+            _append(self._file, record)
+        return Record(path.stem, name, record)
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
         """Start a new segment, and remove segments that end before ``keep_from``."""
@@ -108,21 +123,29 @@ class Journal:
 def read(directory: Path, *, first: int) -> list[Entry]:
     """The iterations from ``first`` on, up to the first gap, as last committed.
 
-    A later term supersedes the iterations of earlier terms from its own first one on.
+    A later term supersedes the iterations of earlier terms from its own first one on; those that
+    are condemned do not stand.
 
     Raises:
         VersionMismatch: A later version of Fullrank wrote a segment.
     """
     latest: dict[int, Entry] = {}
     for segment in _segments(directory):
-        for iteration in [iteration for iteration in latest if iteration >= segment.first]:
-            del latest[iteration]
-        entries = (entry for entry in SegmentReader(segment.path) if entry.iteration >= first)
-        latest.update((entry.iteration, entry) for entry in entries)
+        _withdraw(latest, segment.first)
+        for entry in SegmentReader(segment.path):
+            if entry.condemned:
+                _withdraw(latest, entry.iteration)
+            elif entry.iteration >= first:
+                latest[entry.iteration] = entry
     whole: list[Entry] = []
     while (entry := latest.get(first + len(whole))) is not None:
         whole.append(entry)
     return whole
+
+
+def _withdraw(entries: dict[int, Entry], first: int) -> None:
+    for iteration in [iteration for iteration in entries if iteration >= first]:
+        del entries[iteration]
 
 
 def read_whole(directory: Path, *, published: int) -> tuple[list[Entry], str]:
@@ -151,6 +174,10 @@ def read_whole(directory: Path, *, published: int) -> tuple[list[Entry], str]:
         reading = SegmentReader(segment.path)
         try:
             for entry in reading:
+                if entry.condemned:
+                    reached = begun = entry.iteration
+                    entries = [earlier for earlier in entries if earlier.iteration < reached]
+                    continue
                 if entry.iteration != reached:
                     reading.fault = "out of order"
                     break
@@ -164,19 +191,6 @@ def read_whole(directory: Path, *, published: int) -> tuple[list[Entry], str]:
     return entries, f"its journal entry is not in {reading.path}, which is {fault}"
 
 
-def supersede(directory: Path, *, term: int, first: int) -> None:
-    """Withdraw the iterations that earlier terms committed from ``first`` on; their records stay.
-
-    After the return every reader of the journal resumes at ``first`` at the latest.
-
-    Args:
-        directory: Directory of the journal.
-        term: Term of the next controller, higher than that of every existing segment.
-        first: The iteration that is committed next.
-    """
-    _opened(directory, term=term, first=first).close()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSurvey:
     """Contents of a segment."""
@@ -187,6 +201,8 @@ class SegmentSurvey:
     """The segment's first iteration."""
     records: int
     """Number of whole records."""
+    condemned: int | None
+    """The iteration that its last record condemns with all after it; None if it condemns none."""
     fault: str
     """Why reading stopped after them: cut short, as by a crash, or damaged; else empty."""
 
@@ -196,13 +212,14 @@ def survey(directory: Path) -> list[SegmentSurvey]:
     surveys = []
     for segment in _segments(directory):
         reading = SegmentReader(segment.path)
-        records = sum(1 for _ in reading)
+        entries = [(entry.iteration, entry.condemned) for entry in reading]
         surveys.append(
             SegmentSurvey(
                 path=segment.path,
                 term=segment.term,
                 first=segment.first,
-                records=records,
+                records=len(entries),
+                condemned=entries[-1][0] if entries and entries[-1][1] else None,
                 fault=reading.fault,
             )
         )
@@ -242,7 +259,12 @@ def records(directory: Path) -> Iterator[Record]:
     for segment in _segments(directory):
         reading = SegmentReader(segment.path)
         for entry in reading:
-            yield Record(segment.path.stem, entry.iteration, (reading.record,))
+            name = CONDEMNED if entry.condemned else _numbered(entry.iteration)
+            yield Record(segment.path.stem, name, (reading.record,))
+
+
+def _numbered(iteration: int) -> str:
+    return f"{iteration:012d}"
 
 
 def _segments(directory: Path) -> list[_Segment]:

@@ -23,18 +23,25 @@ MARK = _KIND + _VERSION
 FACTS = Bounds(size=2**28)
 """Bounds of the facts of a record."""
 
+CONDEMNED = "condemned"
+"""Fact of a record that condemns its iteration and all after it: the reason."""
 CUT_SHORT = "cut short"
 """Fault of a segment whose last record was being written when its controller was killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A committed iteration."""
+    """A committed iteration, or one that is condemned with all after it."""
 
     iteration: int
     facts: JSON
     updates: FloatArray | None
     """Shape (M, P) float32; None if they were too large to store."""
+
+    @property
+    def condemned(self) -> bool:
+        """True if the iterations from this one on, as far as they were stored, do not stand."""
+        return CONDEMNED in self.facts
 
 
 def encode(

@@ -25,7 +25,6 @@ from fullrank.runs.identity import (
 from fullrank.runs.journal import (
     SUFFIX,
     Record,
-    order_of,
     outlived,
     records,
     segments_in,
@@ -69,15 +68,6 @@ class Mirror:
         """Time and size of each small file when it was mirrored."""
         self._mirrored = 0
         """Bytes of the metrics that need not be mirrored again."""
-
-    def claim(self, run: str, *, last: int) -> int:
-        """Claim the next term for the directory, whose last one was ``last``; as ``Claims.claim``.
-
-        A directory that has withdrawn iterations has a segment of the term after its last one.
-        """
-        segments = segments_in(self._run_dir / JOURNAL)
-        terms = [order_of(segment)[0] for segment in segments]
-        return self.claims.claim(run, last=max([last, *terms]))
 
     def mend(self, *, keep: int) -> list[Path]:
         """Take from the mirror what the directory has lost, or holds damaged.

@@ -2,8 +2,8 @@
 
 * ``terms/<term>`` and ``taken/<term>``: ``Claims``, so that one controller of all machines
   continues the run;
-* ``journal/<segment>/<iteration>``: a record, as in the local segment; ``journal/<segment>/begun``
-  exists without records, too, because a later term withdraws iterations from its first one on;
+* ``journal/<segment>/<iteration>``: a record, as in the local segment, the one that condemns being
+  ``condemned``; ``journal/<segment>/begun`` exists without records, too, as the local segment does;
 * ``checkpoints/<iteration>-<term>/<file>``, complete with its manifest, which is written last;
 * ``metrics/<term>/<offset>``: the bytes of ``metrics.jsonl`` from there on;
 * ``files/<term>/<name>``: a small file.
@@ -33,12 +33,12 @@ from fullrank.common.errors import (
 from fullrank.common.foreign import parse_json
 from fullrank.common.types import JSON
 from fullrank.runs.checkpoint import MANIFEST, STATE, read_manifest
-from fullrank.runs.ending import CAVEATS, DISPUTED
+from fullrank.runs.ending import CAVEATS
 from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, JOURNAL, STAMP
 from fullrank.runs.journal import Record, order_of
 from fullrank.runs.objects import Objects
 
-SMALL = (CONFIGURATION, "numerics.json", DISPUTED, "verdicts.json", CAVEATS)
+SMALL = (CONFIGURATION, "numerics.json", "verdicts.json", CAVEATS)
 """Small files of a run, which are replaced as a whole."""
 BEGUN = "begun"
 """Last part of the name of the object that every mirrored segment has."""
@@ -130,7 +130,7 @@ def folders_of(name: str) -> tuple[str, str]:
 
 def record_name(record: Record) -> str:
     """Name of a record of the journal."""
-    return f"{JOURNAL}/{record.segment}/{record.iteration:012d}"
+    return f"{JOURNAL}/{record.segment}/{record.name}"
 
 
 def checkpoint_name(path: Path) -> str:

@@ -1,11 +1,15 @@
-"""Iteration records: one for each committed iteration, as JSON."""
+"""Lines of ``metrics.jsonl``: a record of each committed iteration, and condemnations.
+
+A line is never taken back. Of an iteration the record of the highest term stands, unless it was
+condemned since: ``stand`` is the one rule by which all readers go.
+"""
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
@@ -14,7 +18,7 @@ from fullrank.common.tailing import appended, lines_of
 from fullrank.common.types import JSON, LearnerId
 
 METRICS = "metrics.jsonl"
-"""File of a run directory with one line for each committed iteration."""
+"""File of a run directory with a line for each committed iteration."""
 MOST_ROWS = 2**20
 """Most rows of C that the learners of a record hold together."""
 
@@ -29,7 +33,7 @@ class IterationRecord:
 
     iteration: Ordinal
     term: Ordinal
-    """Rises at every start or rollback of the controller."""
+    """Rises at every start of the controller, and where iterations are condemned."""
     epoch: Ordinal
     """Rises when C changes."""
     attempt: Index
@@ -126,6 +130,65 @@ class IterationRecord:
         return (first,) if first >= self.code_rows else range(first, (first // each + 1) * each)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condemnation:
+    """A line of ``metrics.jsonl``: a committed iteration and all after it do not stand."""
+
+    condemned: Ordinal
+    """The first of them."""
+    term: Ordinal
+    """The term that commits them again."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
+
+    @property
+    def iteration(self) -> int:
+        """The first iteration that does not stand."""
+        return self.condemned
+
+    def __str__(self) -> str:
+        return f"condemned: iterations from {self.condemned} on, before term {self.term}"
+
+
+Line: TypeAlias = IterationRecord | Condemnation
+
+
+class Placed(Protocol):
+    """Has a place in the course of a run."""
+
+    @property
+    def iteration(self) -> int:
+        """Number of the iteration."""
+
+    @property
+    def term(self) -> int:
+        """Term that committed it."""
+
+
+PlacedT = TypeVar("PlacedT", bound=Placed)
+
+
+def stand(records: MutableSequence[PlacedT], line: PlacedT | Condemnation) -> bool:
+    """Let a line take its place among the records that stand before it.
+
+    Args:
+        records: Those records, or the last of them, in order.
+        line: The next line.
+
+    Returns:
+        False if it changes nothing: it repeats a record, or is of a controller that was superseded.
+    """
+    if not isinstance(line, Condemnation) and records:
+        last = records[-1]
+        if line.iteration <= last.iteration and line.term <= last.term:
+            return False
+    while records and records[-1].iteration >= line.iteration:
+        records.pop()
+    if not isinstance(line, Condemnation):
+        records.append(line)
+    return True
+
+
 def _bounded(record: IterationRecord) -> IterationRecord:
     """Return a record whose rows readers can list.
 
@@ -140,6 +203,8 @@ def _bounded(record: IterationRecord) -> IterationRecord:
 _RECORD: TypeAdapter[IterationRecord] = TypeAdapter(
     Annotated[IterationRecord, AfterValidator(_bounded)]
 )
+_CONDEMNATION: TypeAdapter[Condemnation] = TypeAdapter(Condemnation)
+_CONDEMNED = b'{"condemned": '
 _NAMES = tuple(attribute.name for attribute in fields(IterationRecord))
 _WHERE_GIVEN = frozenset({"statistics", "caveats"})
 
@@ -159,22 +224,44 @@ def from_facts(facts: JSON) -> IterationRecord:
     return validated(_RECORD, facts, origin="the iteration")
 
 
-def to_line(record: IterationRecord) -> str:
-    """The record as one line of JSON, without the newline."""
-    return json.dumps(to_facts(record), allow_nan=False)
+def to_line(line: Line) -> str:
+    """The line as JSON, without the newline."""
+    facts = asdict(line) if isinstance(line, Condemnation) else to_facts(line)
+    return json.dumps(facts, allow_nan=False)
 
 
 def read_records(path: Path) -> list[IterationRecord]:
-    """All records of a ``metrics.jsonl``; a truncated last line is ignored.
+    """The records of a ``metrics.jsonl`` that stand; a truncated last line is ignored.
 
     Raises:
         Malformed: The file cannot be read, or another line is damaged.
     """
-    return [_read(path, number, line) for number, line in enumerate(lines_of(path), start=1)]
+    records: list[IterationRecord] = []
+    for number, line in enumerate(lines_of(path), start=1):
+        stand(records, read_line(line, origin=f"{path}, line {number}, is not a metrics record"))
+    return records
 
 
-def _read(path: Path, number: int, line: bytes) -> IterationRecord:
-    return validated(_RECORD, line, origin=f"{path}, line {number}, is not a metrics record")
+def read_line(line: bytes, *, origin: str) -> Line:
+    """The inverse of ``to_line``, also for lines from elsewhere.
+
+    Raises:
+        Malformed: It is no such line; the message begins with ``origin``.
+    """
+    kind = _CONDEMNATION if line.startswith(_CONDEMNED) else _RECORD
+    return validated(kind, line, origin=origin)
+
+
+def condemnations(run_dir: Path) -> list[Condemnation]:
+    """The condemnations of a run, the oldest first.
+
+    Raises:
+        Malformed: Its ``metrics.jsonl`` cannot be read.
+    """
+    path = run_dir / METRICS
+    lines = lines_of(path) if path.exists() else ()
+    found = (line for line in lines if line.startswith(_CONDEMNED))
+    return [validated(_CONDEMNATION, line, origin=f"{path} has a damaged line") for line in found]
 
 
 def published(run_dir: Path) -> int:
@@ -197,16 +284,22 @@ def count_records(path: Path) -> int:
     return sum(1 for _ in lines_of(path)) if path.exists() else 0
 
 
-def follow(path: Path) -> Iterator[list[IterationRecord]]:
-    """Yield, for ever, the records completed since the last call; none while there is no file.
+def follow_lines(path: Path) -> Iterator[list[Line]]:
+    """Yield, for ever, the lines completed since the last call; none while there is no file.
 
-    A resumed run replaces the file, which is then read from its start.
+    A file that was damaged is replaced by a resumed run, and then read from its start.
 
     Raises:
         Malformed: The file cannot be read, or a line is damaged.
     """
     for lines in appended(path):
-        yield [validated(_RECORD, line, origin=f"{path} has a damaged line") for line in lines]
+        yield [read_line(line, origin=f"{path} has a damaged line") for line in lines]
+
+
+def follow(path: Path) -> Iterator[list[IterationRecord]]:
+    """Yield the records among these lines, for a reader to whom a later one is as good."""
+    for lines in follow_lines(path):
+        yield [line for line in lines if isinstance(line, IterationRecord)]
 
 
 def begun(records: Iterable[IterationRecord]) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """State from which a run can be resumed, and differences between checkpoints."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,31 +83,34 @@ def reaches_back_to(checkpoints: Sequence[Path], *, keep: int) -> int:
     return int(checkpoints[-1].name) + 1 if len(checkpoints) >= keep else 0
 
 
-def drop_superseded(run_dir: Path) -> list[Path]:
-    """Remove checkpoints of iterations that a later term has withdrawn; returns their paths."""
-    dropped = _superseded(run_dir)
+def standing(run_dir: Path) -> list[Path]:
+    """Directories of the checkpoints, newest first, without those of condemned iterations."""
+    segments = journal.survey(run_dir / JOURNAL)
+    paths = checkpoint.saved(run_dir / CHECKPOINTS)
+    return [path for path in paths if not _is_condemned(path, segments)]
+
+
+def drop_condemned(run_dir: Path) -> list[Path]:
+    """Remove the checkpoints that do not stand; returns their paths."""
+    stand = standing(run_dir)
+    dropped = [path for path in checkpoint.saved(run_dir / CHECKPOINTS) if path not in stand]
     for path in dropped:
         shutil.rmtree(path)
     return dropped
 
 
-def _superseded(run_dir: Path) -> list[Path]:
-    """Readable checkpoints of iterations at or after the first iteration of a later term."""
-    segments = journal.survey(run_dir / JOURNAL)
-    superseded = []
-    for path in checkpoint.saved(run_dir / CHECKPOINTS):
-        with suppress(CheckpointUnusable):
-            manifest = checkpoint.read_manifest(path)
-            term, iteration = manifest["facts"].get("term", 0), manifest["iteration"]
-            if any(segment.term > term and segment.first <= iteration for segment in segments):
-                superseded.append(path)
-    return superseded
-
-
-def standing(run_dir: Path) -> list[Path]:
-    """Directories of the checkpoints, newest first, without those of withdrawn iterations."""
-    superseded = set(_superseded(run_dir))
-    return [path for path in checkpoint.saved(run_dir / CHECKPOINTS) if path not in superseded]
+def _is_condemned(path: Path, segments: Iterable[journal.SegmentSurvey]) -> bool:
+    """True if the term that saved a checkpoint, or a later one, condemned its iteration."""
+    with suppress(CheckpointUnusable):
+        manifest = checkpoint.read_manifest(path)
+        term, iteration = manifest["facts"].get("term", 0), manifest["iteration"]
+        return any(
+            segment.condemned is not None
+            and segment.condemned <= iteration
+            and segment.term >= term
+            for segment in segments
+        )
+    return False
 
 
 def newest_before(run_dir: Path, iteration: int) -> Checkpoint | None:

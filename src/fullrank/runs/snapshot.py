@@ -37,7 +37,7 @@ from fullrank.replay.fence import FILE as FENCE
 from fullrank.replay.mapped_table import TableFile, copy_table
 from fullrank.replay.store import table_file
 from fullrank.runs import checkpoint
-from fullrank.runs.ending import CAVEATS, DISPUTED
+from fullrank.runs.ending import CAVEATS
 from fullrank.runs.evaluations import EVALUATIONS
 from fullrank.runs.event_log import DIRECTORY as HISTORY
 from fullrank.runs.event_log import whole_bytes
@@ -47,7 +47,7 @@ from fullrank.runs.recovery import Recovery, examine, standing
 
 REPLAY = "replay"
 """Subdirectory of a run's directory with its tables."""
-FACTS = (CONFIGURATION, IDENTITY, "numerics.json", DISPUTED, "verdicts.json", CAVEATS)
+FACTS = (CONFIGURATION, IDENTITY, "numerics.json", "verdicts.json", CAVEATS)
 """Files that are replaced as a whole; all but the first two may be missing."""
 LINES = (METRICS, EVALUATIONS)
 """Files to which lines are appended."""
@@ -166,7 +166,7 @@ _BOUNDS = Bounds(size=2**24)
 _CHECKSUM_BYTES = 16
 _AT_ONCE = 2**20
 _NAME = re.compile(
-    r"config\.toml|run\.json|numerics\.json|(disputed|caveats)\.txt|(metrics|evaluations)\.jsonl"
+    r"config\.toml|(run|numerics|verdicts)\.json|caveats\.txt|(metrics|evaluations)\.jsonl"
     r"|checkpoints/\d{1,18}/(state\.safetensors|manifest\.json)"
     r"|journal/\d{1,18}-\d{1,18}\.journal"
     r"|replay/([\w-]{1,64}/)?([\w-]{1,64}\.table|fence\.json)"

@@ -1,4 +1,4 @@
-"""Verdicts of a run: the learners that were found wrong, and the iterations that were taken back.
+"""Verdicts of a run: the learners that were found wrong.
 
 They are part of the run's state, in ``verdicts.json`` of its directory: a controller that resumes
 the run bars the same learners, and its status and ``fullrank verify`` say what was found.
@@ -7,13 +7,14 @@ the run bars the same learners, and its status and ``fullrank verify`` say what 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from fullrank.common.durable import replace_bytes
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import LearnerId
+from fullrank.runs.record import condemnations
 
 FILE = "verdicts.json"
 """File of the run directory."""
@@ -47,22 +48,21 @@ class Party:
         return f"learner {self.learner}{host}" + (f" ({said})" if said else "")
 
 
-Kind: TypeAlias = Literal["convicted", "left out", "suspected", "taken back"]
+Kind: TypeAlias = Literal["convicted", "left out", "suspected"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """What the controller found about a learner, or withdrew."""
+    """What the controller found about a learner."""
 
     kind: Kind
     """*Convicted*: its contribution was wrong. *Left out*: it is a party to a dispute that no proof
-    could settle. *Suspected*: the run stopped at such a dispute. *Taken back*: iterations were
-    withdrawn."""
+    could settle. *Suspected*: the run stopped at such a dispute."""
     term: int
     iteration: int
-    """Iteration of the contribution, or the first one that was withdrawn."""
+    """Iteration of the contribution."""
     reason: str
-    party: Party | None = None
+    party: Party
 
     @property
     def bars(self) -> bool:
@@ -76,16 +76,13 @@ class RunVerdict:
         choose; any other by the identity that its process claims.
         """
         party = self.party
-        if party is None:
-            return False
         if party.bound and self.kind == "convicted":
             return other.bound and other.certificate == party.certificate
         return bool(other.process) and other.process == party.process
 
     def __str__(self) -> str:
         said = "was found wrong" if self.kind == "convicted" else f"is {self.kind}"
-        who = f"{self.party} {said}" if self.party is not None else "taken back"
-        return f"{who}, iteration {self.iteration} of term {self.term}: {self.reason}"
+        return f"{self.party} {said}, iteration {self.iteration} of term {self.term}: {self.reason}"
 
 
 _VERDICTS = TypeAdapter(list[RunVerdict])
@@ -112,6 +109,16 @@ def read_verdicts(run_dir: Path) -> list[RunVerdict]:
         ) from None
 
 
+def findings(run_dir: Path) -> list[str]:
+    """Verdicts and condemnations of a run, a line each.
+
+    Raises:
+        CheckpointUnusable: The file of verdicts is damaged.
+        Malformed: Another one cannot be read.
+    """
+    return [*map(str, read_verdicts(run_dir)), *map(str, condemnations(run_dir))]
+
+
 def write_verdicts(run_dir: Path, verdicts: Sequence[RunVerdict]) -> None:
     """Replace the verdicts of a run."""
     content = _VERDICTS.dump_json(list(verdicts), indent=2, exclude_defaults=True)
@@ -123,8 +130,84 @@ def kept(verdicts: Iterable[RunVerdict]) -> list[RunVerdict]:
     bound: dict[str, RunVerdict] = {}
     others: list[RunVerdict] = []
     for verdict in verdicts:
-        if verdict.kind == "convicted" and verdict.party is not None and verdict.party.bound:
+        if verdict.kind == "convicted" and verdict.party.bound:
             bound[verdict.party.certificate] = verdict
         else:
             others.append(verdict)
     return [*bound.values(), *others[-MOST:]]
+
+
+class HeldDirectory(Protocol):
+    """A run directory that this controller holds."""
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+
+    @property
+    def term(self) -> int:
+        """The controller's term."""
+
+    def confirm(self) -> None:
+        """Raise ``StaleTerm`` if a later controller has taken it."""
+
+
+class Verdicts:
+    """Verdicts of one run, to which every term adds.
+
+    Args:
+        directory: The run's directory; None keeps them in memory.
+    """
+
+    def __init__(self, directory: HeldDirectory | None = None) -> None:
+        self._directory = directory
+        self._all: list[RunVerdict] = [] if directory is None else read_verdicts(directory.path)
+        self._condemned = () if directory is None else tuple(condemnations(directory.path))
+        self._unpublished: list[LearnerId] = []
+
+    @classmethod
+    def of(cls, directory: HeldDirectory, *, resumes_at: int) -> Self:
+        """The verdicts of a run that commits ``resumes_at`` next.
+
+        Raises:
+            CheckpointUnusable: Their file is damaged.
+        """
+        verdicts = cls(directory)
+        for verdict in verdicts._all:
+            if verdict.iteration >= resumes_at:  # its record is committed again
+                verdicts._publish(verdict)
+        return verdicts
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """A line for each verdict, the oldest first, and then for each condemnation."""
+        return (*map(str, self._all), *map(str, self._condemned))
+
+    def add(self, kind: Kind, reason: str, *, iteration: int, party: Party) -> RunVerdict:
+        """Add a verdict; it is on disk when this returns.
+
+        Raises:
+            StaleTerm: A later controller has taken the run.
+        """
+        term = self._directory.term if self._directory is not None else 0
+        verdict = RunVerdict(kind=kind, term=term, iteration=iteration, reason=reason, party=party)
+        self._all = kept([*self._all, verdict])
+        self._publish(verdict)
+        if self._directory is not None:
+            self._directory.confirm()
+            write_verdicts(self._directory.path, self._all)
+        return verdict
+
+    def against(self, party: Party) -> str:
+        """Why a learner holds no row; empty if it may."""
+        barring = (each for each in reversed(self._all) if each.bars and each.concerns(party))
+        return next((verdict.reason for verdict in barring), "")
+
+    def take_quarantined(self) -> tuple[LearnerId, ...]:
+        """Learners that were barred since the last call, for the next record."""
+        taken, self._unpublished = self._unpublished, []
+        return tuple(sorted(set(taken)))
+
+    def _publish(self, verdict: RunVerdict) -> None:
+        if verdict.bars:
+            self._unpublished.append(verdict.party.learner)

@@ -176,7 +176,7 @@ def open_sinks(
         ConfigError: A name is unknown.
     """
     kinds = {name: sinks.build(name) for name in names}
-    lines = JsonLines(run_dir / METRICS, first_iteration=first_iteration)
+    lines = JsonLines(run_dir / METRICS)
     return Fanout(
         [
             lines,

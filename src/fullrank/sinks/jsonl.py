@@ -1,31 +1,40 @@
-"""``metrics.jsonl``: one line for each committed iteration."""
+"""``metrics.jsonl``: a line for each committed iteration."""
 
-import math
+from collections import deque
 from pathlib import Path
+from typing import NamedTuple
 
 from fullrank.common.durable import replace_file
 from fullrank.common.errors import Malformed
 from fullrank.common.foreign import open_regular, parse_json, regular
-from fullrank.runs.record import IterationRecord, to_line
+from fullrank.runs.record import Condemnation, IterationRecord, Line, stand, to_line
 
 
 class JsonLines:
-    """Appends a line for each iteration; the line is in the file when ``write`` returns.
+    """Appends lines; a line is in the file when ``write`` returns.
+
+    A resumed run repeats records, of which the file has those that it had published before.
 
     Args:
-        path: The file; its directory exists.
-        first_iteration: Where the run starts or resumes. Lines of this iteration and later ones are
-            dropped first, since they will be written again.
+        path: The file; its directory exists. Damaged lines are removed.
     """
 
-    def __init__(self, path: Path, *, first_iteration: int) -> None:
-        if path.exists():
-            _truncate(path, first_iteration)
+    def __init__(self, path: Path) -> None:
+        self._last = deque(_mended(path) if path.exists() else [], maxlen=1)
         self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
 
-    def write(self, record: IterationRecord) -> None:
-        """Append a line and flush it."""
-        self._file.write(to_line(record) + "\n")
+    def write(self, line: IterationRecord) -> None:
+        """Append a record and flush it, unless the file has it."""
+        if stand(self._last, _Place(line.iteration, line.term)):
+            self._append(line)
+
+    def condemn(self, first: int, *, term: int) -> None:
+        """Condemn the iterations from ``first`` on, if the file has any, before a term."""
+        if self._last and self._last.pop().iteration >= first:
+            self._append(Condemnation(condemned=first, term=term))
+
+    def _append(self, line: Line) -> None:
+        self._file.write(to_line(line) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -33,17 +42,35 @@ class JsonLines:
         self._file.close()
 
 
-def _truncate(path: Path, first_iteration: int) -> None:
-    """Keep only the whole lines of iterations before ``first_iteration``."""
-    with open_regular(path) as lines, replace_file(path) as file:
-        file.writelines(line for line in lines if _iteration_of(line) < first_iteration)
+class _Place(NamedTuple):
+    """Place of a record."""
+
+    iteration: int
+    term: int
 
 
-def _iteration_of(line: bytes) -> float:
-    """The line's iteration; infinite if the line is torn."""
+def _mended(path: Path) -> list[_Place]:
+    """The places of the records that stand, once damaged lines are removed."""
+    places: list[_Place] = []
+    whole: list[bytes] = []
+    damaged = False
+    with open_regular(path) as lines:
+        for line in lines:
+            try:
+                stand(places, _read(line))
+                whole.append(line)
+            except (Malformed, ValueError, KeyError, TypeError):
+                damaged = True
+    if damaged:
+        with replace_file(path) as file:
+            file.writelines(whole)
+    return places
+
+
+def _read(line: bytes) -> _Place | Condemnation:
     if not line.endswith(b"\n"):
-        return math.inf
-    try:
-        return int(parse_json(line, origin="a line")["iteration"])
-    except (Malformed, ValueError, KeyError, TypeError):
-        return math.inf
+        raise Malformed("the line is torn")
+    facts = parse_json(line, origin="a line")
+    if "condemned" in facts:
+        return Condemnation(condemned=int(facts["condemned"]), term=int(facts["term"]))
+    return _Place(int(facts["iteration"]), int(facts["term"]))

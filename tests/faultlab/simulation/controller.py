@@ -14,14 +14,15 @@ from tests.faultlab.simulation.replay import SimulatedReplay
 from fullrank.config.tree import RunConfig
 from fullrank.host.process import end_process
 from fullrank.runs.record import IterationRecord
+from fullrank.runs.verdicts import Verdicts
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import Roster, expel_silent
-from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import hold
+from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.term import Term, begin, make_network_driver, open_journal
 from fullrank_controller.watchdog import Watchdog
@@ -55,13 +56,20 @@ class SimulatedController:
         roster = Roster(Verdicts.of(directory, resumes_at=restored.resumes_at))
         run = begin(config, directory, self.training, restored, replay_address="", roster=roster)
         client: Any = replay.client()
+        self._journal = open_journal(directory, restored)
         self._term = Term(
             config=config,
             directory=directory,
             training=self.training,
             run=run,
-            journal=open_journal(directory, restored),
-            publish=publish,
+            store=RunStore(
+                directory,
+                self.training,
+                journal=self._journal,
+                event_log=run.event_log,
+                publish=publish,
+                keep=config.checkpoint.keep,
+            ),
             totals=Totals(),
             watchdog=Watchdog(  # never entered: virtual time has no clock to watch
                 run_dir / "stacks.txt",
@@ -79,7 +87,7 @@ class SimulatedController:
 
         Raises:
             FullrankError: The run failed, or another controller has a later term.
-            RolledBack: Wrong iterations are rolled back; another term follows.
+            Condemned: Wrong iterations do not stand; another term follows.
             Killed: The process reached the armed failpoint.
         """
         liveness = asyncio.create_task(
@@ -122,7 +130,7 @@ class SimulatedController:
     def kill(self) -> None:
         """Close all files and break all streams, as ``kill -9`` does."""
         self._term.run.event_log.close()
-        self._term.journal.close()
+        self._journal.close()
         self.release_lock()
         self.training.collector.close()
         for opened in self._streams:

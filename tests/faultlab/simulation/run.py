@@ -20,7 +20,7 @@ from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import EventLog
 from fullrank_controller.persistence.run_directory import hold
-from fullrank_controller.rounds.disputes import RolledBack
+from fullrank_controller.rounds.disputes import Condemned
 
 FAULTS_END_S = 6.0
 """End of the faults in virtual time; the run must finish after it."""
@@ -102,7 +102,7 @@ class SimulatedRun:
         except Killed as point:
             self._faults.record(f"controller killed at {point}")
             self._faults.damage(self._machines.present, str(point))
-        except (FullrankError, RolledBack) as error:
+        except (FullrankError, Condemned) as error:
             self._faults.record(f"controller ended: {error}")
         finally:
             self._controller = None

@@ -11,7 +11,7 @@ from fullrank.cli.status import Follower, status
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
 from fullrank.net.status import RunState
-from fullrank.runs.ending import DISPUTED, failed, keep_caveat, write_ending
+from fullrank.runs.ending import failed, keep_caveat, write_ending
 from fullrank.runs.record import METRICS
 from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 
@@ -41,14 +41,12 @@ def test_status_repeats_what_an_ended_run_has_lost(
     run: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail(run)
-    (Path(run) / DISPUTED).write_text("iteration 2 is disputed\n")
     keep_caveat(Path(run), "replay lost rows before iteration 1")
     party = Party(learner=2, host="node", process="abcd")
     convicted = RunVerdict(kind="convicted", term=1, iteration=1, reason="it lied", party=party)
     write_verdicts(Path(run), [convicted])
     status(run)
     shown = capsys.readouterr().out
-    assert "iteration 2 is disputed" in shown
     assert "replay lost rows before iteration 1" in shown
     assert str(convicted) in shown
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from tests.unit.cli.verified import DARL1N, ITERATIONS, MADDPG, TEAMS, TINY, entries_of, train
+from tests.unit.runs.test_journal import condemn
 
 from fullrank.config import load, to_toml
 from fullrank.replay.store import table_file
 from fullrank.runs import journal
 from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.identity import run_of
-from fullrank.runs.journal import supersede
 from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.snapshot import REPLAY, take_snapshot
 from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
@@ -47,9 +47,9 @@ def test_verdicts_of_the_run_are_repeated(run: Path, fullrank: Any) -> None:
     assert "verdicts.json is damaged (it holds no verdicts)" in outcome.error
 
 
-def test_iterations_that_were_taken_back_do_not_count(run: Path, fullrank: Any) -> None:
+def test_condemned_iterations_do_not_count(run: Path, fullrank: Any) -> None:
     entries = entries_of(run)
-    supersede(run / "journal", term=2, first=5)
+    condemn(run / "journal", term=1, first=5)
     train(run, *MADDPG)
     assert [entry.facts["record"]["term"] for entry in entries_of(run)] == [1] * 5 + [2] * 3
     outcome = fullrank("verify", str(run))

@@ -60,7 +60,7 @@ class Controller:
             json.loads(path.read_text()) if path.exists() else {"run": "a", "term": 0}
         )
         self.mirror = Mirror(place, run_dir)
-        term = self.mirror.claim(str(known["run"]), last=int(known["term"]))
+        term = self.mirror.claims.claim(str(known["run"]), last=int(known["term"]))
         path.write_text(json.dumps({**known, "term": term}))
         (run_dir / "config.toml").write_text("format = 1\n")
         (run_dir / "numerics.json").write_text(f"since term {term}\n")

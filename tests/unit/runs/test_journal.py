@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import FullrankError, StaleTerm, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.runs import journal
-from fullrank.runs.journal import Journal, read, read_whole, supersede
+from fullrank.runs.journal import Journal, read, read_whole, records
 from fullrank.runs.journal_format import CUT_SHORT, HEADER, MARK
 
 
@@ -32,6 +32,13 @@ def written(directory: Path, *, term: int, first: int, count: int) -> Path:
         with_facts.append(iteration, facts=facts, updates=updates(iteration))
     with_facts.close()
     return directory / f"{first:06d}-{term:06d}.journal"
+
+
+def condemn(directory: Path, *, term: int, first: int) -> None:
+    """Condemn iterations in a term that has committed none itself."""
+    own = Journal(directory, term=term, first=first, confirm=is_current)
+    own.condemn(first, "a unit was wrong")
+    own.close()
 
 
 def terms(directory: Path, *, first: int = 0) -> list[tuple[int, int]]:
@@ -96,10 +103,15 @@ def test_a_later_term_supersedes_from_where_it_began(tmp_path: Path) -> None:
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 2)]
 
 
-def test_an_iteration_that_was_withdrawn_does_not_come_back(tmp_path: Path) -> None:
+def test_a_condemned_iteration_does_not_come_back(tmp_path: Path) -> None:
     written(tmp_path, term=1, first=0, count=5)
-    supersede(tmp_path, term=2, first=3)
+    condemn(tmp_path, term=2, first=3)
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1)]
+    assert [len(entries) for entries, fault in [read_whole(tmp_path, published=5)]] == [3]
+    assert read_whole(tmp_path, published=5)[1] == ""
+    written(tmp_path, term=3, first=3, count=1)
+    assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 3)]
+    assert [record.name for record in records(tmp_path)][5:] == ["condemned", "000000000003"]
 
 
 def test_an_iteration_that_the_whole_journal_lacks_is_named(tmp_path: Path) -> None:

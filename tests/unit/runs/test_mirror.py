@@ -11,7 +11,7 @@ from fullrank.common.errors import RunDirectoryInUse, StorageFailed, VersionMism
 from fullrank.runs import mirrored
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.identity import CHECKPOINTS
-from fullrank.runs.journal import read, supersede
+from fullrank.runs.journal import read
 from fullrank.runs.mirror import take_over
 from fullrank.runs.objects import DirectoryObjects
 
@@ -80,12 +80,11 @@ def test_a_segment_that_was_cut_is_replaced_by_its_mirrored_copy(tmp_path: Path)
     assert Controller(run_dir, place).begins == 8
 
 
-def test_withdrawn_iterations_do_not_come_back(tmp_path: Path) -> None:
+def test_condemned_iterations_do_not_come_back(tmp_path: Path) -> None:
     place = str(tmp_path / "mirror")
     first = Controller(tmp_path / "run", place)
     first.run(8)
-    supersede(tmp_path / "run" / "journal", term=2, first=6)
-    first.mirror.equalise()
+    first.mirror.store(first.journal.condemn(6, "a unit was wrong"))
     take_over(place, tmp_path / "other")
     assert len(read(tmp_path / "other" / "journal", first=6)) == 0
     assert committed(tmp_path / "other") == 6

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.runs.record import IterationRecord, follow, read_records, to_line
+from fullrank.runs.record import (
+    Condemnation,
+    IterationRecord,
+    condemnations,
+    follow,
+    published,
+    read_records,
+    stand,
+    to_line,
+)
 from fullrank.sinks import JsonLines
 
 
@@ -38,8 +47,8 @@ def record(iteration: int = 0, **changes: object) -> IterationRecord:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def write(path: Path, *records: IterationRecord, first_iteration: int = 0) -> None:
-    sink = JsonLines(path, first_iteration=first_iteration)
+def write(path: Path, *records: IterationRecord) -> None:
+    sink = JsonLines(path)
     for each in records:
         sink.write(each)
     sink.close()
@@ -57,6 +66,7 @@ def test_a_written_record_reads_back_with_null_for_what_is_not_finite(
     received: tuple[int, ...],
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "read_back.jsonl"
+    path.unlink(missing_ok=True)
     sent = record(return_mean=value, condition=value, compute_s=compute_s, received=received)
     write(path, sent)
     finite = value if value is not None and math.isfinite(value) else None
@@ -73,16 +83,39 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 6), st.binary(max_size=8).filter(lambda cut: b"\n" not in cut))
-def test_a_resumed_run_drops_what_it_will_write_again(first_iteration: int, torn: bytes) -> None:
+def test_a_resumed_run_writes_what_is_new_and_removes_a_torn_line(first: int, torn: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "metrics.jsonl")
         write(path, *map(record, range(5)))
-        kept = path.read_bytes().splitlines(keepends=True)[:first_iteration]
-        path.write_bytes(path.read_bytes() + torn)
-        write(path, record(first_iteration, term=2), first_iteration=first_iteration)
-        lines = path.read_bytes().splitlines(keepends=True)
-        assert lines == [*kept, to_line(record(first_iteration, term=2)).encode() + b"\n"]
+        path.write_bytes((whole := path.read_bytes()) + torn)
+        write(path, *map(record, range(min(first, 5), 7)))  # repeated from the journal, then new
+        assert path.read_bytes().startswith(whole)
+        assert len(path.read_bytes().splitlines()) == 7
+        assert read_records(path) == [record(iteration) for iteration in range(7)]
         assert list(Path(directory).iterdir()) == [path]
+
+
+def test_a_condemned_iteration_stands_no_more_though_its_line_stays(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, *map(record, range(5)))
+    before = path.read_bytes()
+    for first in (5, 3, 3):  # there is nothing to condemn in the first and the last one
+        lines = JsonLines(path)
+        lines.condemn(first, term=2)
+        lines.close()
+    assert read_records(path) == [record(iteration) for iteration in range(3)]
+    assert condemnations(tmp_path) == [Condemnation(condemned=3, term=2)]
+    assert published(tmp_path) == 3
+    write(path, record(3, term=2))
+    assert read_records(path)[3:] == [record(3, term=2)]
+    assert path.read_bytes().startswith(before)
+
+
+def test_a_record_of_a_superseded_controller_changes_nothing() -> None:
+    records = [record(0), record(1, term=2)]
+    assert not stand(records, record(1))
+    assert stand(records, record(1, term=3))
+    assert records == [record(0), record(1, term=3)]
 
 
 def test_following_gives_each_record_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
@@ -98,11 +131,11 @@ def test_following_gives_each_record_once_and_only_when_it_is_whole(tmp_path: Pa
     assert next(followed) == [record(1)]
 
 
-def test_following_survives_a_run_that_resumes(tmp_path: Path) -> None:
+def test_following_gives_what_a_later_term_commits_again(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, *map(record, range(5)))
     followed = follow(path)
     assert next(followed) == [record(iteration) for iteration in range(5)]
     again = [record(iteration, term=2) for iteration in range(2, 9)]
-    write(path, *again, first_iteration=2)
-    assert next(followed) == [record(0), record(1), *again]
+    write(path, record(1), *again)
+    assert next(followed) == again

@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from tests.unit.runs.test_journal import condemn
 
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import Arrays, save
-from fullrank.runs.journal import Journal, supersede
+from fullrank.runs.journal import Journal
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import (
     checkpoints_lost,
@@ -104,13 +105,16 @@ def test_a_run_that_has_published_and_keeps_neither_journal_nor_checkpoints_has_
     assert checkpoints_lost(tmp_path)
 
 
-def test_no_checkpoint_of_an_iteration_that_was_taken_back_stands(tmp_path: Path) -> None:
+def test_no_checkpoint_of_a_condemned_iteration_stands(tmp_path: Path) -> None:
     committed(tmp_path, 10)
     checkpoints = checkpoint.saved(tmp_path / "checkpoints")
-    supersede(tmp_path / "journal", term=2, first=8)
+    condemn(tmp_path / "journal", term=1, first=8)
     assert standing(tmp_path) == checkpoints
-    supersede(tmp_path / "journal", term=3, first=7)  # the last iteration of the newest one
+    condemn(tmp_path / "journal", term=2, first=7)  # the last iteration of the newest one
     assert standing(tmp_path) == checkpoints[1:]
+    arrays = checkpoint.load(checkpoints[0]).arrays
+    save(tmp_path / "checkpoints", iteration=7, arrays=arrays, facts={"term": 3}, keep=2)
+    assert standing(tmp_path) == checkpoints
 
 
 def test_the_journal_reaches_back_to_the_oldest_checkpoint_that_is_kept() -> None:

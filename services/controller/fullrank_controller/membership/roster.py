@@ -13,9 +13,8 @@ from fullrank.config.tree import ControllerSettings
 from fullrank.host.shared_memory import ReadBlock
 from fullrank.net.limits import Silence
 from fullrank.run.placement import Domain
-from fullrank.runs.verdicts import Kind, Party
+from fullrank.runs.verdicts import Kind, Party, Verdicts
 from fullrank_controller.membership.member import Member, Numerics, Origin, identity_of
-from fullrank_controller.membership.verdicts import Verdicts
 from fullrank_controller.watchdog import Watchdog
 
 DEFAULTS = ControllerSettings()

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
 from fullrank.net.monitor_messages import encode_iteration
-from fullrank.runs.record import IterationRecord, follow
+from fullrank.runs.record import Condemnation, IterationRecord, Line, follow_lines
 from fullrank.v1 import monitor_pb2 as pb
 
 PIECE_BYTES = 256 * 1024
@@ -48,7 +48,7 @@ class IterationLog:
     """
 
     def __init__(self, metrics: Path) -> None:
-        self._records: Iterator[list[IterationRecord]] = follow(metrics)
+        self._lines: Iterator[list[Line]] = follow_lines(metrics)
         self._file = _unnamed_file(metrics.parent)
         self._numbers, self._terms, self._ends = array("Q"), array("Q"), array("Q")
         self._cursors: list[Cursor] = []
@@ -62,13 +62,18 @@ class IterationLog:
         """The newest iteration; -1 before the first."""
         return self._numbers[-1] if self._numbers else -1
 
-    def read(self) -> list[Encoded]:
-        """Encode the iterations committed since the last call; slow, and safe on another thread."""
-        return [_encoded(record) for record in next(self._records)]
+    def read(self) -> list[Encoded | Condemnation]:
+        """Encode the lines written since the last call; slow, and safe on another thread."""
+        return [
+            line if isinstance(line, Condemnation) else _encoded(line) for line in next(self._lines)
+        ]
 
-    def add(self, new: Sequence[Encoded]) -> None:
-        """Append; an iteration of a later term supersedes all from its number on."""
+    def add(self, new: Sequence[Encoded | Condemnation]) -> None:
+        """Append, by the rule of ``fullrank.runs.record.stand``."""
         for encoded in new:
+            if isinstance(encoded, Condemnation):
+                self._forget(bisect_left(self._numbers, encoded.iteration))
+                continue
             if encoded.iteration <= self.last and encoded.term <= self._terms[-1]:
                 continue  # unchanged: the file of a resumed run repeats it
             self._forget(bisect_left(self._numbers, encoded.iteration))

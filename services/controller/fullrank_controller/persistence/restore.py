@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from fullrank.common.errors import CheckpointUnusable
@@ -10,7 +11,8 @@ from fullrank.runs.checkpoint import Checkpoint, newest, saved
 from fullrank.runs.journal import read, survey
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import IterationRecord, from_facts
-from fullrank.runs.recovery import checkpoints_lost, drop_superseded
+from fullrank.runs.recovery import checkpoints_lost, drop_condemned
+from fullrank.sinks import JsonLines
 from fullrank.wiring import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
 
@@ -48,6 +50,8 @@ class Restored:
 def restore(directory: RunDirectory, training: Training) -> Restored:
     """Load the newest usable checkpoint, and read the iterations committed after it.
 
+    Iterations that were published, and that the log does not hold any more, are condemned there.
+
     Raises:
         CheckpointUnusable: There are or were checkpoints and none can be used: the run never
             restarts from the beginning without notice.
@@ -59,6 +63,9 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)
     entries = _journalled_in(directory, committed)
+    if directory.metrics.exists():
+        with closing(JsonLines(directory.metrics)) as lines:
+            lines.condemn(committed + len(entries), term=directory.term)
     return Restored(
         committed=committed,
         head=head,
@@ -77,8 +84,8 @@ def _repeatable(entries: Sequence[Entry]) -> Iterator[StoredIteration]:
 
 def _checkpoint_in(directory: RunDirectory) -> Checkpoint | None:
     """The newest usable checkpoint; None for a run that has none yet."""
-    for path in drop_superseded(directory.path):
-        log.warning("checkpoint_taken_back path=%s", path)
+    for path in drop_condemned(directory.path):
+        log.warning("checkpoint_condemned path=%s", path)
     if not saved(directory.checkpoints):
         if checkpoints_lost(directory.path):
             raise CheckpointUnusable(

@@ -18,14 +18,7 @@ from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
 from fullrank.host.run_directory import is_elsewhere, lock_run, place_of, withdraw
 from fullrank.replay.store import rename_tables
-from fullrank.runs.ending import (
-    DISPUTED,
-    Ending,
-    disputes_of,
-    keep_caveat,
-    lasting_caveats,
-    write_ending,
-)
+from fullrank.runs.ending import Ending, keep_caveat, lasting_caveats, write_ending
 from fullrank.runs.identity import (
     CHECKPOINTS,
     IDENTITY,
@@ -100,18 +93,6 @@ class RunDirectory:
             ) from None
 
     @property
-    def disputes(self) -> list[str]:
-        """Disputes about committed iterations that could not be taken back, a line each."""
-        return disputes_of(self.path)
-
-    def add_dispute(self, line: str) -> None:
-        """Keep a dispute that could not be settled for the life of the run."""
-        self.confirm()
-        replace_text(
-            self.path / DISPUTED, "".join(f"{dispute}\n" for dispute in [*self.disputes, line])
-        )
-
-    @property
     def caveats(self) -> tuple[str, ...]:
         """Guarantees that the run has lost for good, a line each."""
         return tuple(lasting_caveats(self.path))
@@ -168,7 +149,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
             rename_tables(path / REPLAY, copied, run)
         mirror = Mirror(place, path) if (place := config.checkpoint.mirror) else None
-        term = last + 1 if mirror is None else mirror.claim(run, last=last)
+        term = last + 1 if mirror is None else mirror.claims.claim(run, last=last)
         replace_text(path / "config.toml", to_toml(config))
         identity = {**STAMP, "run": run, "term": term, "config_digest": digest}
         identity |= place_of(path)

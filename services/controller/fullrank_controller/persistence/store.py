@@ -7,8 +7,8 @@ from fullrank.audit.proof import NEWEST
 from fullrank.common.failpoints import reach
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Committed, Published
-from fullrank.runs.journal import Journal
+from fullrank.runs.events import Committed, Published, TakenBack
+from fullrank.runs.journal import Journal, Record
 from fullrank.runs.record import IterationRecord, to_facts
 from fullrank.runs.recovery import reaches_back_to
 from fullrank.wiring import Training
@@ -67,9 +67,21 @@ class RunStore:
             updates=decided.round.decision.updates,
             reproducible=record.exact and newest is None,  # the next draw reaches further
         )
+        self._mirror(stored)
+
+    def _mirror(self, stored: Record) -> None:
         if self._directory.mirror is not None:
             self._directory.mirror.store(stored)
             reach("mirror.stored")
+
+    async def condemn(self, first: int, reason: str) -> None:
+        """Condemn the iterations from ``first`` on, in the history, the journal and its mirror.
+
+        Raises:
+            StaleTerm: A later controller has taken the run.
+        """
+        self._event_log.append(TakenBack(term=self._directory.term, first=first))
+        await asyncio.to_thread(lambda: self._mirror(self._journal.condemn(first, reason)))
 
     def publish(self, record: IterationRecord) -> None:
         """Publish a stored iteration."""

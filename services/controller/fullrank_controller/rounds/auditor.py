@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from fullrank.audit.draws import AuditDraws
-from fullrank.audit.ledger import CONTROLLER
+from fullrank.audit.ledger import CONTROLLER, Holders
 from fullrank.audit.proof import Evidence
 from fullrank.codes import Code, support
 from fullrank.common.types import LearnerId, UnitIndex
@@ -14,11 +14,11 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.quorum import Quorum, claims_of
 from fullrank.rounds.reports import Claim
+from fullrank.run.assignment import RowAssignment
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import RecomputedStatements
 from fullrank.wiring import Training, audit_period
 from fullrank_controller.membership.member import Member, identity_of
-from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.recomputation import Recomputation
 from fullrank_controller.rounds.round_runner import RoundResult
@@ -42,7 +42,8 @@ class Auditor:
         run: Its ledger compares the learners' reports.
         training: Computes units of the open round; its parameters are those that were broadcast.
         replay: Holds the minibatches.
-        directory: Checkpoints and journal.
+        disputes: Settles what the ledger finds.
+        secret: Key of the draws.
     """
 
     def __init__(
@@ -51,16 +52,18 @@ class Auditor:
         run: Run,
         training: Training,
         replay: ReplayClient,
-        directory: RunDirectory,
+        *,
+        disputes: Disputes,
+        secret: bytes,
     ) -> None:
         self._run, self._training = run, training
         self._units = len(training.problem.units)
         self._every = audit_period(config, training.problem.data)
         self._faults, self._spot = config.audit.byzantine, config.audit.spot
-        self._draws = AuditDraws(directory.secret)
+        self._draws = AuditDraws(secret)
         self._ahead: asyncio.Task[object] | None = None
         self._recomputation = Recomputation(training, replay, seed=config.seed)
-        self._disputes = Disputes(config, run, training, replay, directory)
+        self._disputes = disputes
         self._tries = 0
         self._iteration = 0
         self._holdings: dict[LearnerId, Sequence[UnitIndex]] = {}
@@ -139,11 +142,11 @@ class Auditor:
             self._tries = 0
         reports = {**round_.reports, CONTROLLER: own}
         if decision.variance is None:  # otherwise learners may differ and all be right
-            self._run.late_reports.commit(
-                result.opened.assignment,
+            self._run.ledger.commit(
                 round_.iteration,
                 decision.reports if exact else (),
                 reports,
+                holders_in(result.opened.assignment),
             )
         if self.is_due(round_.iteration):
             self._run.reception.file_queued_reports()
@@ -168,27 +171,33 @@ class Auditor:
         try:
             async with asyncio.timeout(patience_s):
                 while awaited := self._awaited():
-                    await self._run.late_reports.next()
+                    await self._run.reception.filed()
         except TimeoutError:
             log.info("not_audited iteration=%d learners=%s", self._iteration, sorted(awaited))
         self._holdings = {}
 
     def _awaited(self) -> frozenset[LearnerId]:
         present = {member.learner for member in self._run.roster.eligible}
-        return self._run.late_reports.ledger.awaited(self._iteration, self._holdings) & present
+        return self._run.ledger.awaited(self._iteration, self._holdings) & present
 
     @property
     def disputed(self) -> bool:
         """True if a dispute is open."""
-        return self._run.late_reports.ledger.dispute() is not None
+        return self._run.ledger.dispute() is not None
 
     async def settle(self) -> None:
         """Settle every open dispute.
 
         Raises:
-            RolledBack: A committed unit was wrong.
+            Condemned: A committed unit was wrong.
         """
         await self._disputes.settle()
+
+
+def holders_in(assignment: RowAssignment[Member]) -> Holders:
+    """The holders of an iteration's rows."""
+    rows = {row: (member.learner, member.lease) for row, member in assignment.holders.items()}
+    return Holders(assignment.epoch, assignment.code.matrix, assignment.extra_rows, rows)
 
 
 def _vouched(

@@ -1,12 +1,12 @@
-"""Disputes over committed units: recompute them, quarantine culprits, roll wrong bits back."""
+"""Disputes over committed units: recompute them, quarantine culprits, condemn what is wrong."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fullrank.algorithms.roles import Algorithm
-from fullrank.audit.ledger import CONTROLLER, Dispute, Ledger
+from fullrank.audit.ledger import CONTROLLER, Dispute
 from fullrank.audit.proof import Finding, advance, doubtful_from, prove
 from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
@@ -16,8 +16,7 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
 from fullrank.runs.checkpoint import Checkpoint
-from fullrank.runs.events import TakenBack
-from fullrank.runs.journal import read, supersede
+from fullrank.runs.journal import read
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
@@ -28,8 +27,8 @@ from fullrank_controller.run import Run
 log = logging.getLogger(__name__)
 
 
-class RolledBack(Exception):
-    """Committed iterations were withdrawn; the run continues under a later term."""
+class Condemned(Exception):
+    """Committed iterations do not stand; the run is restored without them, under a later term."""
 
 
 class Unsettled(Corrupted):
@@ -59,6 +58,7 @@ class Disputes:
         training: Determines the layout of minibatches.
         replay: Holds the minibatches.
         directory: Checkpoints and journal.
+        condemn: Condemns the iterations from one on, durably, for a reason.
     """
 
     def __init__(
@@ -68,23 +68,22 @@ class Disputes:
         training: Training,
         replay: ReplayClient,
         directory: RunDirectory,
+        *,
+        condemn: Callable[[int, str], Awaitable[None]],
     ) -> None:
+        self._condemn = condemn
         self._config, self._run, self._directory = config, run, directory
         self._training, self._replay = training, replay
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._run.late_reports.ledger
 
     async def settle(self) -> None:
         """Settle every open dispute.
 
         Raises:
-            RolledBack: A committed unit was wrong, or rests on learners that may be wrong.
+            Condemned: A committed unit was wrong, or rests on learners that may be wrong.
             Unsettled: The run cannot go on without the parties to a dispute.
         """
-        while (dispute := self._ledger.dispute()) is not None:
-            self._ledger.settle(dispute.iteration)
+        while (dispute := self._run.ledger.dispute()) is not None:
+            self._run.ledger.settle(dispute.iteration)
             log.error(
                 "disputed iteration=%d units=%s learners=%s",
                 dispute.iteration,
@@ -108,7 +107,7 @@ class Disputes:
         said = self._described(dispute, reason)
         log.error("unsettled %s", said)
         self._run.roster.suspect(_learners(dispute), reason, iteration=dispute.iteration)
-        self._directory.add_dispute(said)
+        self._directory.keep_caveat(said)
         return Unsettled(f"{said}; it stays committed, as the status of a resumed run says")
 
     async def _leave_out(self, dispute: Dispute, past: _Past, reason: str) -> Exception:
@@ -141,7 +140,7 @@ class Disputes:
         Raises:
             CheckpointUnusable: Checkpoint and journal do not reach back to the iteration.
         """
-        audited = self._ledger.audited_before(dispute.iteration)
+        audited = self._run.ledger.audited_before(dispute.iteration)
         since = 0 if audited is None else audited + 1
         path = self._directory.path
         checkpoint = newest_before(path, since) or newest_before(path, dispute.iteration)
@@ -180,7 +179,7 @@ class Disputes:
         return shadow
 
     async def _act(self, finding: Finding) -> None:
-        """Quarantine the culprits, and withdraw iterations that committed their bits."""
+        """Quarantine the culprits, and condemn iterations that committed their bits."""
         for learner, iteration in finding.culprits.items():
             reason = f"its update of iteration {iteration} was wrong, computed again"
             log.error("convicted learner=%d reason=%s", learner, reason)
@@ -188,15 +187,11 @@ class Disputes:
         if finding.wrong is not None:
             raise await self._take_back(finding.wrong, f"iteration {finding.wrong} was wrong")
 
-    async def _take_back(self, first: int, reason: str) -> RolledBack:
-        """Withdraw the committed iterations from ``first`` on."""
-        term, last = self._run.identity.term, self._run.progress.committed - 1
-        self._run.roster.verdicts.add("taken back", f"{reason}, up to {last}", iteration=first)
-        self._run.event_log.append(TakenBack(term=term, first=first))
-        supersede(self._directory.journal, term=term + 1, first=first)
-        if self._directory.mirror is not None:
-            await asyncio.to_thread(self._directory.mirror.equalise)
-        return RolledBack(f"{reason}: committed iterations {first} to {last} are taken back")
+    async def _take_back(self, first: int, reason: str) -> Condemned:
+        """Condemn the committed iterations from ``first`` on."""
+        await self._condemn(first, reason)
+        last = self._run.progress.committed - 1
+        return Condemned(f"{reason}: committed iterations {first} to {last} are taken back")
 
 
 def _learners(dispute: Dispute) -> list[LearnerId]:

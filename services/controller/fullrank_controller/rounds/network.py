@@ -98,7 +98,7 @@ class NetworkRounds:
             durable: Returns once every applied iteration is stored; disputes read the journal.
 
         Raises:
-            RolledBack: A committed unit was wrong.
+            Condemned: A committed unit was wrong.
         """
         await self._auditor.await_late_reports(patience_s=self._round_times.patience_s)
         if self._auditor.disputed:

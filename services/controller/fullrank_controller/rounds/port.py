@@ -130,5 +130,5 @@ class Rounds(Protocol):
         """Await late reports of the round before and settle disputes, once it is ``durable``.
 
         Raises:
-            RolledBack: A committed unit was wrong.
+            Condemned: A committed unit was wrong.
         """

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from fullrank.audit.ledger import Ledger
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import LearnerId
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import Arrived, Reported, RoundEvent
 from fullrank.v1 import controller_pb2 as pb
@@ -13,7 +14,7 @@ from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.rounds.late_reports import LateReports
+from fullrank_controller.membership.roster import Roster
 
 
 class Reception:
@@ -22,7 +23,8 @@ class Reception:
     Args:
         identity: The run.
         membership: Tells which units a learner computes.
-        late_reports: Receives digests of iterations that are already committed.
+        roster: Attached learners.
+        ledger: Receives digests of iterations that are already committed.
 
     Attributes:
         opened: The open round; None between iterations.
@@ -30,12 +32,13 @@ class Reception:
     """
 
     def __init__(
-        self, identity: RunIdentity, membership: Membership, late_reports: LateReports
+        self, identity: RunIdentity, membership: Membership, roster: Roster, ledger: Ledger
     ) -> None:
         self.opened: OpenRound[Member] | None = None
         self.bytes_received: Counter[str] = Counter()
         self._identity, self._membership = identity, membership
-        self._late_reports = late_reports
+        self._roster, self._ledger = roster, ledger
+        self._filed = asyncio.Event()
         self._events: asyncio.Queue[tuple[Ids | None, RoundEvent]] = asyncio.Queue()
         """Events of the round of some ids, or of whichever is open."""
 
@@ -91,7 +94,7 @@ class Reception:
             self._events.put_nowait((ids, Reported(learner=learner, digests=digests)))
         elif reports:
             digests = {done.unit: done.digest for done in reports}
-            self._late_reports.file(reports[-1].ids, learner, digests)
+            self._file(reports[-1].ids, learner, digests)
 
     def notify(self, event: RoundEvent, ids: Ids | None = None) -> None:
         """Queue news that carry no contribution, to the round of some ids or to any."""
@@ -113,7 +116,7 @@ class Reception:
             if ids is None or self._is_current(ids):
                 return event
             if isinstance(event, Reported):
-                self._late_reports.file(ids, event.learner, event.digests)
+                self._file(ids, event.learner, event.digests)
         return None
 
     async def _next(self, deadline: float) -> tuple[Ids | None, RoundEvent] | None:
@@ -130,6 +133,22 @@ class Reception:
         for _ in range(self._events.qsize()):
             ids, event = self._events.get_nowait()
             if isinstance(event, Reported) and ids is not None:
-                self._late_reports.file(ids, event.learner, event.digests)
+                self._file(ids, event.learner, event.digests)
             else:
                 self._events.put_nowait((ids, event))
+
+    def _file(self, ids: Ids, learner: LearnerId, digests: Mapping[UnitIndex, bytes]) -> None:
+        """File digests of a committed iteration, unless their learner was found wrong."""
+        member = self._roster.member(learner)
+        if not self._identity.matches(ids, epoch=ids.epoch):
+            return
+        if member is not None and member.quarantined:
+            return
+        lease = member.lease if member is not None else None
+        self._ledger.file(ids.iteration, learner, digests, epoch=ids.epoch, lease=lease)
+        self._filed.set()
+
+    async def filed(self) -> None:
+        """Return when the next digests of a committed iteration have come."""
+        self._filed.clear()
+        await self._filed.wait()

@@ -10,11 +10,10 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import DeadlinePassed, Overloaded, ServiceLost, StaleTerm
 from fullrank.config import ControllerSettings
-from fullrank.runs.verdicts import read_verdicts
+from fullrank.runs.verdicts import Verdicts, read_verdicts
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
 from fullrank_controller.membership.roster import HOSTS, Roster
-from fullrank_controller.membership.verdicts import Verdicts
 
 
 @dataclass(frozen=True, slots=True)

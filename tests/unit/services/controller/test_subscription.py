@@ -24,7 +24,7 @@ class Story:
 
     def __init__(self, path: Path) -> None:
         self.path = path / METRICS
-        self.sink = JsonLines(self.path, first_iteration=0)
+        self.sink = JsonLines(self.path)
         self.iterations = IterationLog(self.path)
         self.end = -1
         self.subscriptions = Subscriptions(self.iterations, is_last=lambda last: last == self.end)
@@ -33,10 +33,10 @@ class Story:
         for number in numbers:
             self.sink.write(record(number, term=term))
 
-    def resume(self, first: int) -> None:
-        """Rewrite the file as a restarted controller does."""
+    def resume(self) -> None:
+        """Open the file as a restarted controller does."""
         self.sink.close()
-        self.sink = JsonLines(self.path, first_iteration=first)
+        self.sink = JsonLines(self.path)
 
     async def seen(self, **request: int | bool) -> list[tuple[int, int]]:
         """(term, iteration) of all committed iterations."""
@@ -124,7 +124,7 @@ async def test_a_later_term_supersedes_for_those_who_watch_and_those_who_come(
         aclosing(story.subscriptions.watch(pb.WatchRequest())) as messages,
     ):
         assert told(await anext(messages)) == ids(range(6))
-        story.resume(3)
+        story.resume()
         story.commit(3)  # repeated from the journal, under its old term
         story.commit(4, term=2)
         assert told(await anext(messages)) == ids([4], term=2)
@@ -136,10 +136,23 @@ async def test_who_goes_on_after_a_break_hears_only_what_is_new_or_superseded(
 ) -> None:
     story.commit(*range(6))
     assert await story.seen(from_iteration=6, seen_term=1) == []
-    story.resume(4)
+    story.resume()
     story.commit(4, 5, 6, term=2)
     assert await story.seen(from_iteration=6, seen_term=1) == ids([4, 5, 6], term=2)
     assert await story.seen(from_iteration=6, seen_term=2) == ids([6], term=2)
+
+
+async def test_who_comes_before_a_condemned_iteration_is_committed_again_does_not_hear_of_it(
+    story: Story,
+) -> None:
+    story.commit(*range(6))
+    assert await story.seen() == ids(range(6))
+    story.sink.condemn(4, term=2)
+    assert await story.seen() == ids(range(4))
+    assert await story.seen(from_iteration=6, seen_term=1) == []
+    story.resume()
+    story.commit(4, term=2)
+    assert await story.seen(from_iteration=6, seen_term=1) == ids([4], term=2)
 
 
 async def test_who_reads_too_slowly_loses_iterations_and_is_told_how_many(

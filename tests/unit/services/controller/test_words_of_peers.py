@@ -9,8 +9,13 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import InvalidContribution, ServiceLost, StaleTerm
 from fullrank.common.types import RunTerm
+from fullrank.run.round import OpenRound
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import TermGuard
+from fullrank_controller.membership.member import Member
+from fullrank_controller.rounds.auditor import holders_in
+from fullrank_controller.run import Run
 from fullrank_controller.streams import next_of
 
 OWN, LATER = RunTerm("run", 2), RunTerm("run", 2**63)
@@ -76,28 +81,38 @@ async def test_a_text_without_measure_is_refused_by_name(
         await next_of(_said(message), within_s=WAIT_S, kind=kind)
 
 
+def committed(run: Run, opened: OpenRound[Member]) -> None:
+    """Commit iteration 5, and close its round."""
+    holders = holders_in(opened.assignment)
+    run.ledger.commit(5, (b"zero", b"one", b"two"), {}, holders)
+    run.reception.close()
+
+
+def report(run: Run, ids: Ids, learner: int, unit: int, digest: bytes) -> None:
+    run.reception.report(learner, [pb.UnitDone(ids=ids, unit=unit, digest=digest)])
+
+
 async def test_a_new_epoch_hides_no_report() -> None:
     run = make_run()
     members = join(run, 3)
     opened = open_round(run, name="uncoded")
-    true = (b"zero", b"one", b"two")
-    run.late_reports.commit(opened.assignment, 5, true, {})
+    committed(run, opened)
     ids = run.identity.ids(opened)
     run.membership.assignment = None  # another epoch
-    run.late_reports.file(ids, 0, {1: b"not its unit"})
-    assert run.late_reports.ledger.dispute() is None
+    report(run, ids, 0, 1, b"not its unit")
+    assert run.ledger.dispute() is None
     run.roster.leave(members[1])
     join(run, 1)  # has the index of the one that left
-    run.late_reports.file(ids, 1, {1: b"never its unit"})
-    assert run.late_reports.ledger.dispute() is None
-    run.late_reports.file(ids, 0, {0: b"other"})
-    dispute = run.late_reports.ledger.dispute()
+    report(run, ids, 1, 1, b"never its unit")
+    assert run.ledger.dispute() is None
+    report(run, ids, 0, 0, b"other")
+    dispute = run.ledger.dispute()
     assert dispute is not None
     assert dispute.parties == {0}
-    run.late_reports.ledger.settle(5)
+    run.ledger.settle(5)
     run.roster.quarantine(2, "it was wrong", iteration=5)
-    run.late_reports.file(ids, 2, {2: b"other"})
-    assert run.late_reports.ledger.dispute() is None
+    report(run, ids, 2, 2, b"other")
+    assert run.ledger.dispute() is None
 
 
 @pytest.mark.parametrize("name", ["term", "epoch"])
@@ -105,8 +120,8 @@ async def test_a_late_report_of_another_term_or_epoch_is_not_filed(name: str) ->
     run = make_run()
     join(run, 3)
     opened = open_round(run, name="uncoded")
-    run.late_reports.commit(opened.assignment, 5, (b"zero", b"one", b"two"), {})
+    committed(run, opened)
     ids = run.identity.ids(opened)
     setattr(ids, name, getattr(ids, name) - 1)
-    run.late_reports.file(ids, 0, {0: b"other"})
-    assert run.late_reports.ledger.dispute() is None
+    report(run, ids, 0, 0, b"other")
+    assert run.ledger.dispute() is None

@@ -66,7 +66,7 @@ def test_what_is_committed_again_supersedes_what_was_there() -> None:
     view.committed([record(2, term=2, return_mean=5.0)])
     assert view.curve.columns(0)["return/mean"] == [1.0, 1.0, 5.0]
     assert (view.find(3), view.last) == (None, view.find(2))
-    assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were rolled back"
+    assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were condemned"
 
 
 def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> None:
@@ -216,7 +216,7 @@ def test_collectors_are_shown_with_what_they_play() -> None:
     assert shown["container"] == asdict(facts)
 
 
-def test_a_page_is_told_what_is_new_and_all_of_it_after_a_rollback() -> None:
+def test_a_page_is_told_what_is_new_and_all_of_it_after_a_condemnation() -> None:
     view, state = RunView("run"), PageState()
     view.committed(record(iteration, return_mean=float(iteration)) for iteration in range(3))
 
