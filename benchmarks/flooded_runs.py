@@ -32,7 +32,7 @@ import psutil
 
 from attacks import ATTACKS, Counter, attack
 from fullrank.config import load
-from fullrank.runs.record import METRICS, count_records
+from fullrank.runs.record import METRICS, read_records
 from local_services import announced, start
 
 LEAST = 0.5
@@ -89,7 +89,7 @@ class Run:
 
     def committed(self) -> int:
         """Number of committed iterations."""
-        return count_records(self._metrics) if self._metrics.exists() else 0
+        return len(read_records(self._metrics)) if self._metrics.exists() else 0
 
     def progress(self, turn_s: float) -> int:
         """Iterations that are committed in a turn."""

@@ -19,6 +19,7 @@ class RunProgress:
         message: Reason for the state, or empty.
         exit_code: That of the error by which the run has failed; 0 for any other state.
         lasting: Caveats that the run has for good.
+        leaving: Reason for which the ports close though the run goes on.
         warm_up: Progress of the warm-up, or empty.
     """
 
@@ -26,7 +27,7 @@ class RunProgress:
         self.applied = self.committed = committed
         self._state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
         self._message = self._outage = self.warm_up = ""
-        self.exit_code = 0
+        self.exit_code, self.leaving = 0, "the controller is stopping"
         self._caveats: dict[str, str] = {}
         self.lasting: tuple[str, ...] = ()
 
@@ -85,7 +86,7 @@ class RunProgress:
             return f"the run is finished: {self.message}"
         if self.state == pb.RUN_STATE_FAILED:
             return f"the run failed: {self.message}"
-        return "the controller is stopping; dial again"
+        return f"{self.leaving}; dial again"
 
     @property
     def finished(self) -> bool:

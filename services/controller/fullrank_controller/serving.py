@@ -197,4 +197,6 @@ async def drive(
     for failure in failures:
         if isinstance(failure, FullrankError) and failure.final:
             run.progress.fail(failure)
+        elif isinstance(failure, Condemned):
+            run.progress.leaving = str(failure)
         raise failure

@@ -137,7 +137,7 @@ class Condemnation:
     condemned: Ordinal
     """The first of them."""
     term: Ordinal
-    """The term that commits them again."""
+    """Term of the controller that condemned them."""
 
     __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
 
@@ -147,7 +147,7 @@ class Condemnation:
         return self.condemned
 
     def __str__(self) -> str:
-        return f"condemned: iterations from {self.condemned} on, before term {self.term}"
+        return f"condemned: iterations {self.condemned} and later, in term {self.term}"
 
 
 Line: TypeAlias = IterationRecord | Condemnation
@@ -273,15 +273,6 @@ def published(run_dir: Path) -> int:
     path = run_dir / METRICS
     records = read_records(path) if path.exists() else []
     return records[-1].iteration + 1 if records else 0
-
-
-def count_records(path: Path) -> int:
-    """Number of whole lines of a ``metrics.jsonl``; 0 if it does not exist.
-
-    Raises:
-        Malformed: It cannot be read.
-    """
-    return sum(1 for _ in lines_of(path)) if path.exists() else 0
 
 
 def follow_lines(path: Path) -> Iterator[list[Line]]:

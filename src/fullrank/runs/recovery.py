@@ -15,7 +15,7 @@ from fullrank.runs import checkpoint, journal
 from fullrank.runs.checkpoint import Arrays, Checkpoint
 from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal_format import CUT_SHORT
-from fullrank.runs.record import METRICS, count_records
+from fullrank.runs.record import METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def checkpoints_lost(run_dir: Path) -> bool:
         return False
     segments = journal.survey(run_dir / JOURNAL)
     if not segments:
-        return count_records(run_dir / METRICS) > 0
+        return (path := run_dir / METRICS).exists() and path.stat().st_size > 0
     return min(segment.first for segment in segments) > 0
 
 

@@ -1,6 +1,7 @@
 """``metrics.jsonl``: a line for each committed iteration."""
 
 from collections import deque
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ class JsonLines:
             self._append(line)
 
     def condemn(self, first: int, *, term: int) -> None:
-        """Condemn the iterations from ``first`` on, if the file has any, before a term."""
+        """Condemn the iterations from ``first`` on, if the file has any."""
         if self._last and self._last.pop().iteration >= first:
             self._append(Condemnation(condemned=first, term=term))
 
@@ -40,6 +41,19 @@ class JsonLines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def condemn(path: Path, first: int, *, term: int) -> None:
+    """Let the iterations of a file from ``first`` on stand no more, if there are any.
+
+    Args:
+        path: The file; it need not exist.
+        first: The first of them.
+        term: Term of the controller that condemns them.
+    """
+    if path.exists():
+        with closing(JsonLines(path)) as lines:
+            lines.condemn(first, term=term)
 
 
 class _Place(NamedTuple):

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from fullrank.common.errors import CheckpointUnusable
@@ -12,7 +11,7 @@ from fullrank.runs.journal import read, survey
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_condemned
-from fullrank.sinks import JsonLines
+from fullrank.sinks.jsonl import condemn
 from fullrank.wiring import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
 
@@ -63,9 +62,7 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)
     entries = _journalled_in(directory, committed)
-    if directory.metrics.exists():
-        with closing(JsonLines(directory.metrics)) as lines:
-            lines.condemn(committed + len(entries), term=directory.term)
+    condemn(directory.metrics, committed + len(entries), term=directory.term)
     return Restored(
         committed=committed,
         head=head,

@@ -10,7 +10,8 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Committed, Published, TakenBack
 from fullrank.runs.journal import Journal, Record
 from fullrank.runs.record import IterationRecord, to_facts
-from fullrank.runs.recovery import reaches_back_to
+from fullrank.runs.recovery import drop_condemned, reaches_back_to
+from fullrank.sinks.jsonl import condemn
 from fullrank.wiring import Training
 from fullrank_controller.persistence.records import DecidedIteration
 from fullrank_controller.persistence.run_directory import RunDirectory
@@ -77,11 +78,19 @@ class RunStore:
     async def condemn(self, first: int, reason: str) -> None:
         """Condemn the iterations from ``first`` on, in the history, the journal and its mirror.
 
+        Their records and policies do not stand from then on; ``restore`` sees to the same.
+
         Raises:
             StaleTerm: A later controller has taken the run.
         """
         self._event_log.append(TakenBack(term=self._directory.term, first=first))
-        await asyncio.to_thread(lambda: self._mirror(self._journal.condemn(first, reason)))
+        await asyncio.to_thread(self._condemn, first, reason)
+
+    def _condemn(self, first: int, reason: str) -> None:
+        directory = self._directory
+        self._mirror(self._journal.condemn(first, reason))
+        condemn(directory.metrics, first, term=directory.term)
+        drop_condemned(directory.path)
 
     def publish(self, record: IterationRecord) -> None:
         """Publish a stored iteration."""
