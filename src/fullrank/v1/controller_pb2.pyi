@@ -1183,7 +1183,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def verdicts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Learners that were found wrong and iterations that were taken back since the run began, a line
+        """Learners that were found wrong and iterations that were condemned since the run began, a line
         each, the oldest first.
         """
 

@@ -94,9 +94,9 @@ class MonitorServiceServicer(object):
         with OK after the last iteration of the run.
 
         The order is that of (term, iteration). A term begins at every start of the controller.
-        Iterations that were not yet durable, or were rolled back, are committed again under the new
+        Iterations that were not yet durable, or were condemned, are committed again under the new
         term: an iteration with a number that was sent before supersedes that iteration and all after
-        it. Superseded iterations are not sent to later callers.
+        it. Superseded and condemned iterations are not sent to later callers.
 
         To resume a broken stream, ask for the iteration after the last one received and name its term:
         only iterations superseded by a later term are repeated.

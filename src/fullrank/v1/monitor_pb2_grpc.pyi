@@ -50,9 +50,9 @@ class MonitorServiceStub:
     with OK after the last iteration of the run.
 
     The order is that of (term, iteration). A term begins at every start of the controller.
-    Iterations that were not yet durable, or were rolled back, are committed again under the new
+    Iterations that were not yet durable, or were condemned, are committed again under the new
     term: an iteration with a number that was sent before supersedes that iteration and all after
-    it. Superseded iterations are not sent to later callers.
+    it. Superseded and condemned iterations are not sent to later callers.
 
     To resume a broken stream, ask for the iteration after the last one received and name its term:
     only iterations superseded by a later term are repeated.
@@ -99,9 +99,9 @@ class MonitorServiceAsyncStub(MonitorServiceStub):
     with OK after the last iteration of the run.
 
     The order is that of (term, iteration). A term begins at every start of the controller.
-    Iterations that were not yet durable, or were rolled back, are committed again under the new
+    Iterations that were not yet durable, or were condemned, are committed again under the new
     term: an iteration with a number that was sent before supersedes that iteration and all after
-    it. Superseded iterations are not sent to later callers.
+    it. Superseded and condemned iterations are not sent to later callers.
 
     To resume a broken stream, ask for the iteration after the last one received and name its term:
     only iterations superseded by a later term are repeated.
@@ -157,9 +157,9 @@ class MonitorServiceServicer(metaclass=_abc_1.ABCMeta):
         with OK after the last iteration of the run.
 
         The order is that of (term, iteration). A term begins at every start of the controller.
-        Iterations that were not yet durable, or were rolled back, are committed again under the new
+        Iterations that were not yet durable, or were condemned, are committed again under the new
         term: an iteration with a number that was sent before supersedes that iteration and all after
-        it. Superseded iterations are not sent to later callers.
+        it. Superseded and condemned iterations are not sent to later callers.
 
         To resume a broken stream, ask for the iteration after the last one received and name its term:
         only iterations superseded by a later term are repeated.
