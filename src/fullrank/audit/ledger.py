@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fullrank.codes import support
 from fullrank.common.types import LearnerId, Matrix, UnitIndex
 
 CONTROLLER: LearnerId = -1
@@ -49,12 +50,13 @@ class Holders:
         return {
             lease
             for row, (holder, lease) in self.rows.items()
-            if holder == learner and self._combines(row, unit)
+            if holder == learner and unit in self.units(row)
         }
 
-    def _combines(self, row: int, unit: UnitIndex) -> bool:
+    def units(self, row: int) -> frozenset[UnitIndex]:
+        """Units that a row combines."""
         extra = self.extra_rows.get(row)
-        return bool(self.matrix[row, unit]) if extra is None else extra == unit
+        return frozenset(support(self.matrix[row]) if extra is None else (extra,))
 
 
 @dataclass(slots=True)
@@ -187,14 +189,13 @@ class Ledger:
         kept.settled.update(kept.disputed())
         self._suspect.discard(iteration)
 
-    def awaited(
-        self, iteration: int, holdings: Mapping[LearnerId, Sequence[UnitIndex]]
-    ) -> frozenset[LearnerId]:
-        """Return the learners that have not yet reported all units they hold."""
+    def awaited(self, iteration: int) -> frozenset[LearnerId]:
+        """Return the learners that have not yet reported all units they held."""
         kept = self._iterations.get(iteration)
-        reports = kept.reports if kept is not None else {}
+        if kept is None or kept.holders is None:
+            return frozenset()
         return frozenset(
             learner
-            for learner, units in holdings.items()
-            if not set(units) <= reports.get(learner, {}).keys()
+            for row, (learner, _) in kept.holders.rows.items()
+            if not kept.holders.units(row) <= kept.reports.get(learner, {}).keys()
         )

@@ -123,36 +123,23 @@ class Journal:
 def read(directory: Path, *, first: int) -> list[Entry]:
     """The iterations from ``first`` on, up to the first gap, as last committed.
 
-    A later term supersedes the iterations of earlier terms from its own first one on; those that
-    are condemned do not stand.
-
     Raises:
         VersionMismatch: A later version of Fullrank wrote a segment.
     """
-    latest: dict[int, Entry] = {}
-    for segment in _segments(directory):
-        _withdraw(latest, segment.first)
-        for entry in SegmentReader(segment.path):
-            if entry.condemned:
-                _withdraw(latest, entry.iteration)
-            elif entry.iteration >= first:
-                latest[entry.iteration] = entry
-    whole: list[Entry] = []
-    while (entry := latest.get(first + len(whole))) is not None:
-        whole.append(entry)
-    return whole
+    return read_whole(directory, first=first)[0]
 
 
-def _withdraw(entries: dict[int, Entry], first: int) -> None:
-    for iteration in [iteration for iteration in entries if iteration >= first]:
-        del entries[iteration]
-
-
-def read_whole(directory: Path, *, published: int) -> tuple[list[Entry], str]:
+def read_whole(
+    directory: Path, *, first: int | None = None, published: int = 0
+) -> tuple[list[Entry], str]:
     """Every iteration that the journal reaches back to, as last committed.
+
+    A later term supersedes the iterations of earlier terms from its own first one on; those that
+    are condemned do not stand.
 
     Args:
         directory: Directory of the journal, to which a controller may be writing.
+        first: Iteration before which none is read; by default the first that the journal holds.
         published: Number of iterations that the run is known to have committed.
 
     Returns:
@@ -163,32 +150,36 @@ def read_whole(directory: Path, *, published: int) -> tuple[list[Entry], str]:
         VersionMismatch: A later version of Fullrank wrote a segment.
     """
     entries: list[Entry] = []
-    reached, begun, reading = 0, published, None
+    reached, begun, reading = first, published, None
     for segment in _segments(directory):
         begun = max(begun, segment.first)
-        if reading is not None and reached < segment.first:
+        if reached is not None and reached < segment.first:
             continue  # of no use without the iterations before it
-        if entries:
-            del entries[max(0, segment.first - entries[0].iteration) :]
-        reached, begun = segment.first, max(published, segment.first)
+        reached, begun = _withdraw(entries, segment.first, first), max(published, segment.first)
         reading = SegmentReader(segment.path)
         try:
             for entry in reading:
                 if entry.condemned:
-                    reached = begun = entry.iteration
-                    entries = [earlier for earlier in entries if earlier.iteration < reached]
-                    continue
-                if entry.iteration != reached:
+                    reached = begun = _withdraw(entries, entry.iteration, first)
+                elif entry.iteration == reached:
+                    entries.append(entry)
+                    reached += 1
+                elif first is None or entry.iteration >= first:
                     reading.fault = "out of order"
                     break
-                entries.append(entry)
-                reached += 1
         except FileNotFoundError:  # pruned meanwhile, after every segment before it
-            entries, reading = [], None
-    if reading is None or (reached >= begun and reading.fault in ("", CUT_SHORT)):
+            entries, reached, reading = [], first, None
+    if reading is None or ((reached or 0) >= begun and reading.fault in ("", CUT_SHORT)):
         return entries, ""
     fault = reading.fault or "whole without it"
     return entries, f"its journal entry is not in {reading.path}, which is {fault}"
+
+
+def _withdraw(entries: list[Entry], iteration: int, first: int | None) -> int:
+    """Remove the entries from an iteration on; returns the iteration that may follow."""
+    if entries:
+        del entries[max(0, iteration - entries[0].iteration) :]
+    return iteration if first is None else max(iteration, first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,10 @@
 """Late digests count, contradictions surface, and units that two learners agree on are audited."""
 
-from collections.abc import Sequence
-
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.audit.ledger import CONTROLLER, WINDOW, Ledger
+from fullrank.audit.ledger import CONTROLLER, WINDOW, Holders, Ledger
 
 TRUE = (b"zero", b"one", b"two")
 
@@ -133,11 +132,14 @@ def test_a_dispute_that_was_never_settled_is_forgotten_with_its_iteration() -> N
 
 
 def test_awaited_are_those_who_have_not_reported_all_they_hold() -> None:
-    made = ledger(4)
-    holdings: dict[int, Sequence[int]] = {0: [0, 1], 1: [1, 2], 2: [2]}
-    assert made.awaited(4, holdings) == {1, 2}
+    made, matrix = Ledger(), np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], float)
+    rows = {row: (row, b"") for row in range(3)} | {3: (0, b"")}
+    holders = Holders(epoch=1, matrix=matrix, extra_rows={3: 2}, rows=rows)
+    made.commit(4, TRUE, {0: reports(0, 1, 2), 1: reports(2)}, holders)
+    assert made.awaited(4) == {1, 2}
     made.report(4, 1, reports(1))
-    assert made.awaited(4, holdings) == {2}
+    assert made.awaited(4) == {2}
+    assert made.awaited(5) == set()
 
 
 @given(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fullrank.audit.draws import AuditDraws
 from fullrank.audit.ledger import CONTROLLER, Holders
 from fullrank.audit.proof import Evidence
-from fullrank.codes import Code, support
+from fullrank.codes import Code
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
 from fullrank.net.replay_client import ReplayClient
@@ -65,9 +65,8 @@ class Auditor:
         self._recomputation = Recomputation(training, replay, seed=config.seed)
         self._disputes = disputes
         self._tries = 0
-        self._iteration = 0
-        self._holdings: dict[LearnerId, Sequence[UnitIndex]] = {}
-        """Units of each learner in the audited iteration whose reports are awaited."""
+        self._audited: int | None = None
+        """The audited iteration whose late reports are awaited."""
 
     def is_due(self, iteration: int) -> bool:
         """True if all learners report in this iteration."""
@@ -150,13 +149,7 @@ class Auditor:
             )
         if self.is_due(round_.iteration):
             self._run.reception.file_queued_reports()
-            self._iteration = round_.iteration
-            assignment = result.opened.assignment
-            members = list(set(assignment.holders.values()))
-            self._holdings = {
-                member.learner: support(units)
-                for member, units in zip(members, assignment.held(members), strict=True)
-            }
+            self._audited = round_.iteration
         return Evidence(
             sample=sample,
             digests=decision.reports,
@@ -166,19 +159,19 @@ class Auditor:
 
     async def await_late_reports(self, *, patience_s: float) -> None:
         """After an audited iteration, wait for the learners that still compute it."""
-        if not self._holdings:
+        audited, self._audited = self._audited, None
+        if audited is None:
             return
         try:
             async with asyncio.timeout(patience_s):
-                while awaited := self._awaited():
+                while awaited := self._awaited(audited):
                     await self._run.reception.filed()
         except TimeoutError:
-            log.info("not_audited iteration=%d learners=%s", self._iteration, sorted(awaited))
-        self._holdings = {}
+            log.info("not_audited iteration=%d learners=%s", audited, sorted(awaited))
 
-    def _awaited(self) -> frozenset[LearnerId]:
+    def _awaited(self, iteration: int) -> frozenset[LearnerId]:
         present = {member.learner for member in self._run.roster.eligible}
-        return self._run.ledger.awaited(self._iteration, self._holdings) & present
+        return self._run.ledger.awaited(iteration) & present
 
     @property
     def disputed(self) -> bool:
