@@ -44,6 +44,9 @@ class Auditor:
         replay: Holds the minibatches.
         disputes: Settles what the ledger finds.
         secret: Key of the draws.
+
+    Attributes:
+        recomputation: Units of the open round that the controller computes.
     """
 
     def __init__(
@@ -61,8 +64,7 @@ class Auditor:
         self._every = audit_period(config, training.problem.data)
         self._faults, self._spot = config.audit.byzantine, config.audit.spot
         self._draws = AuditDraws(secret)
-        self._ahead: asyncio.Task[object] | None = None
-        self._recomputation = Recomputation(training, replay, seed=config.seed)
+        self.recomputation = Recomputation(training, replay, seed=config.seed)
         self._disputes = disputes
         self._tries = 0
         self._audited: int | None = None
@@ -79,13 +81,13 @@ class Auditor:
             sample: The round's minibatch.
             ahead: Concurrent collection, which goes first as both use the same kernels.
         """
-        self._ahead = ahead
+        self.recomputation.open(sample, ahead)
         if self.is_due(sample.iteration):
             self._tries = TRIES
         if self._tries and self.computes_alike():
             self._tries -= 1
             unit = self._draws.below(self._units, "unit", sample.iteration)
-            self._recomputation.begin(sample, [Claim((unit,))], ahead)
+            self.recomputation.begin([Claim((unit,))])
 
     def quorum(self, iteration: int, code: Code) -> Quorum | None:
         """The rule by which an iteration may be committed; None where reports may differ."""
@@ -98,22 +100,14 @@ class Auditor:
         )
         return Quorum(faults=self._faults, drawn=drawn)
 
-    def recompute(self, opened: OpenRound[Member], sample: Sample, claims: Sequence[Claim]) -> None:
+    def recompute(self, opened: OpenRound[Member], claims: Sequence[Claim]) -> None:
         """Compute statements of the open round, whose values come as an event."""
 
         def deliver(values: Mapping[Claim, bytes]) -> None:
             computed = RecomputedStatements(claims=frozenset(claims), values=values)
             self._run.reception.notify(computed, self._run.identity.ids(opened))
 
-        self._recomputation.begin(sample, claims, self._ahead, deliver)
-
-    async def examine(self, sample: Sample, row: int, units: Sequence[UnitIndex]) -> None:
-        """Compute the units of a row whose vector was not finite.
-
-        Raises:
-            Unsound: They are not finite here, either, so that no learner is to blame.
-        """
-        await self._recomputation.examine(sample, row, units, self._ahead)
+        self.recomputation.begin(claims, deliver)
 
     def computes_alike(self) -> bool:
         """True if the controller computes the bits of the run; otherwise it says so."""
@@ -128,15 +122,11 @@ class Auditor:
         )
         return False
 
-    async def end(self) -> None:
-        """Drop an unfinished recomputation before the parameters change."""
-        await self._recomputation.end()
-
     def committed(self, result: RoundResult, sample: Sample) -> Evidence:
         """Open the iteration for comparison; returns the evidence for the journal."""
         decision, round_ = result.decision, result.opened.round
         exact = not decision.error_bound
-        own = self._recomputation.take()
+        own = self.recomputation.take()
         if own:
             self._tries = 0
         reports = {**round_.reports, CONTROLLER: own}

@@ -147,7 +147,7 @@ class NetworkRounds:
             unanswered = result.opened.unanswered()
         finally:
             run.reception.close()
-            await self._auditor.end()
+            await self._auditor.recomputation.end()
         reach("round.decided")
         run.progress.run()
         if not self._auditor.is_due(sample.iteration):
@@ -183,8 +183,8 @@ class NetworkRounds:
             opened,
             encoder,
             sample,
-            recompute=partial(self._auditor.recompute, opened, sample),
-            examine=partial(self._auditor.examine, sample),
+            recompute=partial(self._auditor.recompute, opened),
+            examine=self._auditor.recomputation.examine,
             deadline_s=deadline_s,
             watchdog=self._watchdog,
         )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -42,51 +42,48 @@ class Recomputation:
     def __init__(self, training: Training, replay: ReplayClient, *, seed: int) -> None:
         self.digests: Mapping[UnitIndex, bytes] = {}
         self._training, self._replay, self._seed = training, replay, seed
+        self._sample: Sample | None = None
+        self._latest: asyncio.Task[Any] | None = None
+        """The task that goes first as both use the same kernels."""
         self._computing: asyncio.Task[None] | None = None
         self._cancellation = Cancellation(DECIDED)
 
-    def begin(
-        self,
-        sample: Sample,
-        claims: Sequence[Claim],
-        ahead: "asyncio.Task[object] | None",
-        deliver: Deliver = lambda values: None,
-    ) -> None:
+    def open(self, sample: Sample, ahead: "asyncio.Task[object] | None") -> None:
+        """Compute units of a round from now on.
+
+        Args:
+            sample: The round's minibatch.
+            ahead: Concurrent collection, which goes first.
+        """
+        self._sample, self._latest = sample, ahead
+        self._cancellation = Cancellation(DECIDED)
+
+    def begin(self, claims: Sequence[Claim], deliver: Deliver = lambda values: None) -> None:
         """Start computing the values of statements, after those that were asked for before.
 
         Args:
-            sample: The round's minibatch.
             claims: The statements.
-            ahead: Concurrent collection, which goes first as both use the same kernels.
             deliver: Takes the values.
         """
-        if self._computing is None:
-            self._cancellation = Cancellation(DECIDED)
-        first = [task for task in (ahead, self._computing) if task is not None]
-        self._computing = asyncio.create_task(self._compute(sample, claims, first, deliver))
+        assert self._sample is not None  # the round is open
+        compute = self._compute(self._sample, claims, self._latest, deliver)
+        self._latest = self._computing = asyncio.create_task(compute)
 
-    async def examine(
-        self,
-        sample: Sample,
-        row: int,
-        units: Sequence[UnitIndex],
-        ahead: "asyncio.Task[object] | None",
-    ) -> None:
-        """Compute units of the open round, and look at nothing but whether they are finite.
+    async def examine(self, row: int, units: Sequence[UnitIndex]) -> None:
+        """Compute units of a row whose vector was not finite, and look at nothing else.
 
         Args:
-            sample: The round's minibatch.
             row: Row of C that combines the units; it keys draws of learners' own.
             units: The units.
-            ahead: Concurrent collection, which goes first.
 
         Raises:
-            Unsound: An update is not finite.
+            Unsound: They are not finite here, either, so that no learner is to blame.
         """
-        first = [task for task in (ahead, self._computing) if task is not None]
+        sample = self._sample
+        assert sample is not None  # the round is open
         try:
-            if first:
-                await asyncio.wait(first)
+            if self._latest is not None:
+                await asyncio.wait({self._latest})
             batch = await self._fetched(sample, units)
             await asyncio.to_thread(self._judge, batch, row, units, sample.iteration)
         except Unsound:
@@ -124,13 +121,13 @@ class Recomputation:
         self,
         sample: Sample,
         claims: Sequence[Claim],
-        first: Sequence["asyncio.Task[object] | asyncio.Task[None]"],
+        first: "asyncio.Task[Any] | None",
         deliver: Deliver,
     ) -> None:
         units = units_of(claims)
         try:
-            if first:
-                await asyncio.wait(first)
+            if first is not None:
+                await asyncio.wait({first})
             self._cancellation.check()
             batch = await self._fetched(sample, units)
             values = await asyncio.to_thread(self._values, batch, claims, units, sample.iteration)

@@ -46,7 +46,8 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
         problem=SimpleNamespace(recovers_units=True, row_size=4, items_of=lambda units: None),
     )
     recomputation = Recomputation(cast(Any, training), cast(Any, Replay()), seed=0)
-    recomputation.begin(SAMPLE, [Claim((0,))], None)
+    recomputation.open(SAMPLE, None)
+    recomputation.begin([Claim((0,))])
     assert await asyncio.to_thread(algorithm.begun.wait, WAIT_S)
     if decided_first:
         ending = asyncio.create_task(recomputation.end())
