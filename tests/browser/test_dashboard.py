@@ -179,7 +179,7 @@ async def test_greedy_returns_stand_in_the_chart_as_they_come_and_superseded_one
         drawn = await page.evaluate(DRAWN)
         _evaluate(tmp_path / "run", 3)
         await _until(page, f"{DRAWN} !== '{drawn}'")
-    write(tmp_path / "run" / METRICS, record(2, term=2), first_iteration=2)
+    write(tmp_path / "run" / METRICS, record(2, term=2))
     async with show(run) as address:
         await page.goto(address)
         greedily = ["run greedily", "run greedily, superseded"]

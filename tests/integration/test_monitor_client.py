@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster, resolved
+from tests.unit.runs.test_record import record
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.cli import main
@@ -22,7 +23,7 @@ from fullrank.common.errors import NotFound
 from fullrank.config import to_toml
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.host.run_directory import resolve
-from fullrank.runs.record import METRICS
+from fullrank.runs.record import METRICS, to_line
 
 pytestmark = pytest.mark.integration
 
@@ -191,7 +192,7 @@ async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(
         == f"fullrank: {tmp_path} has no controller; `fullrank resume {tmp_path}` starts one\n"
     )
     (tmp_path / "config.toml").write_text("iterations = 1\n")
-    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / METRICS).write_text(to_line(record(0)) + "\n")
     assert fullrank("status", str(tmp_path)) == 9
     assert "is finished after 1 iterations and has no controller" in capsys.readouterr().err
     assert fullrank("status", "127.0.0.1:1") == 9

@@ -141,7 +141,7 @@ def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator
         return LogLine(iteration=now.iteration, kind=kind, text=text)
 
     if before is not None and now.iteration <= before.iteration:
-        yield line("audit", f"iterations {now.iteration} to {before.iteration} were condemned")
+        yield line("audit", f"iterations {now.iteration} to {before.iteration} do not stand")
     elif before is not None and now.term != before.term:
         yield line("fault", f"the controller started again: term {now.term}")
     if before is None or now.epoch != before.epoch:

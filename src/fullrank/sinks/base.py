@@ -159,7 +159,7 @@ class EvaluationSinkKind(Protocol):
         """Open a sink as ``SinkKind.open`` does, in another process than the run's own sink.
 
         An evaluation of an iteration not later than the previous one supersedes those from there
-        on: a rollback has withdrawn them.
+        on: they were condemned.
         """
 
 

@@ -66,7 +66,7 @@ def test_what_is_committed_again_supersedes_what_was_there() -> None:
     view.committed([record(2, term=2, return_mean=5.0)])
     assert view.curve.columns(0)["return/mean"] == [1.0, 1.0, 5.0]
     assert (view.find(3), view.last) == (None, view.find(2))
-    assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were condemned"
+    assert view.facts()["log"][0]["text"] == "iterations 2 to 3 do not stand"
 
 
 def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> None:
