@@ -200,15 +200,15 @@ def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
         if isinstance(run.collectors, FreePool)
         else make_pipeline(term, replay, _playback(term, replay, run.collectors))
     )
-    disputes = Disputes(config, run, training, replay, term.directory, condemn=term.store.condemn)
     rounds = NetworkRounds(
         config,
         run,
         training,
         replay,
         pipeline=pipeline,
-        auditor=Auditor(
-            config, run, training, replay, disputes=disputes, secret=term.directory.secret
+        auditor=Auditor(config, run, training, replay, secret=term.directory.secret),
+        disputes=Disputes(
+            config, run, training, replay, term.directory, condemn=term.store.condemn
         ),
         auto_code=_auto_code(config, training, run),
         watchdog=term.watchdog,

@@ -19,7 +19,6 @@ from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import RecomputedStatements
 from fullrank.wiring import Training, audit_period
 from fullrank_controller.membership.member import Member, identity_of
-from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.recomputation import Recomputation
 from fullrank_controller.rounds.round_runner import RoundResult
 from fullrank_controller.run import Run
@@ -42,7 +41,6 @@ class Auditor:
         run: Its ledger compares the learners' reports.
         training: Computes units of the open round; its parameters are those that were broadcast.
         replay: Holds the minibatches.
-        disputes: Settles what the ledger finds.
         secret: Key of the draws.
 
     Attributes:
@@ -56,7 +54,6 @@ class Auditor:
         training: Training,
         replay: ReplayClient,
         *,
-        disputes: Disputes,
         secret: bytes,
     ) -> None:
         self._run, self._training = run, training
@@ -65,7 +62,6 @@ class Auditor:
         self._faults, self._spot = config.audit.byzantine, config.audit.spot
         self._draws = AuditDraws(secret)
         self.recomputation = Recomputation(training, replay, seed=config.seed)
-        self._disputes = disputes
         self._tries = 0
         self._audited: int | None = None
         """The audited iteration whose late reports are awaited."""
@@ -162,19 +158,6 @@ class Auditor:
     def _awaited(self, iteration: int) -> frozenset[LearnerId]:
         present = {member.learner for member in self._run.roster.eligible}
         return self._run.ledger.awaited(iteration) & present
-
-    @property
-    def disputed(self) -> bool:
-        """True if a dispute is open."""
-        return self._run.ledger.dispute() is not None
-
-    async def settle(self) -> None:
-        """Settle every open dispute.
-
-        Raises:
-            Condemned: A committed unit was wrong.
-        """
-        await self._disputes.settle()
 
 
 def holders_in(assignment: RowAssignment[Member]) -> Holders:

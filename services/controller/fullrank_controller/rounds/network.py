@@ -21,6 +21,7 @@ from fullrank_controller.learners.broadcast import Broadcaster
 from fullrank_controller.membership.auto_code import AutoCode
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.auditor import Auditor
+from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.port import DecidedRound, Pipeline
 from fullrank_controller.rounds.round_runner import RoundResult, RoundRunner
 from fullrank_controller.rounds.timeline import RoundTimes
@@ -38,6 +39,7 @@ class NetworkRounds:
         replay: Told of each sample, with the next append.
         pipeline: Plays beside the rounds.
         auditor: Checks committed units.
+        disputes: Settles what the ledger of reports finds.
         auto_code: Requests codes; None unless the code is ``auto``.
         watchdog: Observes each phase.
     """
@@ -51,13 +53,14 @@ class NetworkRounds:
         *,
         pipeline: Pipeline,
         auditor: Auditor,
+        disputes: Disputes,
         auto_code: AutoCode | None,
         watchdog: Watchdog,
     ) -> None:
         self._config, self._run, self._training = config, run, training
         self._replay = replay
         self._pipeline, self._auditor, self._auto_code = pipeline, auditor, auto_code
-        self._watchdog = watchdog
+        self._disputes, self._watchdog = disputes, watchdog
         self._broadcaster = Broadcaster(training.algorithm, roster=run.roster, block=run.block)
         self._round_times = RoundTimes(config.controller)
         self._assignment: RowAssignment[Member] | None = None
@@ -101,10 +104,10 @@ class NetworkRounds:
             Condemned: A committed unit was wrong.
         """
         await self._auditor.await_late_reports(patience_s=self._round_times.patience_s)
-        if self._auditor.disputed:
+        if self._run.ledger.dispute() is not None:
             await durable()
             await self._pipeline.finish_playing()  # it uses the same kernels
-            await self._auditor.settle()
+            await self._disputes.settle()
 
     async def compute(self, sample: Sample) -> DecidedRound:
         """Run one round.
