@@ -248,8 +248,9 @@ def read_line(line: bytes, *, origin: str) -> Line:
     Raises:
         Malformed: It is no such line; the message begins with ``origin``.
     """
-    kind = _CONDEMNATION if line.startswith(_CONDEMNED) else _RECORD
-    return validated(kind, line, origin=origin)
+    if line.startswith(_CONDEMNED):
+        return validated(_CONDEMNATION, line, origin=origin)
+    return validated(_RECORD, line, origin=origin)
 
 
 def condemnations(run_dir: Path) -> list[Condemnation]:
