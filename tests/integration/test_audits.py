@@ -19,6 +19,7 @@ from tests.integration.cluster import (
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import FullrankError
+from fullrank.runs.record import Condemnation, condemnations
 from fullrank_controller.rounds.disputes import Unsettled
 
 pytestmark = pytest.mark.integration
@@ -84,6 +85,10 @@ async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_c
     assert status.term == 2
     assert cluster.outcome() == centralised(cluster.config)
     assert [record.term for record in cluster.records()] == [1, 1, 2, 2, 2, 2]
+    [condemned] = condemnations(tmp_path)
+    assert condemned == Condemnation(condemned=2, term=1)
+    assert str(condemned) in status.verdicts
+    assert "committed iterations 2 to 2 are taken back; dial again" in caplog.text  # to learners
 
 
 async def test_the_controller_alone_finds_what_two_colluding_learners_agree_on(

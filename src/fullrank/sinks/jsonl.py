@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from fullrank.common.durable import replace_file
+from fullrank.common.durable import replace_file, writing
 from fullrank.common.errors import Malformed
 from fullrank.common.foreign import open_regular, parse_json, regular
 from fullrank.runs.record import Condemnation, IterationRecord, Line, stand, to_line
@@ -24,10 +24,10 @@ class JsonLines:
         self._last = deque(_mended(path) if path.exists() else [], maxlen=1)
         self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
 
-    def write(self, line: IterationRecord) -> None:
+    def write(self, record: IterationRecord) -> None:
         """Append a record and flush it, unless the file has it."""
-        if stand(self._last, _Place(line.iteration, line.term)):
-            self._append(line)
+        if stand(self._last, _Place(record.iteration, record.term)):
+            self._append(record)
 
     def condemn(self, first: int, *, term: int) -> None:
         """Condemn the iterations from ``first`` on, if the file has any."""
@@ -50,9 +50,12 @@ def condemn(path: Path, first: int, *, term: int) -> None:
         path: The file; it need not exist.
         first: The first of them.
         term: Term of the controller that condemns them.
+
+    Raises:
+        FullrankError: It cannot be written.
     """
     if path.exists():
-        with closing(JsonLines(path)) as lines:
+        with writing(path), closing(JsonLines(path)) as lines:
             lines.condemn(first, term=term)
 
 
