@@ -148,7 +148,7 @@ async def _serve(
                 restored,
                 replay_address=address,
                 roster=Roster(
-                    Verdicts.of(directory, resumes_at=restored.resumes_at), config.controller
+                    Verdicts(directory, resumes_at=restored.resumes_at), config.controller
                 ),
             )
         )

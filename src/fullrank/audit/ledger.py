@@ -45,12 +45,13 @@ class Holders:
     rows: Mapping[int, tuple[LearnerId, bytes]]
     """Index and lease of the holder of each row."""
 
-    def leases(self, learner: LearnerId, unit: UnitIndex) -> set[bytes]:
-        """Leases of the learner of an index that held the unit, at most one."""
+    def held(self, learner: LearnerId, lease: bytes | None) -> set[UnitIndex]:
+        """Units that the learner of an index held, if its lease was this one; None: any lease."""
         return {
-            lease
-            for row, (holder, lease) in self.rows.items()
-            if holder == learner and unit in self.units(row)
+            unit
+            for row, (holder, its) in self.rows.items()
+            if holder == learner and lease in (None, its)
+            for unit in self.units(row)
         }
 
     def units(self, row: int) -> frozenset[UnitIndex]:
@@ -159,11 +160,8 @@ class Ledger:
         kept = self._iterations.get(iteration)
         if kept is None or kept.holders is None or kept.holders.epoch != epoch:
             return
-        for unit in reports:
-            leases = kept.holders.leases(learner, unit)
-            if not leases or (lease is not None and lease not in leases):
-                return
-        self.report(iteration, learner, reports)
+        if reports.keys() <= kept.holders.held(learner, lease):
+            self.report(iteration, learner, reports)
 
     def audited_before(self, iteration: int) -> int | None:
         """Return the latest audited iteration before this one, if the ledger still holds it."""

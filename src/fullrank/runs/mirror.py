@@ -31,7 +31,6 @@ from fullrank.runs.journal import (
     survey,
 )
 from fullrank.runs.mirrored import (
-    BEGUN,
     SMALL,
     Claims,
     Mirrored,
@@ -136,7 +135,6 @@ class Mirror:
         self._objects.remove(name for name in later if name != first)
         self._mirrored = 0  # the term that begins now may cut the file before it extends it
         held = set(self._objects.names(f"{JOURNAL}/"))
-        self._begin_segments()
         for record in records(self._run_dir / JOURNAL):
             if (name := record_name(record)) not in held:
                 self._objects.put(name, record.content)
@@ -165,7 +163,6 @@ class Mirror:
         self.claims.confirm()
         self._extend_metrics()
         self._add(path)
-        self._begin_segments()  # for the term of the run is that of its segments
         self._prune()
 
     def _extend_metrics(self) -> None:
@@ -189,13 +186,6 @@ class Mirror:
             if self._seen.get(name) != state:
                 self._objects.put(file_name(self.claims.term, name), path.read_bytes())
                 self._seen[name] = state
-
-    def _begin_segments(self) -> None:
-        """Let the mirror show every segment of the directory, also an empty one."""
-        held = set(self._objects.names(f"{JOURNAL}/"))
-        for segment in segments_in(self._run_dir / JOURNAL):
-            if (name := f"{JOURNAL}/{segment}/{BEGUN}") not in held:
-                self._objects.put(name, b"")
 
     def _add(self, path: Path) -> None:
         """Mirror a checkpoint, unless it is there or damaged."""

@@ -3,7 +3,7 @@
 * ``terms/<term>`` and ``taken/<term>``: ``Claims``, so that one controller of all machines
   continues the run;
 * ``journal/<segment>/<iteration>``: a record, as in the local segment, the one that condemns being
-  ``condemned``; ``journal/<segment>/begun`` exists without records, too, as the local segment does;
+  ``condemned``;
 * ``checkpoints/<iteration>-<term>/<file>``, complete with its manifest, which is written last;
 * ``metrics/<term>/<offset>``: the bytes of ``metrics.jsonl`` from there on;
 * ``files/<term>/<name>``: a small file.
@@ -40,8 +40,6 @@ from fullrank.runs.objects import Objects
 
 SMALL = (CONFIGURATION, "numerics.json", "verdicts.json", CAVEATS)
 """Small files of a run, which are replaced as a whole."""
-BEGUN = "begun"
-"""Last part of the name of the object that every mirrored segment has."""
 _METRICS, _FILES = "metrics", "files"
 _FOLDERS = (JOURNAL, CHECKPOINTS, _METRICS, _FILES)
 
@@ -68,7 +66,7 @@ class Mirrored:
         """Names of the records of each segment, in order."""
         records = defaultdict[str, list[str]](list)
         for _, segment, record in self._below(JOURNAL):
-            records[segment] += [] if record == BEGUN else [record]
+            records[segment].append(record)
         return records
 
     def _below(self, folder: str) -> Iterable[list[str]]:
@@ -233,9 +231,13 @@ class Claims:
         self._objects.remove(name for name in before if name < f"{_TAKEN}{self.term:06d}")
 
     def stored(self) -> int:
-        """The highest term with a stored iteration; 0 if none is stored."""
-        segments = {name.split("/")[1] for name in self._objects.names(f"{JOURNAL}/")}
-        return max((order_of(segment)[0] for segment in segments), default=0)
+        """The highest term with a stored iteration or checkpoint; 0 if none is stored."""
+        folders = {
+            name.split("/")[1]
+            for kind in (JOURNAL, CHECKPOINTS)
+            for name in self._objects.names(f"{kind}/")
+        }
+        return max((order_of(folder)[0] for folder in folders), default=0)
 
     def filled(self) -> bool:
         """True if the mirror holds committed iterations."""

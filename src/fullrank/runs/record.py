@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
@@ -153,22 +153,7 @@ class Condemnation:
 Line: TypeAlias = IterationRecord | Condemnation
 
 
-class Placed(Protocol):
-    """Has a place in the course of a run."""
-
-    @property
-    def iteration(self) -> int:
-        """Number of the iteration."""
-
-    @property
-    def term(self) -> int:
-        """Term that committed it."""
-
-
-PlacedT = TypeVar("PlacedT", bound=Placed)
-
-
-def stand(records: MutableSequence[PlacedT], line: PlacedT | Condemnation) -> bool:
+def stand(records: MutableSequence[IterationRecord], line: Line) -> bool:
     """Let a line take its place among the records that stand before it.
 
     Args:

@@ -6,8 +6,9 @@ the run bars the same learners, and its status and ``fullrank verify`` say what 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -157,26 +158,18 @@ class Verdicts:
 
     Args:
         directory: The run's directory; None keeps them in memory.
+        resumes_at: The iteration whose record is committed next.
+
+    Raises:
+        CheckpointUnusable: Their file is damaged.
     """
 
-    def __init__(self, directory: HeldDirectory | None = None) -> None:
+    def __init__(self, directory: HeldDirectory | None = None, *, resumes_at: float = inf) -> None:
         self._directory = directory
         self._all: list[RunVerdict] = [] if directory is None else read_verdicts(directory.path)
         self._condemned = () if directory is None else tuple(condemnations(directory.path))
-        self._unpublished: list[LearnerId] = []
-
-    @classmethod
-    def of(cls, directory: HeldDirectory, *, resumes_at: int) -> Self:
-        """The verdicts of a run that commits ``resumes_at`` next.
-
-        Raises:
-            CheckpointUnusable: Their file is damaged.
-        """
-        verdicts = cls(directory)
-        for verdict in verdicts._all:
-            if verdict.iteration >= resumes_at:  # its record is committed again
-                verdicts._publish(verdict)
-        return verdicts
+        again = [verdict for verdict in self._all if verdict.iteration >= resumes_at]
+        self._unpublished = [verdict.party.learner for verdict in again if verdict.bars]
 
     @property
     def lines(self) -> Sequence[str]:
@@ -192,7 +185,7 @@ class Verdicts:
         term = self._directory.term if self._directory is not None else 0
         verdict = RunVerdict(kind=kind, term=term, iteration=iteration, reason=reason, party=party)
         self._all = kept([*self._all, verdict])
-        self._publish(verdict)
+        self._unpublished += [party.learner] if verdict.bars else []
         if self._directory is not None:
             self._directory.confirm()
             write_verdicts(self._directory.path, self._all)
@@ -207,7 +200,3 @@ class Verdicts:
         """Learners that were barred since the last call, for the next record."""
         taken, self._unpublished = self._unpublished, []
         return tuple(sorted(set(taken)))
-
-    def _publish(self, verdict: RunVerdict) -> None:
-        if verdict.bars:
-            self._unpublished.append(verdict.party.learner)

@@ -1,14 +1,16 @@
 """``metrics.jsonl``: a line for each committed iteration."""
 
 from collections import deque
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from fullrank.common.durable import replace_file, writing
 from fullrank.common.errors import Malformed
-from fullrank.common.foreign import open_regular, parse_json, regular
-from fullrank.runs.record import Condemnation, IterationRecord, Line, stand, to_line
+from fullrank.common.foreign import open_regular, regular
+from fullrank.runs.record import Condemnation, IterationRecord, Line, read_line, stand, to_line
+
+KEPT = 1024
+"""Records of a file that are remembered, the newest ones: no iteration before is condemned."""
 
 
 class JsonLines:
@@ -21,18 +23,20 @@ class JsonLines:
     """
 
     def __init__(self, path: Path) -> None:
-        self._last = deque(_mended(path) if path.exists() else [], maxlen=1)
+        self._standing = _mended(path) if path.exists() else deque[IterationRecord](maxlen=KEPT)
         self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
 
     def write(self, record: IterationRecord) -> None:
         """Append a record and flush it, unless the file has it."""
-        if stand(self._last, _Place(record.iteration, record.term)):
+        if stand(self._standing, record):
             self._append(record)
 
     def condemn(self, first: int, *, term: int) -> None:
         """Condemn the iterations from ``first`` on, if the file has any."""
-        if self._last and self._last.pop().iteration >= first:
-            self._append(Condemnation(condemned=first, term=term))
+        line = Condemnation(condemned=first, term=term)
+        if self._standing and self._standing[-1].iteration >= first:
+            stand(self._standing, line)
+            self._append(line)
 
     def _append(self, line: Line) -> None:
         self._file.write(to_line(line) + "\n")
@@ -59,35 +63,17 @@ def condemn(path: Path, first: int, *, term: int) -> None:
             lines.condemn(first, term=term)
 
 
-class _Place(NamedTuple):
-    """Place of a record."""
-
-    iteration: int
-    term: int
-
-
-def _mended(path: Path) -> list[_Place]:
-    """The places of the records that stand, once damaged lines are removed."""
-    places: list[_Place] = []
+def _mended(path: Path) -> deque[IterationRecord]:
+    """The last records that stand in a file, once damaged lines are removed."""
+    records: deque[IterationRecord] = deque(maxlen=KEPT)
     whole: list[bytes] = []
-    damaged = False
-    with open_regular(path) as lines:
-        for line in lines:
-            try:
-                stand(places, _read(line))
-                whole.append(line)
-            except (Malformed, ValueError, KeyError, TypeError):
-                damaged = True
-    if damaged:
+    with open_regular(path) as file:
+        *lines, torn = file.read().split(b"\n")
+    for line in lines:
+        with suppress(Malformed):
+            stand(records, read_line(line, origin="a line"))
+            whole.append(line + b"\n")
+    if torn or len(whole) < len(lines):
         with replace_file(path) as file:
             file.writelines(whole)
-    return places
-
-
-def _read(line: bytes) -> _Place | Condemnation:
-    if not line.endswith(b"\n"):
-        raise Malformed("the line is torn")
-    facts = parse_json(line, origin="a line")
-    if "condemned" in facts:
-        return Condemnation(condemned=int(facts["condemned"]), term=int(facts["term"]))
-    return _Place(int(facts["iteration"]), int(facts["term"]))
+    return records

@@ -53,7 +53,7 @@ class SimulatedController:
         directory = hold(run_dir, config)
         self.training = training_of(config)
         self._restored = restored = restore(directory, self.training)
-        roster = Roster(Verdicts.of(directory, resumes_at=restored.resumes_at))
+        roster = Roster(Verdicts(directory, resumes_at=restored.resumes_at))
         run = begin(config, directory, self.training, restored, replay_address="", roster=roster)
         client: Any = replay.client()
         self._journal = open_journal(directory, restored)

@@ -214,7 +214,7 @@ async def test_a_verdict_outlives_the_controller(
     assert [member.quarantined for member in roster.members] == [""]
     assert roster.verdicts.take_quarantined() == (0,)
     assert roster.verdicts.take_quarantined() == ()
-    resumed = Roster(Verdicts.of(Directory(tmp_path), resumes_at=4))
+    resumed = Roster(Verdicts(Directory(tmp_path), resumes_at=4))
     again = resumed.join("node", now=0.0, process=process, origin=origin)
     assert again.quarantined == ("its update was wrong" if barred else "")
     assert resumed.verdicts.take_quarantined() == (0,)  # iteration 4 is committed again
