@@ -20,10 +20,9 @@ from fullrank.net.channel import Security
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
 from fullrank.runs.ending import read_ending
-from fullrank.runs.verdicts import Verdicts
 from fullrank.wiring import Training
 from fullrank_controller.epilogue import record_failure, tell
-from fullrank_controller.membership.roster import Roster, expel_silent
+from fullrank_controller.membership.roster import expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
@@ -147,9 +146,6 @@ async def _serve(
                 training,
                 restored,
                 replay_address=address,
-                roster=Roster(
-                    Verdicts(directory, resumes_at=restored.resumes_at), config.controller
-                ),
             )
         )
         replay = ReplayClient(

@@ -20,7 +20,6 @@ from fullrank.runs.record import IterationRecord, published
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
 from fullrank.wiring import Training, capacity_of, code_of, training_of
 from fullrank_controller.driver import Driver
-from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
 from fullrank_controller.persistence.store import RunStore
@@ -66,7 +65,6 @@ def open_term(
     restored: Restored,
     *,
     replay_address: str,
-    roster: Roster,
     observers: Sequence[MetricsSink] = (),
 ) -> Iterator[Term]:
     """Open the files of a term and make its parts.
@@ -77,14 +75,11 @@ def open_term(
         training: Parameters, optimiser and collector.
         restored: The state from which the term resumes.
         replay_address: The replay service, for learners; empty without one.
-        roster: Attached learners.
         observers: Further receivers of committed records.
     """
     totals = Totals()
     with ExitStack() as stack:
-        run = begin(
-            config, directory, training, restored, replay_address=replay_address, roster=roster
-        )
+        run = begin(config, directory, training, restored, replay_address=replay_address)
         stack.callback(run.event_log.close)
         sinks = stack.enter_context(closing(_sinks(config, directory, run, [totals, *observers])))
         journal = stack.enter_context(closing(open_journal(directory, restored)))

@@ -16,6 +16,7 @@ from fullrank.replay.staging import Grant
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Began
 from fullrank.runs.journal import Journal
+from fullrank.runs.verdicts import Verdicts
 from fullrank.training.block_collection import FreeCollection, KeyedCollection
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
@@ -82,7 +83,6 @@ def begin(
     restored: Restored,
     *,
     replay_address: str,
-    roster: Roster,
 ) -> Run:
     """Make the parts of a run, and record in its history that the term began."""
     identity = RunIdentity(
@@ -92,6 +92,13 @@ def begin(
         iterations=config.iterations,
         problem=training.problem,
     )
+    verdicts = Verdicts(
+        directory.path,
+        term=directory.term,
+        confirm=directory.confirm,
+        resumes_at=restored.resumes_at,
+    )
+    roster = Roster(verdicts, config.controller)
     welcome, block = _welcome(config, identity, training, replay_address), written_block()
     if block is not None:
         welcome.block.CopyFrom(block.location)

@@ -31,7 +31,7 @@ from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import published
 from fullrank.runs.recovery import standing
 from fullrank.runs.snapshot import REPLAY
-from fullrank.runs.verdicts import findings
+from fullrank.runs.verdicts import Verdicts
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.trainer import Trainer
 from fullrank.wiring import Training, training_of
@@ -167,7 +167,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
     caveats = [f"caveat: {caveat}" for caveat in lasting_caveats(path)]
     if found:
         raise Corrupted("; ".join([found, *caveats]))  # lost rows may be why it differs
-    say(*_report(path, outcomes), *caveats, *findings(path))
+    say(*_report(path, outcomes), *caveats, *Verdicts(path).lines)
 
 
 def _entries_of(path: Path) -> tuple[list[Entry], str]:

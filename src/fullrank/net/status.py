@@ -27,7 +27,7 @@ from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import RETURN, WIN_RATE, means
 from fullrank.runs.time_budget import bottleneck, spent
-from fullrank.runs.verdicts import findings
+from fullrank.runs.verdicts import Verdicts
 
 
 class RunState(StrEnum):
@@ -340,5 +340,5 @@ def ended_status(run_dir: Path) -> RunStatus | None:
         committed=ending.committed,
         iterations=iterations,
         caveats=tuple(lasting_caveats(run_dir)),
-        verdicts=tuple(findings(run_dir)),
+        verdicts=tuple(Verdicts(run_dir).lines),
     )

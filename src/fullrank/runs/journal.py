@@ -67,7 +67,12 @@ class Journal:
         self._file: BinaryIO | None = None
 
     def _open(self, first: int) -> BinaryIO:
-        return _opened(self._directory, term=self._term, first=first)
+        path = self._directory / f"{first:06d}-{self._term:06d}{SUFFIX}"
+        with writing(path, remedy=LOST):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("wb")
+            sync_directory(path.parent)
+        return file
 
     def append(
         self, iteration: int, *, facts: JSON, updates: FloatArray, reproducible: bool = True
@@ -263,15 +268,6 @@ def _segments(directory: Path) -> list[_Segment]:
     return sorted(
         _Segment(int(name["term"]), int(name["first"]), path) for name, path in named if name
     )
-
-
-def _opened(directory: Path, *, term: int, first: int) -> BinaryIO:
-    path = directory / f"{first:06d}-{term:06d}{SUFFIX}"
-    with writing(path, remedy=LOST):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("wb")
-        sync_directory(path.parent)
-    return file
 
 
 def _append(file: BinaryIO, record: tuple[bytes, bytes]) -> None:

@@ -4,11 +4,11 @@ They are part of the run's state, in ``verdicts.json`` of its directory: a contr
 the run bars the same learners, and its status and ``fullrank verify`` say what was found.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -110,16 +110,6 @@ def read_verdicts(run_dir: Path) -> list[RunVerdict]:
         ) from None
 
 
-def findings(run_dir: Path) -> list[str]:
-    """Verdicts and condemnations of a run, a line each.
-
-    Raises:
-        CheckpointUnusable: The file of verdicts is damaged.
-        Malformed: Another one cannot be read.
-    """
-    return [*map(str, read_verdicts(run_dir)), *map(str, condemnations(run_dir))]
-
-
 def write_verdicts(run_dir: Path, verdicts: Sequence[RunVerdict]) -> None:
     """Replace the verdicts of a run."""
     content = _VERDICTS.dump_json(list(verdicts), indent=2, exclude_defaults=True)
@@ -138,36 +128,31 @@ def kept(verdicts: Iterable[RunVerdict]) -> list[RunVerdict]:
     return [*bound.values(), *others[-MOST:]]
 
 
-class HeldDirectory(Protocol):
-    """A run directory that this controller holds."""
-
-    @property
-    def path(self) -> Path:
-        """The directory."""
-
-    @property
-    def term(self) -> int:
-        """The controller's term."""
-
-    def confirm(self) -> None:
-        """Raise ``StaleTerm`` if a later controller has taken it."""
-
-
 class Verdicts:
     """Verdicts of one run, to which every term adds.
 
     Args:
-        directory: The run's directory; None keeps them in memory.
+        run_dir: The run's directory; None keeps them in memory.
+        term: Term of this controller.
+        confirm: Called before each write; raises if the term of this controller has ended.
         resumes_at: The iteration whose record is committed next.
 
     Raises:
         CheckpointUnusable: Their file is damaged.
+        Malformed: The metrics of the run cannot be read.
     """
 
-    def __init__(self, directory: HeldDirectory | None = None, *, resumes_at: float = inf) -> None:
-        self._directory = directory
-        self._all: list[RunVerdict] = [] if directory is None else read_verdicts(directory.path)
-        self._condemned = () if directory is None else tuple(condemnations(directory.path))
+    def __init__(
+        self,
+        run_dir: Path | None = None,
+        *,
+        term: int = 0,
+        confirm: Callable[[], None] = lambda: None,
+        resumes_at: float = inf,
+    ) -> None:
+        self._run_dir, self._term, self._confirm = run_dir, term, confirm
+        self._all = [] if run_dir is None else read_verdicts(run_dir)
+        self._condemned = [] if run_dir is None else condemnations(run_dir)
         again = [verdict for verdict in self._all if verdict.iteration >= resumes_at]
         self._unpublished = [verdict.party.learner for verdict in again if verdict.bars]
 
@@ -182,13 +167,14 @@ class Verdicts:
         Raises:
             StaleTerm: A later controller has taken the run.
         """
-        term = self._directory.term if self._directory is not None else 0
-        verdict = RunVerdict(kind=kind, term=term, iteration=iteration, reason=reason, party=party)
+        verdict = RunVerdict(
+            kind=kind, term=self._term, iteration=iteration, reason=reason, party=party
+        )
         self._all = kept([*self._all, verdict])
         self._unpublished += [party.learner] if verdict.bars else []
-        if self._directory is not None:
-            self._directory.confirm()
-            write_verdicts(self._directory.path, self._all)
+        if self._run_dir is not None:
+            self._confirm()
+            write_verdicts(self._run_dir, self._all)
         return verdict
 
     def against(self, party: Party) -> str:

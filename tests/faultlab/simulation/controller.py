@@ -14,12 +14,11 @@ from tests.faultlab.simulation.replay import SimulatedReplay
 from fullrank.config.tree import RunConfig
 from fullrank.host.process import end_process
 from fullrank.runs.record import IterationRecord
-from fullrank.runs.verdicts import Verdicts
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.learners.servicer import ControllerServicer
-from fullrank_controller.membership.roster import Roster, expel_silent
+from fullrank_controller.membership.roster import expel_silent
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.persistence.store import RunStore
@@ -53,8 +52,7 @@ class SimulatedController:
         directory = hold(run_dir, config)
         self.training = training_of(config)
         self._restored = restored = restore(directory, self.training)
-        roster = Roster(Verdicts(directory, resumes_at=restored.resumes_at))
-        run = begin(config, directory, self.training, restored, replay_address="", roster=roster)
+        run = begin(config, directory, self.training, restored, replay_address="")
         client: Any = replay.client()
         self._journal = open_journal(directory, restored)
         self._term = Term(

@@ -22,7 +22,6 @@ from fullrank_controller.local.computation import Computation
 from fullrank_controller.local.ranks import Group, ranks_of
 from fullrank_controller.local.rounds import LocalRounds
 from fullrank_controller.local.table import LocalTable
-from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
@@ -107,7 +106,6 @@ async def _serve(
                 training,
                 restored,
                 replay_address="",
-                roster=Roster(),
                 observers=launch.observers,
             )
         )

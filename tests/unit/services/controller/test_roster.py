@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,6 @@ from fullrank.runs.verdicts import Verdicts, read_verdicts
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
 from fullrank_controller.membership.roster import HOSTS, Roster
-
-
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """A held run directory."""
-
-    path: Path
-    term: int = 1
-
-    def confirm(self) -> None:
-        """No other controller has it."""
 
 
 class Peer:
@@ -205,7 +193,7 @@ SHARED = Origin(address="ipv4:10.0.0.7", certificate="fullrank://mine/learner")
 async def test_a_verdict_outlives_the_controller(
     tmp_path: Path, origin: Origin, process: bytes, barred: bool
 ) -> None:
-    roster = Roster(Verdicts(Directory(tmp_path)))
+    roster = Roster(Verdicts(tmp_path, term=1))
     liar = roster.join("node", now=0.0, process=b"liar", origin=origin)
     liar.until = 5
     roster.leave(liar)  # before it was found out
@@ -214,7 +202,7 @@ async def test_a_verdict_outlives_the_controller(
     assert [member.quarantined for member in roster.members] == [""]
     assert roster.verdicts.take_quarantined() == (0,)
     assert roster.verdicts.take_quarantined() == ()
-    resumed = Roster(Verdicts(Directory(tmp_path), resumes_at=4))
+    resumed = Roster(Verdicts(tmp_path, term=1, resumes_at=4))
     again = resumed.join("node", now=0.0, process=process, origin=origin)
     assert again.quarantined == ("its update was wrong" if barred else "")
     assert resumed.verdicts.take_quarantined() == (0,)  # iteration 4 is committed again
@@ -248,16 +236,12 @@ async def test_a_verdict_bars_its_learner_alone_and_a_suspicion_none() -> None:
     assert not roster.join("node", now=0.0).quarantined
 
 
-@dataclass(frozen=True, slots=True)
-class TakenDirectory(Directory):
-    """A run directory that a later controller has taken."""
-
-    def confirm(self) -> None:
-        raise StaleTerm("a later controller has the directory")
+def taken() -> None:
+    raise StaleTerm("a later controller has the directory")
 
 
 async def test_a_superseded_controller_writes_no_verdict(tmp_path: Path) -> None:
-    roster = Roster(Verdicts(TakenDirectory(tmp_path)))
+    roster = Roster(Verdicts(tmp_path, term=1, confirm=taken))
     roster.join("node", now=0.0)
     with pytest.raises(StaleTerm):
         roster.quarantine(0, "it was wrong", iteration=0)
@@ -267,10 +251,10 @@ async def test_a_superseded_controller_writes_no_verdict(tmp_path: Path) -> None
 async def test_a_party_that_may_be_honest_is_admitted_again_as_another_process(
     tmp_path: Path,
 ) -> None:
-    roster = Roster(Verdicts(Directory(tmp_path)))
+    roster = Roster(Verdicts(tmp_path, term=1))
     roster.join("node", now=0.0, process=b"one", origin=BOUND)
     roster.quarantine(0, "its dispute is unsettled", iteration=0, kind="left out")
-    resumed = Roster(Verdicts(Directory(tmp_path)))
+    resumed = Roster(Verdicts(tmp_path, term=1))
     assert resumed.join("node", now=0.0, process=b"one", origin=BOUND).quarantined
     resumed.leave(resumed.members[0])
     assert not resumed.join("node", now=0.0, process=b"two", origin=BOUND).quarantined
