@@ -31,8 +31,6 @@ class Evidence:
     """Digests of the committed units."""
     reports: Mapping[LearnerId, Collection[UnitIndex]]
     """Units for which each learner had reported the committed digest before the commit."""
-    numerics: str = ""
-    """Identity of the numeric fingerprint of the run's learners; empty in older journals."""
     exact: bool = True
     """True if the committed units equal the learners' updates bit for bit."""
 
@@ -46,7 +44,6 @@ class Evidence:
             "once": asdict(sample.once) if sample.once else None,
             "digests": [digest.hex() for digest in self.digests],
             "reports": {str(learner): sorted(units) for learner, units in self.reports.items()},
-            "numerics": self.numerics,
         }
 
     @classmethod
@@ -69,7 +66,6 @@ class Evidence:
             ),
             digests=tuple(map(bytes.fromhex, entry.facts["digests"])),
             reports={int(learner): digests for learner, digests in entry.facts["reports"].items()},
-            numerics=entry.facts.get("numerics", ""),
             exact=entry.facts["record"]["exact"],
         )
 

@@ -22,7 +22,7 @@ from fullrank.runs.record import IterationRecord
 from fullrank.wiring import Training
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
-from fullrank_controller.membership.member import Member, Numerics, identity_of
+from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.persistence.run_numerics import own_numerics
 from fullrank_controller.rounds.port import DecidedRound, Pipeline
 from fullrank_controller.rounds.timeline import Timeline
@@ -132,12 +132,11 @@ class LocalRounds:
         timeline = _timeline(opened, computed, began_s=began_at - opened.began_at)
         if self._member is not None:
             self._member.heard_at = clock()
-        numerics = identity_of(self._run.roster.numerics)
         return DecidedRound(
             ids=self._run.identity.ids(opened),
             code=self._computation.code,
             decision=computed.decision,
-            evidence=_evidence(sample, computed, self._training.problem.data, numerics=numerics),
+            evidence=_evidence(sample, computed, self._training.problem.data),
             timeline=timeline,
             dispatched_at=opened.began_at,
             received=(LEARNER,),
@@ -178,13 +177,11 @@ class LocalRounds:
             raise
 
 
-def _evidence(
-    sample: Sample, computed: ComputedRound, data: DataMode, *, numerics: str
-) -> Evidence:
+def _evidence(sample: Sample, computed: ComputedRound, data: DataMode) -> Evidence:
     """The journal's evidence: the controller has computed every unit itself."""
     reports = computed.decision.reports
     vouched = {CONTROLLER: range(len(reports))} if data.exact else {}
-    return Evidence(sample=sample, digests=reports, reports=vouched, numerics=numerics)
+    return Evidence(sample=sample, digests=reports, reports=vouched)
 
 
 def _timeline(opened: OpenRound[Member], computed: ComputedRound, *, began_s: float) -> Timeline:

@@ -18,7 +18,7 @@ from fullrank.run.assignment import RowAssignment
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import RecomputedStatements
 from fullrank.wiring import Training, audit_period
-from fullrank_controller.membership.member import Member, identity_of
+from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.recomputation import Recomputation
 from fullrank_controller.rounds.round_runner import RoundResult
 from fullrank_controller.run import Run
@@ -140,7 +140,6 @@ class Auditor:
             sample=sample,
             digests=decision.reports,
             reports=_vouched(reports, decision.reports),
-            numerics=identity_of(self._run.roster.numerics),
         )
 
     async def await_late_reports(self, *, patience_s: float) -> None:
