@@ -161,12 +161,15 @@ def stand(records: MutableSequence[IterationRecord], line: Line) -> bool:
         line: The next line.
 
     Returns:
-        False if it changes nothing: it repeats a record, or is of a controller that was superseded.
+        False if it changes nothing: it repeats a record, is of a controller that was superseded, or
+        condemns no record.
     """
-    if not isinstance(line, Condemnation) and records:
-        last = records[-1]
-        if line.iteration <= last.iteration and line.term <= last.term:
+    covers = bool(records) and line.iteration <= records[-1].iteration
+    if isinstance(line, Condemnation):
+        if not covers:
             return False
+    elif covers and line.term <= records[-1].term:
+        return False
     while records and records[-1].iteration >= line.iteration:
         records.pop()
     if not isinstance(line, Condemnation):

@@ -26,21 +26,11 @@ class JsonLines:
         self._standing = _mended(path) if path.exists() else deque[IterationRecord](maxlen=KEPT)
         self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
 
-    def write(self, record: IterationRecord) -> None:
-        """Append a record and flush it, unless the file has it."""
-        if stand(self._standing, record):
-            self._append(record)
-
-    def condemn(self, first: int, *, term: int) -> None:
-        """Condemn the iterations from ``first`` on, if the file has any."""
-        line = Condemnation(condemned=first, term=term)
-        if self._standing and self._standing[-1].iteration >= first:
-            stand(self._standing, line)
-            self._append(line)
-
-    def _append(self, line: Line) -> None:
-        self._file.write(to_line(line) + "\n")
-        self._file.flush()
+    def write(self, line: Line) -> None:
+        """Append a line and flush it, unless it changes nothing."""
+        if stand(self._standing, line):
+            self._file.write(to_line(line) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
@@ -60,7 +50,7 @@ def condemn(path: Path, first: int, *, term: int) -> None:
     """
     if path.exists():
         with writing(path), closing(JsonLines(path)) as lines:
-            lines.condemn(first, term=term)
+            lines.write(Condemnation(condemned=first, term=term))
 
 
 def _mended(path: Path) -> deque[IterationRecord]:

@@ -20,6 +20,7 @@ from fullrank.runs.record import (
     to_line,
 )
 from fullrank.sinks import JsonLines
+from fullrank.sinks.jsonl import condemn
 
 
 def record(iteration: int = 0, **changes: object) -> IterationRecord:
@@ -100,9 +101,7 @@ def test_a_condemned_iteration_stands_no_more_though_its_line_stays(tmp_path: Pa
     write(path, *map(record, range(5)))
     before = path.read_bytes()
     for first in (5, 3, 3):  # there is nothing to condemn in the first and the last one
-        lines = JsonLines(path)
-        lines.condemn(first, term=2)
-        lines.close()
+        condemn(path, first, term=2)
     assert read_records(path) == [record(iteration) for iteration in range(3)]
     assert condemnations(tmp_path) == [Condemnation(condemned=3, term=2)]
     assert published(tmp_path) == 3

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
 from fullrank.net.monitor_messages import encode_iteration
-from fullrank.runs.record import Condemnation, IterationRecord, Line, follow_lines
+from fullrank.runs.record import Condemnation, Line, follow_lines
 from fullrank.v1 import monitor_pb2 as pb
 
 PIECE_BYTES = 256 * 1024
@@ -64,9 +64,7 @@ class IterationLog:
 
     def read(self) -> list[Encoded | Condemnation]:
         """Encode the lines written since the last call; slow, and safe on another thread."""
-        return [
-            line if isinstance(line, Condemnation) else _encoded(line) for line in next(self._lines)
-        ]
+        return [_encoded(line) for line in next(self._lines)]
 
     def add(self, new: Sequence[Encoded | Condemnation]) -> None:
         """Append, by the rule of ``fullrank.runs.record.stand``."""
@@ -127,6 +125,8 @@ def _unnamed_file(directory: Path) -> IO[bytes]:
     return TemporaryFile(dir=directory, buffering=0)
 
 
-def _encoded(record: IterationRecord) -> Encoded:
-    message = pb.WatchResponse(iterations=[encode_iteration(record)])
-    return Encoded(record.iteration, record.term, message.SerializeToString())
+def _encoded(line: Line) -> Encoded | Condemnation:
+    if isinstance(line, Condemnation):
+        return line
+    message = pb.WatchResponse(iterations=[encode_iteration(line)])
+    return Encoded(line.iteration, line.term, message.SerializeToString())

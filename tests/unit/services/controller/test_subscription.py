@@ -10,7 +10,7 @@ from tests.unit.runs.test_record import record
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ServiceLost
-from fullrank.runs.record import METRICS
+from fullrank.runs.record import METRICS, Condemnation
 from fullrank.sinks import JsonLines
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_controller.monitor import log as module
@@ -147,7 +147,7 @@ async def test_who_comes_before_a_condemned_iteration_is_committed_again_does_no
 ) -> None:
     story.commit(*range(6))
     assert await story.seen() == ids(range(6))
-    story.sink.condemn(4, term=2)
+    story.sink.write(Condemnation(condemned=4, term=2))
     assert await story.seen() == ids(range(4))
     assert await story.seen(from_iteration=6, seen_term=1) == []
     story.resume()
