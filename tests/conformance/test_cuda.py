@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from fullrank.algorithms import fused_values
+from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.trajectories import ENTRIES
+from fullrank.algorithms.updates import Entries
 from fullrank.common.types import Array, FloatArray
 from fullrank.networks import adam
 from fullrank.networks.fused import gradients, unit_batch
@@ -20,8 +22,8 @@ from fullrank.networks.parameters import GroupedParameters
 from .algorithm_cases import (
     build,
     computed,
+    config,
     layout,
-    learns_values,
     random_updates,
     team,
     transitions,
@@ -150,8 +152,7 @@ def test_cuda_computes_and_steps_as_the_cpu_but_for_rounding(name: str) -> None:
 
 def parts(name: str, update: FloatArray) -> Iterator[Array | FloatArray]:
     """The gradient, and the statistics, whose entries hold them on two scales."""
-    if not learns_values(name):
-        yield update
-        return
-    yield update[: -ENTRIES.size]
-    yield np.array([*ENTRIES.sums(update[-ENTRIES.size :]).values()])
+    learner = config(name)
+    entries = Entries(learner.statistics()) if isinstance(learner, ActorCritic) else ENTRIES
+    yield update[: -entries.size]
+    yield np.array([*entries.sums(update[-entries.size :]).values()])

@@ -49,6 +49,13 @@ RUNS: dict[str, dict[str, Any]] = {
         "algorithm.ddpg_sides": ["predator"],
     },
     "maddpg-unlike": ACTORS | {"environment.name": "speaker_listener", "environment.agents": 2},
+    "maddpg-shared": ACTORS
+    | {
+        "environment.name": "predator_prey",
+        "environment.agents": 3,
+        "algorithm.micro_batches": 2,
+        "algorithm.share": "side",
+    },
     "mfac": ACTORS | {"algorithm.name": "mfac"},
     "darl1n": ACTORS | FOOD | {"algorithm.name": "darl1n"},
     "darl1n-independent": ACTORS
@@ -58,6 +65,8 @@ RUNS: dict[str, dict[str, Any]] = {
         name: TEAMS | {"algorithm.name": name, "environment.name": "switch_riddle"}
         for name in ("qmix", "vdn", "iql")
     },
+    "qmix-apart": TEAMS
+    | {"algorithm.name": "qmix", "environment.name": "switch_riddle", "algorithm.share": "none"},
     "qmix-battle": TEAMS | {"algorithm.name": "qmix", "environment.name": "smac_lite"},
     "qmix-keyed": TEAMS
     | KEYED

@@ -203,7 +203,8 @@ def _distance(config: RunConfig) -> JSON:
         for unit, update in algorithm.gradients.compute(
             batch, range(AGENTS[0]), iteration=iteration
         ):
-            truth[unit, : len(update)] = update
+            gradient = update[: -algorithm.problem.statistics]
+            truth[unit, : len(gradient)] = gradient
         delay_s = delays.delays(seed=config.seed, iteration=iteration, learners=config.learners)
         order = np.argsort(delay_s, kind="stable")
         error, accepted = _decoded(code.matrix, truth, order.tolist())

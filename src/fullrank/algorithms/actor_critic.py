@@ -7,8 +7,8 @@ its bits do not depend on the other units computed with it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -19,7 +19,14 @@ from torch import Tensor, nn
 from fullrank.algorithms.autograd import AutogradGradients, BatchOf, ModuleActor
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.groups import Groups, Networks, initial_parameters, problem_of
+from fullrank.algorithms.groups import (
+    Groups,
+    Networks,
+    Sharing,
+    groups_of,
+    initial_parameters,
+    problem_of,
+)
 from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
@@ -29,8 +36,9 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.networks.adam import Adam
-from fullrank.networks.fused.gradients import LossWeights, weighted
+from fullrank.networks.fused.gradients import LossWeights, weigh
 from fullrank.networks.fused.mlp import mark_vanished
+from fullrank.networks.fused.unit_batch import STATISTICS
 from fullrank.networks.modules import views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
 
@@ -58,6 +66,10 @@ class Hyperparameters:
     """Weight of the mean square of the policy's outputs in its loss."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on continuous actions, as a share of half the range."""
+    share: Sharing = "none"
+    """Agents that share networks, which learn from the mean of their losses: ``none``; ``side``,
+    those of a side; ``all``; or a table of groups with the names of their agents. Agents that share
+    have equal observations and actions. Shared networks are computed by autograd."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.hidden < 1:
@@ -94,16 +106,29 @@ class ActorCritic(Hyperparameters, ABC):
         return ()
 
     def groups(self, environment: EnvironmentSpec) -> Groups:
-        """Return the agents that share networks, by default each agent alone.
+        """Return the agents that share networks, by default those that ``share`` names.
 
-        Agents of a group have equal spaces, and their networks the mean of their losses.
+        Networks of a group learn from the mean of its agents' losses.
         """
-        return tuple((agent,) for agent in range(len(environment.agents)))
+        return groups_of(self.share, environment.agents)
+
+    def interface(self, environment: EnvironmentSpec, agent: int) -> Hashable:
+        """Return what agents of a group have in common: size of observations, and actions."""
+        spec = environment.agents[agent]
+        return spec.observation_size, spec.action
 
     def reads(self, environment: EnvironmentSpec, agent: int) -> Iterable[tuple[str, int]]:
         """List role and agent of all networks that an agent's losses read, by default every one."""
         every = range(len(environment.agents))
         return [(role, k) for role in roles(self.networks(environment, agent)) for k in every]
+
+    def is_stated_by(self, base: type["ActorCritic"], environment: EnvironmentSpec) -> bool:
+        """Return whether losses are those of a class, and statistics those of hand-written passes.
+
+        These know no networks that agents share.
+        """
+        alone = all(len(agents) == 1 for agents in self.groups(environment))
+        return alone and type(self).losses is base.losses and self.statistics() == STATISTICS
 
     def parts(self) -> Parts | None:
         """Return the parts of a minibatch that are units; by default None, a unit is a group."""
@@ -114,14 +139,26 @@ class ActorCritic(Hyperparameters, ABC):
         return DataMode(batch_size=self.batch_size)
 
     def problem(self, environment: EnvironmentSpec) -> Problem:
-        """Describe units, sections and sizes without allocating parameters."""
-        parts, entries = self.parts(), Entries(self.statistics()).size
+        """Describe units, sections and sizes without allocating parameters.
+
+        Raises:
+            ConfigError: Agents of a group differ.
+        """
+        parts, groups = self.parts(), self.groups(environment)
+        for first, agent in ((own[0], agent) for own in groups for agent in own[1:]):
+            if self.interface(environment, first) != self.interface(environment, agent):
+                names = [environment.agents[k].name for k in (first, agent)]
+                raise ConfigError(
+                    f"{' and '.join(names)} cannot share networks, because their observations, "
+                    "actions or critics differ: choose other groups in algorithm.share"
+                )
         return problem_of(
-            self.groups(environment),
+            groups,
             partial(self.networks, environment),
             reads=partial(self.reads, environment),
             micro_batches=() if parts is None else parts.ranges,
-            entries=entries + (parts is not None),
+            entries=int(parts is not None),
+            statistics=Entries(self.statistics()).size,
             row_size=environment.layout.row_size,
             data=self.data_mode(),
             masked=environment.masked,
@@ -130,40 +167,50 @@ class ActorCritic(Hyperparameters, ABC):
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles on modules and autograd."""
-        where, networks = device_of(device), partial(self.networks, environment)
-        groups = self.groups(environment)
+        where, groups = device_of(device), self.groups(environment)
+        networks = partial(self.networks, environment)
         parameters = initial_parameters(networks, groups, seed=seed, device=where)
-        nets = Networks(networks, groups, parameters)
-        return Algorithm(
-            problem=self.problem(environment),
-            parameters=parameters,
-            gradients=self.autograd(environment, nets, seed=seed, device=where),
-            optimiser=self.optimiser(environment, parameters),
-            actor=ModuleActor(environment.agents, nets, noise=self.exploration_noise, seed=seed),
-        )
+        batch_of = self._minibatches(environment, where)
+        return self.by_autograd(environment, parameters, batch_of, seed=seed, device=where)
 
-    def autograd(
+    def by_autograd(
         self,
         environment: EnvironmentSpec,
-        nets: Networks,
+        parameters: GroupedParameters,
+        batch_of: BatchOf,
         *,
         seed: int,
         device: torch.device,
-        batch_of: BatchOf | None = None,
-    ) -> AutogradGradients:
-        """Build gradients of the losses, of a whole minibatch or of its parts."""
-        exact = self.data_mode().exact
-        return AutogradGradients(
-            self._of_group,
-            nets,
-            self.problem(environment),
-            batch_of=batch_of or self._minibatches(environment, device),
-            seal=self._sealed,
-            agents=environment.agents,
-            clip_norm=self.clip_norm if exact and self.parts() is None else None,
-            keyed_by_row=not exact,
-            seed=seed,
-            device=device,
+    ) -> Algorithm:
+        """Build all four roles on modules and autograd of the losses.
+
+        Args:
+            environment: Agents.
+            parameters: Networks of all groups.
+            batch_of: Supplies the batch of each unit.
+            seed: The run's seed.
+            device: Device of the parameters.
+        """
+        problem, exact = self.problem(environment), self.data_mode().exact
+        groups = self.groups(environment)
+        nets = Networks(partial(self.networks, environment), groups, parameters)
+        return Algorithm(
+            problem=problem,
+            parameters=parameters,
+            gradients=AutogradGradients(
+                self._of_group,
+                nets,
+                problem,
+                batch_of=batch_of,
+                seal=self._sealed,
+                agents=environment.agents,
+                clip_norm=self.clip_norm if exact and self.parts() is None else None,
+                keyed_by_row=not exact,
+                seed=seed,
+                device=device,
+            ),
+            optimiser=self.optimiser(environment, parameters),
+            actor=ModuleActor(environment.agents, nets, noise=self.exploration_noise, seed=seed),
         )
 
     def _of_group(
@@ -189,7 +236,8 @@ class ActorCritic(Hyperparameters, ABC):
             if parts is None:
                 whole = Transitions(rows, agents, masked=masked, device=device)
                 return lambda unit, key: whole
-            weight = parts.weight
+            most = max(map(len, self.groups(environment)))
+            weight = replace(parts, batch_size=most * parts.batch_size).weight
 
             @cache
             def part_of(number: int) -> Transitions:
@@ -203,12 +251,13 @@ class ActorCritic(Hyperparameters, ABC):
     def _sealed(
         self, gradient: FloatArray, statistics: Statistics, batch: Any, agents: tuple[int, ...]
     ) -> FloatArray:
-        """Return the update, [gradient, statistics], followed by its weight if it is a part's."""
-        entries = Entries(self.statistics()).of(statistics)
-        update = snap(np.concatenate([gradient, entries]))
-        if self.parts() is None:
-            return update
-        return weighted(update, sum(float(batch.weight[agent].sum()) for agent in agents))
+        """Return the update: gradient, its weight if it is a part's, and statistics."""
+        in_parts, entries = self.parts() is not None, Entries(self.statistics()).of(statistics)
+        update = np.concatenate([snap(gradient), np.zeros(int(in_parts), np.float32), entries])
+        if in_parts:
+            whole = sum(float(batch.weight[agent].sum()) for agent in agents)
+            weigh(update, len(gradient), whole)
+        return update
 
     def optimiser(
         self, environment: EnvironmentSpec, parameters: GroupedParameters

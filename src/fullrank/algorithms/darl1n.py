@@ -31,23 +31,22 @@ Differences from the paper:
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, loss_weights
-from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import EnvironmentSpec, layout_of, register
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.groups import Networks, owner_of
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws
+from fullrank.algorithms.updates import Statistics
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.types import UnitIndex
 from fullrank.environments.neighbourhood import (
     MakeSamples,
     Samples,
@@ -58,6 +57,7 @@ from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
 from fullrank.networks.fused.darl1n import FusedDARL1N, NeighbourSampler
 from fullrank.networks.fused.mlp import Clipper
 from fullrank.networks.fused.network_group import FusedActor, NetworkGroup, make_groups
+from fullrank.networks.fused.unit_batch import STATISTICS
 from fullrank.networks.modules import perceptron
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup
 
@@ -92,6 +92,10 @@ class DARL1N(ActorCritic):
         if not self.max_variance >= 0.0:
             raise ConfigError("algorithm.max_variance must be at least 0")
 
+    def statistics(self) -> tuple[str, ...]:
+        """Return the names of the statistics beside the losses."""
+        return STATISTICS
+
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the critic Q_i of the neighbourhood and the policy pi_i, both perceptrons."""
         spec, layout = environment.agents[agent], layout_of(environment.agents)
@@ -103,19 +107,25 @@ class DARL1N(ActorCritic):
         }
 
     def losses(
-        self, agent: int, nets: Networks, batch: "NeighbourTransitions", draws: Draws
-    ) -> Mapping[str, Tensor]:
-        """Compute the critic loss and the policy loss of agent i."""
-        i = agent
+        self,
+        agent: int,
+        nets: Networks,
+        batch: "Mapping[int, NeighbourTransitions]",
+        draws: Draws,
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Compute the critic loss and the policy loss of agent i, and statistics."""
+        i, own = agent, batch[agent]
         with torch.no_grad():
-            expected = batch.reward + self.discount * nets.target_critic[i](batch.seen_next)[:, 0]
-        critic_loss = (expected - nets.critic[i](batch.seen)[:, 0]).square().mean()
+            expected = own.reward + self.discount * nets.target_critic[i](own.seen_next)[:, 0]
+        value = nets.critic[i](own.seen)[:, 0]
+        critic_loss = (expected - value).square().mean()
 
-        logits = nets.policy[i](batch.observation)
+        logits = nets.policy[i](own.observation)
         action = draws.action("policy_action", i, logits)
-        score = nets.critic[i](torch.cat([batch.observation, action, batch.neighbours], 1))[:, 0]
+        score = nets.critic[i](torch.cat([own.observation, action, own.neighbours], 1))[:, 0]
         policy_loss = self.logit_penalty * logits.square().mean() - score.mean()
-        return {"critic": critic_loss, "policy": policy_loss}
+        losses = {"critic": critic_loss, "policy": policy_loss}
+        return losses, dict(zip(STATISTICS, (critic_loss, value.mean(), policy_loss), strict=True))
 
     def reads(self, environment: EnvironmentSpec, agent: int) -> Iterable[tuple[str, int]]:
         """List the agent's critics, and both policies of all agents acting in its transitions."""
@@ -130,10 +140,11 @@ class DARL1N(ActorCritic):
         return DataMode(kind=self.data, max_variance=limit, evaluate_every=self.evaluate_every)
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
-        """Build the roles on hand-written kernels."""
+        """Build the roles, on hand-written kernels if these have the losses stated here."""
+        if not self.is_stated_by(DARL1N, environment):
+            return self.readable(environment, seed=seed, device=device)
         group, sampler = self._group(environment, seed=seed, device=device)
-        independent = self.data == "independent"
-        weights = loss_weights(self)
+        weights, independent = loss_weights(self), self.data == "independent"
         if independent:
             weights = replace(weights, clip_norm=None)
         gradients = FusedDARL1N(group, sampler, weights, seed=seed, keyed_by_row=independent)
@@ -146,46 +157,50 @@ class DARL1N(ActorCritic):
             actor=FusedActor([group], group.layout, kernel=gradients.kernel, seed=seed),
         )
 
-    def readable(
-        self, environment: EnvironmentSpec, *, seed: int, device: str
-    ) -> AutogradGradients:
-        """Build the losses' autograd, the reference for the hand-written kernels."""
+    def readable(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
+        """Build the roles on the losses' autograd, the reference for the hand-written kernels."""
+        groups, where = self.groups(environment), device_of(device)
         group, sampler = self._group(environment, seed=seed, device=device)
-        nets = Networks(
-            partial(self.networks, environment),
-            self.groups(environment),
-            GroupedParameters([group]),
+        parameters = GroupedParameters([group], owner=owner_of(groups))
+
+        def collect(unit: UnitIndex, key: tuple[int, ...]) -> Mapping[int, NeighbourTransitions]:
+            inputs, outputs = group.policy.inputs, group.policy.outputs
+            return {
+                agent: NeighbourTransitions(sampler(agent, key), inputs, outputs, device=where)
+                for agent in groups[unit]
+            }
+
+        return self.by_autograd(
+            environment, parameters, lambda rows: collect, seed=seed, device=where
         )
-        where = device_of(device)
-
-        def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Any]:
-            return lambda unit, key: NeighbourTransitions(
-                sampler(unit, key), group.policy.inputs, group.policy.outputs, device=where
-            )
-
-        return self.autograd(environment, nets, seed=seed, device=where, batch_of=load)
 
     def _group(
         self, environment: EnvironmentSpec, *, seed: int, device: str
     ) -> tuple[NetworkGroup, NeighbourSampler]:
-        """Build the group of all agents, which have one shape, and their sampler.
+        """Build the networks of all groups of agents, which have one shape, and the sampler.
 
         Samples hold whole observations.
         """
-        local = environment.local()
+        local, groups = environment.local(), self.groups(environment)
         specs = [replace(agent, always_zero=()) for agent in environment.agents]
         (group,) = make_groups(
-            specs,
+            specs[: len(groups)],
             layout_of(specs),
-            critic_inputs=[CriticInput.LOCAL] * len(environment.agents),
+            critic_inputs=[CriticInput.LOCAL] * len(groups),
             neighbours=local.neighbours_seen,
             hidden=self.hidden,
             noise=self.exploration_noise,
             device=device_of(device),
             seed=seed,
         )
+        rows = {agent: row for row, agents in enumerate(groups) for agent in agents}
         return group, NeighbourSampler(
-            local, WAYS[self.samples], group, batch_size=self.batch_size, seed=seed
+            local,
+            WAYS[self.samples],
+            group,
+            rows=np.array([rows[agent] for agent in range(len(specs))]),
+            batch_size=self.batch_size,
+            seed=seed,
         )
 
     def clip_of(self, environment: EnvironmentSpec) -> Callable[[ParameterGroup, Tensor], None]:

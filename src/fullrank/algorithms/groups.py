@@ -8,19 +8,24 @@ moments and targets of a group have its number, which is the agent's where each 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import nn
 
 from fullrank.algorithms.problem import Problem, Section, Unit
 from fullrank.codes.targets import sums_of_groups
+from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
+from fullrank.environments.base import AgentSpec
 from fullrank.networks.modules import bind, flat_size, write
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 """The agents of each group, ascending, ordered by their first agents; every agent is in one."""
+
+Sharing: TypeAlias = Literal["none", "side", "all"] | Mapping[str, tuple[str, ...]]
+"""Agents that share networks: none, those of a side, all, or the named agents of each group."""
 
 MakeNetworks: TypeAlias = Callable[[int], Mapping[str, nn.Module]]
 """Builds the networks of an agent, by role; those of a group are its first agent's."""
@@ -32,6 +37,39 @@ _GENERATOR = Lock()
 """Held while modules draw from torch's generator, of which a process has one for all threads."""
 
 
+def groups_of(share: Sharing, agents: Sequence[AgentSpec]) -> Groups:
+    """Return the agents of each group.
+
+    Raises:
+        ConfigError: Named groups do not have every agent once.
+
+    >>> from fullrank.environments.base import Discrete
+    >>> wolf, hare, lynx = (
+    ...     AgentSpec(name=name, observation_size=1, action=Discrete(2), side=side)
+    ...     for name, side in (("wolf", "red"), ("hare", "blue"), ("lynx", "red"))
+    ... )
+    >>> groups_of("side", (wolf, hare, lynx))
+    ((0, 2), (1,))
+    """
+    names = [agent.name for agent in agents]
+    if isinstance(share, str):
+        alone, sides = map(str, range(len(agents))), (agent.side for agent in agents)
+        owners = [*{"none": alone, "side": sides, "all": ["all"] * len(agents)}[share]]
+    else:
+        named = [agent for own in share.values() for agent in own]
+        if sorted(named) != sorted(names):
+            raise ConfigError(
+                f"the groups of algorithm.share have {', '.join(named) or 'no agent'}: name each "
+                f"of {', '.join(names)} once"
+            )
+        group_of = {agent: group for group, own in share.items() for agent in own}
+        owners = [group_of[name] for name in names]
+    groups: dict[str, list[int]] = {}
+    for agent, owner in enumerate(owners):
+        groups.setdefault(owner, []).append(agent)
+    return tuple(map(tuple, groups.values()))
+
+
 def problem_of(
     groups: Groups,
     make: MakeNetworks,
@@ -39,6 +77,7 @@ def problem_of(
     reads: NetworksRead | None = None,
     micro_batches: Sequence[range] = (),
     entries: int,
+    statistics: int = 0,
     **facts: Any,
 ) -> Problem:
     """Describe the units, sections and targets of groups without allocating parameters.
@@ -50,6 +89,7 @@ def problem_of(
         micro_batches: Numbers of each micro-batch's items; none: a unit is a whole update, and
             nothing is summed.
         entries: Entries that follow a gradient in an update.
+        statistics: Entries of statistics that follow these, with a digest of their own.
         **facts: Further fields of the problem.
     """
     with torch.device("meta"):
@@ -69,7 +109,8 @@ def problem_of(
     parts = range(len(micro_batches) or 1)
     return Problem(
         units=tuple(Unit(agents, part) for agents in groups for part in parts),
-        unit_sizes=tuple(sum(own.values()) + entries for own in sizes for _ in parts),
+        unit_sizes=tuple(sum(own.values()) + entries + statistics for own in sizes for _ in parts),
+        statistics=statistics,
         sections=sections,
         reads=tuple(tuple(own) for own in needs for _ in parts),
         items=tuple(micro_batches) * len(groups) if micro_batches else None,
@@ -101,8 +142,12 @@ def initial_parameters(
         group.host[1].copy_(group.host[0])
         group.push()
         made.append(group)
-    alone = all(len(agents) == 1 for agents in groups)
-    return GroupedParameters(made, owner="agent" if alone else "group")
+    return GroupedParameters(made, owner=owner_of(groups))
+
+
+def owner_of(groups: Groups) -> str:
+    """Return what the number of a group names: an agent, if each is alone."""
+    return "group" if any(len(agents) > 1 for agents in groups) else "agent"
 
 
 class Networks:

@@ -24,7 +24,7 @@ Differences from the paper:
   [Wang21] is the weight of the old ones (0.99).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,13 +37,14 @@ from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import Parts
+from fullrank.algorithms.updates import Parts, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
 from fullrank.networks.fused.maddpg import FusedMADDPG
 from fullrank.networks.fused.network_group import FusedActor, make_groups
+from fullrank.networks.fused.unit_batch import STATISTICS
 from fullrank.networks.modules import perceptron
 from fullrank.networks.parameters import GroupedParameters
 
@@ -93,6 +94,10 @@ class MADDPG(ActorCritic):
         """Return the micro-batches, if there are several."""
         return Parts(self.batch_size, self.micro_batches) if self.micro_batches > 1 else None
 
+    def statistics(self) -> tuple[str, ...]:
+        """Return the names of the statistics beside the losses."""
+        return STATISTICS
+
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the critic Q_i and the policy pi_i, both perceptrons."""
         spec, layout = environment.agents[agent], environment.layout
@@ -106,8 +111,8 @@ class MADDPG(ActorCritic):
 
     def losses(
         self, agent: int, nets: Networks, batch: Transitions, draws: Draws
-    ) -> Mapping[str, Tensor]:
-        """Compute the critic loss and the policy loss of agent i."""
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Compute the critic loss and the policy loss of agent i, and statistics."""
         i, weight = agent, batch.weight[agent]
         with torch.no_grad():
             next_action = {
@@ -135,7 +140,9 @@ class MADDPG(ActorCritic):
         score = nets.critic[i](view)[:, 0]
         size = mean_square(logits, batch.available[i])
         policy_loss = (weight * (self.logit_penalty * size - score)).sum()
-        return {"critic": critic_loss, "policy": policy_loss}
+        losses = {"critic": critic_loss, "policy": policy_loss}
+        shares = critic_loss, (weight * value).sum(), policy_loss
+        return losses, dict(zip(STATISTICS, shares, strict=True))
 
     def critic_view(
         self,
@@ -152,6 +159,11 @@ class MADDPG(ActorCritic):
     def modelled(self, agents: Sequence[AgentSpec], i: int) -> Sequence[int]:
         """Return the agents whose target actions agent i's critic sees: all, or i in DDPG."""
         return [i] if agents[i].side in self.ddpg_sides else range(len(agents))
+
+    def interface(self, environment: EnvironmentSpec, agent: int) -> Hashable:
+        """Return what agents of a group have in common, also the kind of their critics."""
+        own = ActorCritic.interface(self, environment, agent)
+        return own, self.critic_inputs(environment.agents)[agent]
 
     def reads(self, environment: EnvironmentSpec, agent: int) -> Iterable[tuple[str, int]]:
         """List the agent's policy and critics, and the target policies of modelled agents."""
@@ -178,10 +190,10 @@ class MADDPG(ActorCritic):
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles, with hand-written updates where there are some.
 
-        These are for two hidden layers, without masks, statistics and networks that agents share.
+        These are for two hidden layers, the losses and statistics above, and without masks and
+        networks that agents share.
         """
-        shared = any(len(agents) > 1 for agents in self.groups(environment))
-        other = environment.masked or shared or self.statistics()
+        other = environment.masked or not self.is_stated_by(MADDPG, environment)
         if self.hidden_layers != FUSED_LAYERS or other:
             return ActorCritic.make(self, environment, seed=seed, device=device)
         layout = environment.layout

@@ -113,7 +113,8 @@ class AdamOptimiser(GroupedOptimiser):
         """Apply Adam to every online row, then move the targets; equal input gives equal bits.
 
         Returns:
-            Statistics of each group, ``name/group``; number of variables of each network,
+            Statistics of each group, ``name/group``, and ``grad_norm/group``, the norm before
+            clipping, where learners do not clip; number of variables of each network,
             ``clip_overflow/role/group``, that clipping lost.
 
         Raises:
@@ -157,25 +158,27 @@ class AdamOptimiser(GroupedOptimiser):
         self, group: ParameterGroup, rows: slice, decoded: Tensor, agents: range
     ) -> tuple[Tensor, dict[str, float]]:
         """Return the gradients of rows of a group, clipped, and their statistics."""
-        owners, end = group.agents[rows], group.size + self._entries.size
+        owners, end = group.agents[rows], group.size + self._weighted
         whole = len(owners) == len(decoded)
         own = decoded if whole else decoded[[agent - agents.start for agent in owners]]
         gradient, weights = own[:, : group.size], torch.ones(len(own))
         if self._weighted:
-            named = [f"{self._parameters.owner} {owner}" for owner in owners]
-            weights = checked_weights(own[:, end], owners=named)
+            whose = [f"{self._parameters.owner} {owner}" for owner in owners]
+            weights = checked_weights(own[:, group.size], owners=whose)
             gradient = gradient / weights[:, None]
-        if self._clip is not None:
-            gradient = gradient.clone()
-            self._clip(group, gradient)
-        if not self._entries.names:
-            return gradient, {}
-        rows_of_entries = zip(owners, own[:, group.size :].numpy(), weights.tolist(), strict=True)
-        return gradient, {
+        rows_of_entries = zip(owners, own[:, end:].numpy(), weights.tolist(), strict=True)
+        statistics = {
             f"{name}/{owner}": value / weight
             for owner, entries, weight in rows_of_entries
             for name, value in self._entries.sums(entries).items()
         }
+        if self._clip is not None:
+            norms = torch.linalg.vector_norm(gradient, dim=1, dtype=torch.float64).tolist()
+            named = (f"grad_norm/{owner}" for owner in owners)
+            statistics |= dict(zip(named, norms, strict=True))
+            gradient = gradient.clone()
+            self._clip(group, gradient)
+        return gradient, statistics
 
     def follow(self, agents: range, roles: Sequence[str]) -> None:
         """Move the targets of agents whose networks were stepped elsewhere, with the same bits."""

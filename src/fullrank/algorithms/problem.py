@@ -89,6 +89,9 @@ class Problem:
     items: tuple[Sequence[int], ...] | None = None
     """Numbers of the items of the minibatch, transitions or episodes, that each unit's update
     reads; None: all items. A learner fetches the items that its units read."""
+    statistics: int = 0
+    """Number of last entries of each update that hold statistics, which have a digest of their
+    own beside that of the other entries."""
     target: Matrix | None = None
     """T, shape (targets K, units), if an iteration recovers T U; None if T = I, every unit."""
 

@@ -24,6 +24,7 @@ from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError, GradientTooLarge
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap
+from fullrank.networks.fused.gradients import COARSE, FINE, encoded
 
 Statistics: TypeAlias = Mapping[str, float | Tensor]
 """Numbers beside the losses of a unit, by name. Like a loss, each is the unit's share of a sum over
@@ -35,16 +36,13 @@ CLAMPED = "clamped"
 LARGEST = 2.0**11
 """Entries of a mean gradient up to which sums are exact, whatever the code."""
 
-_COARSE, _FINE = 2.0**26, 2.0**-10
-"""Values of a coarse and of a fine entry of 1. Magnitudes up to 2^25 are kept to a relative 2^-23,
-and to 2^-46 on the grid of updates."""
-
 
 @dataclass(frozen=True, slots=True)
 class Entries:
     """Statistics as entries of an update, two for each, which follow the gradient.
 
-    They are encoded, summed, audited and journalled as the gradient is (docs/adr/0047).
+    They are encoded, summed, audited and journalled as the gradient is (docs/adr/0047). Those of
+    teams belong to the update; those of actor-critics follow it, with a digest of their own.
     """
 
     names: tuple[str, ...]
@@ -58,7 +56,7 @@ class Entries:
         return 2 * len(self.names)
 
     def of(self, statistics: Statistics) -> FloatArray:
-        """Split each number into a multiple of 2^-10 and the rest, within the bound of updates.
+        """Encode a unit's share of the statistics.
 
         Raises:
             ConfigError: The names are not those that were declared.
@@ -69,11 +67,8 @@ class Entries:
                 f"{sorted(self.names)}: declare those that are returned"
             )
         values = (statistics[name] for name in self.names)
-        shares = np.array([v.item() if isinstance(v, Tensor) else v for v in values], np.float64)
-        with np.errstate(all="ignore"):  # values that are not finite are refused with the gradient
-            coarse = np.rint(shares / _FINE) * _FINE
-            pairs = np.stack([coarse / _COARSE, (shares - coarse) / _FINE], axis=1)
-        return pairs.clip(-LIMIT, LIMIT).ravel().astype(np.float32)
+        shares = [value.item() if isinstance(value, Tensor) else value for value in values]
+        return encoded(np.array(shares, np.float64))
 
     def sums(self, entries: FloatArray) -> dict[str, float]:
         """Return the statistics by name from the sum of all units' entries.
@@ -82,11 +77,11 @@ class Entries:
         which they are clamped, are repeated as ``clamped/`` and their name.
         """
         pairs = entries[: self.size].reshape(-1, 2).astype(np.float64)
-        totals = pairs[:, 0] * _COARSE + pairs[:, 1] * _FINE
+        totals = pairs[:, 0] * COARSE + pairs[:, 1] * FINE
         named = dict(zip(self.names, totals.tolist(), strict=True))
         if self.clamped_units(entries):
             del named[self.marking]
-        largest = LIMIT * _COARSE
+        largest = LIMIT * COARSE
         clamped = {name: value for name, value in named.items() if abs(value) >= largest}
         return named | {f"{CLAMPED}/{name}": value for name, value in clamped.items()}
 

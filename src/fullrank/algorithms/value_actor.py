@@ -13,6 +13,7 @@ from fullrank.algorithms.trajectories import by_agent
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.networks.fused import kernels
+from fullrank.networks.value_networks import GroupedAgents
 from fullrank.replay.episodes import EpisodeLayout
 
 if TYPE_CHECKING:
@@ -120,9 +121,11 @@ class ValueActor:
         return np.concatenate([action[:, agent, :size] for agent, size in enumerate(sizes)], axis=1)
 
     def policy(self, agent: int) -> RecurrentLayers:
-        """Return the agent's part of the shared network; see ``Actor.policy``."""
-        layout = self._layout
-        first, middle, last = ([*part.parameters()] for part in self._network.children())
+        """Return the agent's part of its network; see ``Actor.policy``."""
+        layout, network = self._layout, self._network
+        if isinstance(network, GroupedAgents):
+            network = network.of(agent)
+        first, middle, last = ([*part.parameters()] for part in network.children())
         weight, bias = first[0].data, first[1].data
         own, start = [*range(layout.observation_sizes[agent])], max(layout.observation_sizes)
         if self._learner.last_action:

@@ -1,6 +1,7 @@
 """Value-based teams: shared networks of action values, learned from micro-batches of episodes.
 
-All agents share one recurrent network of action values; a subclass says how the values of the
+All agents share one recurrent network of action values, or ``share`` names groups that have one
+each; they learn from one loss, and so in one unit. A subclass says how the values of the
 agents' chosen actions make the value that temporal differences are taken of. With T the number of
 steps of all B episodes of the sample, the loss is
 
@@ -33,7 +34,14 @@ from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing
-from fullrank.algorithms.groups import Groups, Networks, initial_parameters, problem_of
+from fullrank.algorithms.groups import (
+    Groups,
+    Networks,
+    Sharing,
+    groups_of,
+    initial_parameters,
+    problem_of,
+)
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
@@ -52,7 +60,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import Discrete
 from fullrank.networks.adam import Adam, RMSprop
-from fullrank.networks.value_networks import FeedForwardAgent, RecurrentAgent
+from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 
@@ -99,6 +107,10 @@ class ValueLearner(ABC):
     """Give an agent its last action as input."""
     identity: bool = True
     """Give an agent its index as input, one-hot."""
+    share: Sharing = "all"
+    """Agents that share a network of action values: ``all``; ``side``, those of a side; ``none``;
+    or a table of groups with the names of their agents. Several networks are computed by
+    autograd."""
 
     def __post_init__(self) -> None:
         if min(self.batch_size, self.buffer_size, self.hidden, self.target_every) < 1:
@@ -131,8 +143,14 @@ class ValueLearner(ABC):
             Shape (steps, K, values): one value of the team, or one for each agent.
         """
 
-    def agent(self, environment: EnvironmentSpec) -> RecurrentAgent | FeedForwardAgent:
-        """Build the network of action values that all agents share."""
+    def agent(self, environment: EnvironmentSpec) -> nn.Module:
+        """Build the network of action values that all agents share, or one for each group."""
+        groups = self.groups(environment)
+        built = [self.network(environment) for _ in groups]
+        return built[0] if len(built) == 1 else GroupedAgents(built, groups)
+
+    def network(self, environment: EnvironmentSpec) -> RecurrentAgent | FeedForwardAgent:
+        """Build a network of action values, which any agent may use."""
         layout = episode_layout(environment)
         inputs = max(layout.observation_sizes)
         inputs += self.last_action * max(layout.action_sizes) + self.identity * layout.agents
@@ -206,14 +224,14 @@ class ValueLearner(ABC):
         return DataMode(batch_size=self.batch_size, newest_episodes=self.buffer_size)
 
     def groups(self, environment: EnvironmentSpec) -> Groups:
-        """Return the one group of all agents."""
-        return (tuple(range(len(environment.agents))),)
+        """Return the agents that share a network, by default those that ``share`` names."""
+        return groups_of(self.share, environment.agents)
 
     def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe units, sections and sizes without allocating parameters."""
         layout = episode_layout(environment)
         return problem_of(
-            self.groups(environment),
+            groups_of("all", environment.agents),
             lambda agent: self.networks(environment),
             micro_batches=self.parts,
             entries=ENTRIES.size,
@@ -244,7 +262,7 @@ class ValueLearner(ABC):
 
     def initial(self, environment: EnvironmentSpec, *, seed: int, device: torch.device) -> Networks:
         """Make all networks with their initial parameters."""
-        groups = self.groups(environment)
+        groups = groups_of("all", environment.agents)
         parameters = initial_parameters(
             lambda agent: self.networks(environment), groups, seed=seed, device=device
         )

@@ -55,16 +55,17 @@ def _returns(tags: Iterable[str]) -> Sequence[str]:
     return sides if len(sides) > 1 else (RETURN,)
 
 
-def _always(*tags: str) -> Callable[[Iterable[str]], Sequence[str]]:
-    return lambda _: tags
+def _named(*names: str) -> Callable[[Iterable[str]], Sequence[str]]:
+    """Tags of these names, and those of each group of agents."""
+    return lambda tags: [tag for tag in tags if tag.partition("/")[0] in names]
 
 
 RETURNS = Panel(label="mean episode return", tags=_returns)
 PANELS = (
     RETURNS,
-    Panel(label="win rate", tags=_always(WIN_RATE), bounds=(-0.02, 1.02)),
-    Panel(label="error", tags=_always("loss", "td_error_abs"), scale="log"),
-    Panel(label="value of an action", tags=_always("q_taken_mean", "target_mean")),
+    Panel(label="win rate", tags=_named(WIN_RATE), bounds=(-0.02, 1.02)),
+    Panel(label="error", tags=_named("loss", "td_error_abs", "critic_loss"), scale="log"),
+    Panel(label="value of an action", tags=_named("q_taken_mean", "target_mean")),
 )
 """Panels above that of the round times, each drawn if a run has its numbers."""
 
@@ -74,7 +75,7 @@ _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 _COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#d55e00", "#4a4f55")
 """Colours of the sides of a run, or of several runs, in rotation."""
 _STYLES = ("-", "--", ":", "-.")
-"""Line styles of the sides when several runs are drawn."""
+"""Line styles of the sides when several runs are drawn, and of more curves than colours."""
 _WINDOWS_PER_RUN = 40
 """Number of moving-mean windows in a run."""
 _LOGARITHMIC_FROM = 20.0
@@ -161,7 +162,7 @@ def draw(
     numbers = series(records)
     panels = [panel for panel in PANELS if panel is RETURNS or panel.curves(numbers)]
     figure, all_axes, rounds = _figure(title, panels)
-    looks = [(colour, "-") for colour in _COLOURS]
+    looks = [(colour, style) for style in _STYLES for colour in _COLOURS]
     for axes, panel in zip(all_axes, panels, strict=True):
         curves = panel.curves(numbers)
         _draw_curves(axes, curves, looks, window=_window(map(len, curves.values())))
@@ -218,7 +219,7 @@ def _figure(title: str, panels: Sequence[Panel]) -> tuple[Figure, Sequence[Axes]
 
 def _draw_curves(axes: Axes, curves: Curves, looks: Looks, *, window: int, name: str = "") -> None:
     """Draw each side's moving mean over its raw values; ``name`` labels the run."""
-    for (side, values), (colour, style) in zip(curves.items(), looks, strict=False):
+    for (side, values), (colour, style) in zip(curves.items(), cycle(looks), strict=False):
         iterations = np.array(sorted(values))
         raw = np.array([values[iteration] for iteration in sorted(values)])
         axes.plot(iterations, raw, color=colour, alpha=0.25 if not name else 0.1, linewidth=0.8)

@@ -45,10 +45,22 @@ def padded(update: FloatArray, length: int) -> FloatArray:
     return coded
 
 
-def unit_digest(update: FloatArray) -> bytes:
-    """BLAKE3-128 over one unit's own P_i entries as little-endian float32."""
-    data = np.ascontiguousarray(update, dtype="<f4").view(np.uint8)
-    return blake3(data.data).digest(DIGEST_BYTES)
+def unit_digest(update: FloatArray, *, statistics: int = 0) -> bytes:
+    """BLAKE3-128 over one unit's own P_i entries as little-endian float32.
+
+    Args:
+        update: u_i, shape (P_i,).
+        statistics: Number of last entries that hold statistics. They have a digest of their own,
+            which follows that of the others.
+    """
+    entries = np.ascontiguousarray(update, dtype="<f4")
+    parts = np.split(entries, [len(entries) - statistics]) if statistics else [entries]
+    return b"".join(blake3(part.view(np.uint8).data).digest(DIGEST_BYTES) for part in parts)
+
+
+def digest_bytes(statistics: int) -> int:
+    """Bytes of a unit's digest, which has two parts if the last entries hold statistics."""
+    return DIGEST_BYTES * (1 + bool(statistics))
 
 
 def batch_digest(batch: FloatArray) -> bytes:
@@ -62,5 +74,9 @@ def batch_digest(batch: FloatArray) -> bytes:
 
 
 def update_digest(target_digests: Sequence[bytes]) -> str:
-    """Hex digest of an iteration: BLAKE3-128 over the digests of its targets in index order."""
-    return blake3(b"".join(target_digests)).hexdigest(DIGEST_BYTES)
+    """Hex digest of an iteration: BLAKE3-128 over the digests of its targets in index order.
+
+    Statistics beside the targets do not change it.
+    """
+    updates = (digest[:DIGEST_BYTES] for digest in target_digests)
+    return blake3(b"".join(updates)).hexdigest(DIGEST_BYTES)

@@ -83,8 +83,9 @@ class Resolved:
     def units(self) -> tuple[int, Matrix | None]:
         """Return M, and the target T that a code has to recover; None for every unit.
 
-        The algorithms of ``PER_AGENT``, whose import takes seconds, are not asked unless they are
-        to have micro-batches; the environment is made as for ``agents`` or ``problem``.
+        The algorithms of ``PER_AGENT``, whose import takes seconds, are not asked unless agents are
+        to share networks or to have micro-batches; the environment is made as for ``agents`` or
+        ``problem``.
 
         Raises:
             ConfigError: The table [algorithm] is wrong, or the algorithm does not fit.
@@ -97,7 +98,9 @@ class Resolved:
 
     def _per_agent(self) -> bool:
         settings = self.config.algorithm
-        return settings.name in PER_AGENT and settings.params.get("micro_batches", 1) == 1
+        alone = settings.params.get("share", "none") == "none"
+        single = settings.params.get("micro_batches", 1) == 1
+        return settings.name in PER_AGENT and alone and single
 
     def with_environment(self) -> "Resolved":
         """Return the same with facts about the environment and its number of agents.
@@ -272,6 +275,11 @@ def _check_together(config: RunConfig) -> None:
         raise ConfigError(
             "collectors.containers learn the last layer of a network of action values, which "
             f"{config.algorithm.name} has not: set algorithm.name = 'qmix', 'vdn' or 'iql'"
+        )
+    if config.collectors.containers and config.algorithm.params.get("share", "all") != "all":
+        raise ConfigError(
+            "collectors.containers learn the last layer of one network of all agents: set "
+            "algorithm.share = 'all'"
         )
     if config.containers.low >= config.containers.high:
         raise ConfigError(

@@ -1,4 +1,6 @@
-"""Networks of value-based teams: action values, shared by all agents, and their mixing."""
+"""Networks of value-based teams: action values, shared by agents, and their mixing."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +66,47 @@ class FeedForwardAgent(nn.Module):
     def trunk(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the last layer's inputs, and the given state; see ``RecurrentAgent``."""
         return self.rnn(self.fc1(inputs).relu()).relu(), state
+
+
+class GroupedAgents(nn.Module):
+    """Values of all actions of a team, of which groups of agents have a network each.
+
+    Args:
+        networks: Network of each group; all have inputs and outputs of the same sizes.
+        groups: Agents of each group; every agent is in one.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[RecurrentAgent | FeedForwardAgent],
+        groups: Sequence[Sequence[int]],
+    ) -> None:
+        super().__init__()
+        self.networks, self.groups = nn.ModuleList(networks), [list(own) for own in groups]
+        listed = [agent for own in groups for agent in own]
+        self._places = [listed.index(agent) for agent in range(len(listed))]
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return action values, and the state after the last step; see ``RecurrentAgent``.
+
+        The rows of a copy's or an episode's agents lie side by side.
+        """
+        team = len(self._places)
+        seen = torch.unflatten(inputs, 1, (-1, team))
+        before = torch.unflatten(state, 0, (-1, team))
+        values, after = [], []
+        for network, own in zip(self.networks, self.groups, strict=True):
+            found, last = network(seen[:, :, own].flatten(1, 2), before[:, own].flatten(0, 1))
+            values.append(torch.unflatten(found, 1, (-1, len(own))))
+            after.append(torch.unflatten(last, 0, (-1, len(own))))
+        joint, states = torch.cat(values, 2), torch.cat(after, 1)
+        return joint[:, :, self._places].flatten(1, 2), states[:, self._places].flatten(0, 1)
+
+    def of(self, agent: int) -> nn.Module:
+        """Return the network of an agent's group."""
+        return next(
+            network for network, own in zip(self.networks, self.groups, strict=True) if agent in own
+        )
 
 
 class MonotonicMixer(nn.Module):

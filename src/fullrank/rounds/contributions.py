@@ -11,7 +11,7 @@ from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.linear_hash import HASH_BYTES
 from fullrank.common.types import EncodedVector, LearnerId, Matrix, UnitIndex, Vector
-from fullrank.common.updates import DIGEST_BYTES
+from fullrank.common.updates import digest_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +33,27 @@ class Contributions:
         code: C and its target.
         sizes: Entries of each target; coded vectors have length P, the largest.
         grid: The grid that updates were snapped to.
+        statistics: Number of last entries of each target that hold statistics.
         added: Units that further rows, beyond those of C, consist of.
     """
 
     def __init__(
-        self, code: Code, *, sizes: Sequence[int], grid: float, added: list[UnitIndex] | None = None
+        self,
+        code: Code,
+        *,
+        sizes: Sequence[int],
+        grid: float,
+        statistics: int = 0,
+        added: list[UnitIndex] | None = None,
     ) -> None:
-        self.code, self.sizes, self.grid = code, tuple(sizes), grid
+        self.code, self.sizes, self.grid, self.statistics = code, tuple(sizes), grid, statistics
         self.length = max(sizes, default=0)
         self.offers: dict[int, Offer] = {}
         self.reports: dict[LearnerId, dict[UnitIndex, bytes]] = {}
         self.decoder = Decoder(code, grid=grid)
-        self.single_units = SingleUnitRows(self.sizes if code.recovers_units else (), grid=grid)
+        self.single_units = SingleUnitRows(
+            self.sizes if code.recovers_units else (), grid=grid, statistics=statistics
+        )
         self._added: list[UnitIndex] = [] if added is None else added
 
     def admit(self, unit: UnitIndex) -> int:
@@ -93,7 +102,7 @@ class Contributions:
             raise InvalidContribution(
                 f"the vector of row {offer.row} came without the digests of units {unreported}"
             )
-        full = DIGEST_BYTES + HASH_BYTES
+        full = digest_bytes(self.statistics) + HASH_BYTES
         unhashed = [unit for unit in held if len(reported[unit]) != full]
         if unhashed and not self.code.recovers_units:
             raise InvalidContribution(
@@ -102,7 +111,13 @@ class Contributions:
 
     def without(self, learner: LearnerId) -> "Contributions":
         """The contributions of all other learners."""
-        others = Contributions(self.code, sizes=self.sizes, grid=self.grid, added=self._added)
+        others = Contributions(
+            self.code,
+            sizes=self.sizes,
+            grid=self.grid,
+            statistics=self.statistics,
+            added=self._added,
+        )
         others.reports = {
             other: digests for other, digests in self.reports.items() if other != learner
         }

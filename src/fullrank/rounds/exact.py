@@ -79,7 +79,7 @@ class ExactDecoding:
                     hashes += hashing.of(block, start=start)
         except Corrupted as error:
             return Corrupt(str(error))
-        digests = digests_of(updates, contributions.sizes)
+        digests = digests_of(updates, contributions.sizes, contributions.statistics)
         if not decoder.exact:
             inexact = Decoded(
                 verdict=Verdict.INEXACT,

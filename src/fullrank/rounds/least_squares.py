@@ -76,7 +76,7 @@ class LeastSquaresDecoding:
         updates = least_squares(rows, contributions.vectors(received), target=target)
         if not np.isfinite(updates).all():
             return Corrupt("the decoded updates are not finite")
-        digests = digests_of(updates, contributions.sizes)
+        digests = digests_of(updates, contributions.sizes, contributions.statistics)
         low = bool(variance_ok(variance, self.max_variance))
         return Decoded(
             verdict=Verdict.COMMIT if low else Verdict.HIGH_VARIANCE,

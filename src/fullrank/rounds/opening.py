@@ -21,4 +21,6 @@ def open_round(problem: Problem, iteration: int, code: Code, *, seed: int) -> Ro
     if not problem.data.exact:
         decoding = LeastSquaresDecoding(problem.data.max_variance)
     sizes = target_sizes(code.target, problem.unit_sizes)
-    return Round(iteration, code, target_sizes=sizes, decoding=decoding)
+    return Round(
+        iteration, code, target_sizes=sizes, decoding=decoding, statistics=problem.statistics
+    )

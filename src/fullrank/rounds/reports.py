@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.algorithms.problem import Problem
 from fullrank.common.linear_hash import HASH_BYTES, LinearHash, Words, from_bytes, to_bytes
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex, Vector
-from fullrank.common.updates import DIGEST_BYTES, unit_digest
+from fullrank.common.updates import digest_bytes, unit_digest
 
 Reports = Mapping[LearnerId, Mapping[UnitIndex, bytes]]
 """The digest that each learner reported for each unit it computed, as ``report_of`` makes it."""
@@ -37,26 +37,27 @@ class Claim(NamedTuple):
         return cls(tuple(units.tolist()), tuple(coefficients[units].tolist()))
 
 
-def report_of(update: FloatArray, hashing: LinearHash | None) -> bytes:
+def report_of(update: FloatArray, hashing: LinearHash | None, *, statistics: int = 0) -> bytes:
     """A learner's report of a unit: the digest, and where targets are sums the linear hash.
 
     Args:
         update: u_i, shape (P_i,), snapped.
         hashing: The run's; None where every target is one unit.
+        statistics: Number of last entries that hold statistics.
     """
-    digest = unit_digest(update)
+    digest = unit_digest(update, statistics=statistics)
     return digest if hashing is None else digest + to_bytes(hashing.of(update))
 
 
 def reporter_of(problem: Problem, *, seed: int) -> Callable[[FloatArray], bytes]:
     """The report that a learner makes of a unit: its digest, and for sums its linear hash."""
     hashing = None if problem.recovers_units else LinearHash(problem.vector_size, key=seed)
-    return partial(report_of, hashing=hashing)
+    return partial(report_of, hashing=hashing, statistics=problem.statistics)
 
 
 def report_bytes(problem: Problem) -> int:
     """Bytes of a unit's report: its digest, and where targets are sums its linear hash."""
-    return DIGEST_BYTES + (0 if problem.recovers_units else HASH_BYTES)
+    return digest_bytes(problem.statistics) + (0 if problem.recovers_units else HASH_BYTES)
 
 
 def agreed(reports: Reports, *, units: int) -> tuple[bytes, ...]:
@@ -72,4 +73,4 @@ def linear_hashes(reports: Reports, *, units: int) -> Words:
     """The reported linear hash of each unit, shape (M, 2); 0 where none was reported."""
     missing = bytes(HASH_BYTES)
     by_unit = agreed(reports, units=units)
-    return np.stack([from_bytes(report[DIGEST_BYTES:] or missing) for report in by_unit])
+    return np.stack([from_bytes(report[-HASH_BYTES:] or missing) for report in by_unit])

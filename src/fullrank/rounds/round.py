@@ -38,6 +38,7 @@ class Round:
             only ranks matter.
         decoding: How received rows become updates.
         grid: The grid that updates were snapped to.
+        statistics: Number of last entries of each target that hold statistics.
     """
 
     def __init__(
@@ -48,12 +49,15 @@ class Round:
         target_sizes: Sequence[int] = (),
         decoding: Decoding | None = None,
         grid: float = GRID,
+        statistics: int = 0,
     ) -> None:
         self.iteration = iteration
         self.received: list[LearnerId] = []
         """Learners of the rows J, each once, in order of arrival."""
         self._decoding = decoding or ExactDecoding()
-        self.contributions = Contributions(code, sizes=target_sizes, grid=grid)
+        self.contributions = Contributions(
+            code, sizes=target_sizes, grid=grid, statistics=statistics
+        )
         """Received rows; those of a learner that lied are dropped (``rounds.quorum``)."""
 
     def add(self, unit: UnitIndex) -> int:

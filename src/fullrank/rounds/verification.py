@@ -14,9 +14,12 @@ from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict
 from fullrank.rounds.reports import Reports, linear_hashes
 
 
-def digests_of(updates: FloatArray, sizes: Sequence[int]) -> tuple[bytes, ...]:
-    """Digest of each target over its own entries."""
-    return tuple(unit_digest(updates[target, :size]) for target, size in enumerate(sizes))
+def digests_of(updates: FloatArray, sizes: Sequence[int], statistics: int) -> tuple[bytes, ...]:
+    """Digest of each target over its own entries, of which the last ones may hold statistics."""
+    return tuple(
+        unit_digest(updates[target, :size], statistics=statistics)
+        for target, size in enumerate(sizes)
+    )
 
 
 def reported_digests(reports: Reports) -> dict[UnitIndex, set[bytes]]:

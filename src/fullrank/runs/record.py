@@ -23,7 +23,7 @@ MOST_ROWS = 2**20
 """Most rows of C that the learners of a record hold together."""
 
 ByLearner: TypeAlias = Mapping[Index, float]
-Numbers: TypeAlias = Annotated[Mapping[Name, float | None], Field(max_length=256)]
+Numbers: TypeAlias = Annotated[Mapping[Name, float | None], Field(max_length=4096)]
 Bytes: TypeAlias = Annotated[Mapping[Name, Ordinal], Field(max_length=64)]
 
 
@@ -55,8 +55,8 @@ class IterationRecord:
     """Share of the episodes that ended with a win; None if none ended or the environment has no
     wins."""
     statistics: Numbers = field(default_factory=dict)
-    """Statistics of learning and of whole episodes, by PyMARL's names; absent for algorithms that
-    have none."""
+    """Statistics of learning and of whole episodes, by PyMARL's names, of several groups of agents
+    as NAME/GROUP; absent for algorithms that have none."""
     round_s: float
     """Time from the first assignment written to the updated parameters, seconds; journalling
     overlaps the collection of the next iteration's transitions."""

@@ -71,7 +71,7 @@ class Centralised:
         updates, sizes = sums.astype(np.float32, copy=False), problem.unit_sizes
         if target is not None:
             sizes = target_sizes(target, sizes)
-        digests = digests_of(updates, sizes)
+        digests = digests_of(updates, sizes, problem.statistics)
         reports = digests if target is None else [by_unit[unit] for unit in units]
         return Targets(updates=updates, digests=digests, reports=reports)
 

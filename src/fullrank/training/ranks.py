@@ -181,7 +181,8 @@ class Rank:
             sums = added.numpy()
         self._updates = sums.astype(np.float32)
         sizes = [self._sizes[target] for target in self._targets]
-        digests = dict(zip(self._targets, digests_of(self._updates, sizes), strict=True))
+        own = digests_of(self._updates, sizes, self._problem.statistics)
+        digests = dict(zip(self._targets, own, strict=True))
         if self._problem.target is None:
             reports = digests
         return Share(updates=self._updates, digests=digests, reports=reports)

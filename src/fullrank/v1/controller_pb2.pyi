@@ -566,8 +566,8 @@ class UnitDone(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     unit: _builtins.int
     digest: _builtins.bytes
-    """BLAKE3-128 of the unit's own entries, float32, snapped; where targets are sums, followed by
-    its linear hash, 16 bytes.
+    """BLAKE3-128 of the unit's own entries, float32, snapped; where statistics follow its update, a
+    BLAKE3-128 of each; where targets are sums, followed by its linear hash, 16 bytes.
     """
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...

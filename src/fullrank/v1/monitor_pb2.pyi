@@ -266,8 +266,8 @@ class Iteration(_message.Message):
     def bytes_received(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
     def statistics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Statistics of learning and of whole episodes, by PyMARL's names; empty for algorithms that have
-        none.
+        """Statistics of learning and of whole episodes, by PyMARL's names, of several groups of agents as
+        NAME/GROUP; empty for algorithms that have none.
         """
 
     @_builtins.property

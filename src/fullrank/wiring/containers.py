@@ -27,7 +27,7 @@ def head_size_of(config: RunConfig, environment: EnvironmentSpec) -> int:
         ConfigError: The algorithm has no heads.
     """
     with torch.device("meta"):
-        return flat_size(_learner_of(config).agent(environment).fc2)
+        return flat_size(_learner_of(config).network(environment).fc2)
 
 
 def container_of(

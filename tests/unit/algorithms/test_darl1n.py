@@ -117,7 +117,14 @@ def test_each_row_is_acted_on_by_the_policy_of_its_agent() -> None:
     who = np.concatenate([np.full(MOST + 3, 2), generator.integers(0, 4, 50)])
     generator.shuffle(who)
     observation = generator.standard_normal((len(who), 3), dtype=np.float32)
-    actions = act_individually(policy, parameters, who, observation, lambda outputs: outputs)
+    actions = act_individually(
+        policy,
+        parameters,
+        who,
+        observation,
+        lambda outputs: outputs,
+        rows=np.arange(len(parameters)),
+    )
     for agent, seen, action in zip(who, observation, actions, strict=True):
         expected = perceptron(policy, parameters[agent], torch.from_numpy(seen)[None])[0]
         np.testing.assert_allclose(action, expected.numpy(), rtol=1e-4, atol=1e-4)
@@ -135,7 +142,14 @@ def test_no_two_threads_share_the_matrix_of_a_few_rows() -> None:
     try:
         for who in ([2], [1, 3, 3], [0, 1, 2, 3]):
             observation = np.ones((len(who), 3), np.float32)
-            actions = act_individually(policy, parameters, np.array(who), observation, choose)
+            actions = act_individually(
+                policy,
+                parameters,
+                np.array(who),
+                observation,
+                choose,
+                rows=np.arange(len(parameters)),
+            )
             assert len(actions) == len(who)
     finally:
         torch.set_num_threads(before)

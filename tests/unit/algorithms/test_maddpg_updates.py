@@ -162,8 +162,14 @@ MIXED = (
 def updates_of(
     config: MADDPG, specs: Sequence[AgentSpec], batch: FloatArray, *, iteration: int
 ) -> tuple[dict[UnitIndex, FloatArray], Reference]:
+    """Gradients without statistics, and their reference."""
     algorithm = config.make(EnvironmentSpec(agents=tuple(specs)), seed=3, device="cpu")
-    updates = dict(algorithm.gradients.compute(batch, range(len(specs)), iteration=iteration))
+    updates = {
+        unit: update[: -algorithm.problem.statistics]
+        for unit, update in algorithm.gradients.compute(
+            batch, range(len(specs)), iteration=iteration
+        )
+    }
     return updates, Reference(algorithm, config, specs, seed=3)
 
 
@@ -250,7 +256,8 @@ def test_one_iteration_equals_torch_adam_and_polyak_averaging(specs: tuple[Agent
             rows, range(len(algorithm.problem.units)), iteration=iteration
         ):
             decoded[unit, : len(update)] = update
-            parameters[unit].grad = torch.from_numpy(update.copy())
+            gradient = update[: -algorithm.problem.statistics]
+            parameters[unit].grad = torch.from_numpy(gradient.copy())
             optimisers[unit].step()
             targets[unit].lerp_(parameters[unit].detach(), 0.01)
         algorithm.optimiser.step(decoded)

@@ -90,7 +90,8 @@ def full_batch(config: MADDPG, algorithm: Algorithm, rows: FloatArray) -> list[F
             setattr(batch, name, tuple(doubled))
     gradients = []
     for agent in range(len(AGENTS)):
-        losses = config.losses(agent, nets, batch, PartDraws(config.parts() or Parts(len(rows), 1)))  # type: ignore[arg-type]
+        draws = PartDraws(config.parts() or Parts(len(rows), 1))
+        losses, _ = config.losses(agent, nets, batch, draws)  # type: ignore[arg-type]
         flat = []
         for role, loss in losses.items():
             network = getattr(nets, role)[agent]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fullrank.algorithms.base import register
 from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.updates import Statistics
 from fullrank.common.errors import Unsound
 from fullrank.config import load
 from fullrank.environments.base import environments
@@ -52,12 +53,12 @@ class NanLoss(MADDPG):
 
     hidden_layers: int = 3
 
-    def losses(self, agent: int, *args: Any) -> Mapping[str, Tensor]:
+    def losses(self, agent: int, *args: Any) -> tuple[Mapping[str, Tensor], Statistics]:
         """Spoil one loss."""
-        losses = dict(MADDPG.losses(self, agent, *args))
+        losses, statistics = MADDPG.losses(self, agent, *args)
         if agent == 1:
-            losses["policy"] = losses["policy"] * float("nan")
-        return losses
+            losses = {**losses, "policy": losses["policy"] * float("nan")}
+        return losses, statistics
 
 
 def run(*overrides: str, coded: bool = True) -> LocalRun:
@@ -116,7 +117,9 @@ def test_variables_that_clipping_loses_are_counted_by_network(team: str) -> None
     layers = 4 if team == "autograd" else 3
     lost = float(2 * layers - 1)  # the last bias has one entry, which no mark can be told from
     for iteration in (*coded, *centralised):
-        assert iteration.statistics == {"clip_overflow/critic/1": lost}
+        overflowed = {n: each for n, each in iteration.statistics.items() if "overflow" in n}
+        assert overflowed == {"clip_overflow/critic/1": lost}
+        assert iteration.statistics["clamped/critic_loss/1"] == 2.0**25
     assert [each.update_digest for each in coded] == [each.update_digest for each in centralised]
 
 

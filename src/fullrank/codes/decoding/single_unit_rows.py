@@ -18,6 +18,7 @@ class SingleUnitRows:
     Args:
         unit_sizes: P_i of each unit.
         grid: The grid the updates lie on.
+        statistics: Number of last entries of each update that hold statistics.
 
     >>> rows = SingleUnitRows([2, 1])
     >>> rows.add(0, np.array([0.0, 2.0]), np.array([1.0, 0.0]))
@@ -28,8 +29,10 @@ class SingleUnitRows:
     ([[-0.5, 0.25], [0.5, 0.0]], True)
     """
 
-    def __init__(self, unit_sizes: Sequence[int], *, grid: float = GRID) -> None:
-        self._sizes, self._grid = tuple(unit_sizes), grid
+    def __init__(
+        self, unit_sizes: Sequence[int], *, grid: float = GRID, statistics: int = 0
+    ) -> None:
+        self._sizes, self._grid, self._statistics = tuple(unit_sizes), grid, statistics
         self._updates: FloatArray = np.empty((0, 0), np.float32)
         self._digests: dict[UnitIndex, bytes] = {}
         self._units: dict[int, UnitIndex] = {}
@@ -71,7 +74,8 @@ class SingleUnitRows:
         )
         explained = np.array_equal(encoded, coded)
         if explained and not extracted:
-            self._digests[unit] = unit_digest(update[: self._sizes[unit]])
+            own = update[: self._sizes[unit]]
+            self._digests[unit] = unit_digest(own, statistics=self._statistics)
         return explained
 
     def updates(self, rows: Iterable[int]) -> tuple[FloatArray, tuple[bytes, ...]] | None:

@@ -18,7 +18,7 @@ from fullrank.environments.neighbourhood import (
     NeighbourhoodWorld,
     Samples,
 )
-from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in
+from fullrank.networks.fused.gradients import FusedGradients, LossWeights
 from fullrank.networks.fused.mlp import Activations, Mlp, backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.fused.unit_batch import UnitBatch
@@ -34,7 +34,8 @@ class NeighbourSampler:
     Args:
         world: Simulator of an agent's neighbourhood.
         make_samples: Collects single steps, or the steps of whole episodes.
-        group: All agents.
+        group: Networks of all agents.
+        rows: Row of each agent's networks in the group.
         batch_size: B, transitions per agent.
         seed: The run's seed.
     """
@@ -45,10 +46,12 @@ class NeighbourSampler:
         make_samples: MakeSamples,
         group: NetworkGroup,
         *,
+        rows: IntArray,
         batch_size: int,
         seed: int,
     ) -> None:
         self._world, self._make_samples, self._group = world, make_samples, group
+        self._rows = rows
         self._batch_size, self._seed = batch_size, seed
 
     def __call__(self, agent: UnitIndex, key: tuple[int, ...]) -> Samples:
@@ -84,7 +87,7 @@ class NeighbourSampler:
 
         def act(agents: IntArray, observation: FloatArray) -> FloatArray:
             with torch.inference_mode():
-                return act_individually(apart, own, agents, observation, choose)
+                return act_individually(apart, own, agents, observation, choose, rows=self._rows)
 
         return act
 
@@ -95,6 +98,8 @@ def act_individually(
     who: IntArray,
     observation: FloatArray,
     choose: Callable[[Tensor], Tensor],
+    *,
+    rows: IntArray,
 ) -> FloatArray:
     """Apply to each row the policy of its agent, all agents in one call.
 
@@ -105,15 +110,16 @@ def act_individually(
 
     Args:
         policy: Places the policy's layers in a row of ``parameters``.
-        parameters: Rows of all agents, shape (M, >= policy.end).
+        parameters: Rows of all policies, each of shape (>= policy.end,).
         who: Agent of each row, shape (n,).
         observation: Observation of each row, shape (n, D).
         choose: Maps outputs to actions, both of shape (pieces, actions, rows of a piece).
+        rows: Row of each agent's policy, shape (M,).
 
     Returns:
         Actions, shape (n, actions).
     """
-    narrow = who.astype(np.min_scalar_type(len(parameters)))  # up to 16 bits sort by radix
+    narrow = who.astype(np.min_scalar_type(len(rows)))  # up to 16 bits sort by radix
     order = np.argsort(narrow, kind="stable")
     counts = np.bincount(who)
     agents = np.flatnonzero(counts)
@@ -125,14 +131,14 @@ def act_individually(
     place = np.arange(len(who)) + np.repeat(np.cumsum(skipped) - skipped, counts)
     source = np.zeros(length * int(pieces.sum()), dtype=np.int64)
     source[place] = order
-    rows = observation.take(source, axis=0)
-    owners = torch.from_numpy(np.repeat(agents, pieces)).to(parameters.device)
-    inputs = torch.from_numpy(rows).to(parameters.device).view(len(owners), length, -1)
+    padded = observation.take(source, axis=0)
+    owners = torch.from_numpy(rows[np.repeat(agents, pieces)]).to(parameters.device)
+    inputs = torch.from_numpy(padded).to(parameters.device).view(len(owners), length, -1)
     own = torch.index_select(parameters, 0, owners)
     actions = choose(_outputs(policy, own, inputs.transpose(1, 2)))
     target = np.empty_like(order)
     target[order] = place
-    taken = actions.transpose(1, 2).reshape(len(rows), -1).cpu().numpy()
+    taken = actions.transpose(1, 2).reshape(len(padded), -1).cpu().numpy()
     return taken.take(target, axis=0)
 
 
@@ -213,8 +219,8 @@ class FusedDARL1N(FusedGradients):
                     check_cancelled()
                     samples[agent] = self._sampler(agent, key)
                 blocks = self._blocks([samples[agent] for agent in agents])
-                gradient = self._gradient(unit_batch, blocks, key, check_cancelled)
-            yield distinct, updates_in(gradient, size=self._group.size)
+                self._gradient(unit_batch, blocks, key, check_cancelled)
+            yield distinct, self._updates_in(unit_batch)
 
     def _blocks(self, samples_by_unit: Sequence[Samples]) -> list[_ColumnBlock]:
         """Transpose the transitions of all units so that a column is a transition, in blocks."""
@@ -243,7 +249,7 @@ class FusedDARL1N(FusedGradients):
         blocks: Sequence[_ColumnBlock],
         key: tuple[int, ...],
         check_cancelled: Callable[[], None],
-    ) -> Tensor:
+    ) -> None:
         """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
         size, observed = self._weights.batch_size, self._group.policy.inputs
         drawn = self._noise(unit_batch, "policy_action", *key, size=size, width=self._width)
@@ -261,7 +267,7 @@ class FusedDARL1N(FusedGradients):
                 unit_batch, passes, own, replayed, part, weight=block.weight, beta=beta
             )
         check_cancelled()
-        return unit_batch.clipped()
+        unit_batch.clipped()
 
     def _critic_gradient(self, unit_batch: UnitBatch, block: _ColumnBlock, *, beta: float) -> None:
         """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
@@ -271,7 +277,7 @@ class FusedDARL1N(FusedGradients):
         expected = torch.add(block.reward, value, alpha=self._weights.discount)
         torch.bmm(unit_batch.critic.affine, block.seen, out=first)
         value = upper(unit_batch.critic, first, activations, buffers.value)
-        error = value.sub_(expected).mul_(block.weight).mul_(2.0)
+        error = buffers.errors(value, expected, block.weight).mul_(block.weight).mul_(2.0)
         backward(unit_batch.critic, error, activations)
         buffers.affine_gradient.baddbmm_(activations.below, block.seen.transpose(1, 2), beta=beta)
         activations.upper_gradients(error, *buffers.critic_gradient, beta=beta)

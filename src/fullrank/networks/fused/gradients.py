@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fullrank.codes.targets import LIMIT
@@ -14,9 +15,16 @@ from fullrank.common.updates import GRID, snap
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.cuda import HostCopy, one_ahead
 from fullrank.networks.fused.minibatch import block_columns
-from fullrank.networks.fused.mlp import accumulate, backward, forward, hidden
+from fullrank.networks.fused.mlp import accumulate, backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
-from fullrank.networks.fused.unit_batch import Passes, UnitBatch, UnitBatches
+from fullrank.networks.fused.unit_batch import STATISTICS, Passes, UnitBatch, UnitBatches
+
+COARSE, FINE = 2.0**26, 2.0**-10
+"""Values of a coarse and of a fine entry of 1, which hold a statistic together. Magnitudes up to
+2^25 are kept to a relative 2^-23, and to 2^-46 on the grid of updates."""
+
+BEYOND = 2.0**60
+"""Stands for infinity: it has no part below 2^-10."""
 
 SNAP_ENTRIES = 2**16
 """Entries snapped at a time, few enough to stay in cache."""
@@ -47,6 +55,7 @@ class FusedGradients:
 
     def __init__(self, groups: Sequence[NetworkGroup], weights: LossWeights, *, seed: int) -> None:
         self._groups, self._weights, self._seed = groups, weights, seed
+        self._after = 2 * len(STATISTICS) + (weights.transition is not None)
         self._device = groups[0].rows.online.device
         width = groups[0].policy.hidden
         self._columns = block_columns(weights.batch_size, hidden=width, device=self._device)
@@ -96,13 +105,15 @@ class FusedGradients:
         outputs = forward(unit_batch.policy, own, passes.policy, buffers.outputs)
         actions = head.sample(outputs, noise)
         passes.first.baddbmm_(buffers.action_weights, actions - replayed)
-        hidden(unit_batch.critic, passes.first, passes.critic)
+        score = upper(unit_batch.critic, passes.first, passes.critic, torch.empty_like(weight))
         backward(unit_batch.critic, -weight, passes.critic)
         below = passes.critic.below
         action_gradient = torch.bmm(buffers.action_weights.transpose(1, 2), below)
         gradient = head.gradient(outputs, actions, action_gradient)
-        penalty = 2.0 * self._weights.logit_penalty / unit_batch.group.policy.outputs
-        gradient.addcmul_(outputs, weight, value=penalty)
+        penalty = self._weights.logit_penalty / unit_batch.group.policy.outputs
+        gradient.addcmul_(outputs, weight, value=2.0 * penalty)
+        size = outputs.square().sum(1, keepdim=True)
+        buffers.actor_losses.add_(size.mul_(penalty).sub_(score).mul_(weight))
         backward(unit_batch.policy, gradient, passes.policy)
         first, second, third = buffers.policy_gradient
         accumulate(first, passes.policy.below, own.transpose(1, 2), beta=beta)
@@ -119,6 +130,27 @@ class FusedGradients:
         for agents, updates in one_ahead(computed) if snaps_on(self._device) else computed:
             yield from zip(agents, updates, strict=False)
 
+    def _updates_in(self, unit_batch: UnitBatch) -> Iterator[FloatArray]:
+        """Return each unit's update: gradient, snapped; place of a weight, if any; statistics.
+
+        Nothing overwrites them. The buffers may be overwritten once the updates are read, and on
+        CUDA at once.
+        """
+        gradient = unit_batch.buffers.gradient[:, : unit_batch.group.size]
+        sums = unit_batch.buffers.terms.sum(3, dtype=torch.float64)
+        if snaps_on(self._device):  # as ``snap``, to the bit
+            gradient = torch.nn.functional.pad(gradient, (0, self._after)).mul_(1.0 / GRID)
+            gradient.round_().mul_(GRID).add_(0.0)
+        return self._sealed(HostCopy(gradient), HostCopy(sums))
+
+    def _sealed(self, gradients: HostCopy, sums: HostCopy) -> Iterator[FloatArray]:
+        """Yield the updates of copies, waiting for these when the first is wanted."""
+        by_unit = np.asarray(sums.array(), np.float64).reshape(len(STATISTICS), -1).T
+        for row, statistics in zip(gradients.array(), encoded(by_unit), strict=True):
+            update = row if snaps_on(self._device) else _snapped(row, after=self._after)
+            update[len(update) - len(statistics) :] = statistics
+            yield update
+
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""
         return kernels.fingerprint(self.kernel, self._device)
@@ -129,36 +161,40 @@ def snaps_on(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def updates_in(gradient: Tensor, *, size: int) -> Iterator[FloatArray]:
-    """Return the first entries of each row of a buffer, snapped; copies that nothing overwrites.
+def encoded(shares: NDArray[np.float64]) -> FloatArray:
+    """Split statistics, shape (..., n), into multiples of 2^-10 and rests, (..., 2 n), snapped.
 
-    The buffer may be overwritten once they are read, and on CUDA at once.
+    A number that is not finite is clamped; if its gradient is not finite, that stops the run.
     """
-    if not snaps_on(gradient.device):
-        return (_snapped(row[:size]) for row in gradient.cpu().numpy())
-    scaled = gradient[:, :size] * (1.0 / GRID)  # as ``snap``, to the bit
-    return _arriving(HostCopy(scaled.round_().mul_(GRID).add_(0.0)))
+    finite = np.fmax(np.fmin(shares, BEYOND), -BEYOND)
+    pairs = np.empty((*shares.shape, 2))
+    coarse = np.rint(finite / FINE) * FINE
+    pairs[..., 0], pairs[..., 1] = coarse / COARSE, (finite - coarse) / FINE
+    entries = np.fmax(np.fmin(pairs, LIMIT), -LIMIT).astype(np.float32)
+    return snap(entries.reshape(*shares.shape[:-1], 2 * shares.shape[-1]))
 
 
-def weighted(update: FloatArray, weight: float) -> FloatArray:
-    """Append its weight to a summand; where it is no exact one, zeros and a negative weight."""
-    sealed = np.zeros(len(update) + 1, np.float32)
-    fits = max(update.max(), -update.min()) <= LIMIT  # False where it holds a NaN
-    if fits:
-        sealed[:-1] = update
-    sealed[-1] = weight if fits else -LIMIT
-    return sealed
+def weigh(update: FloatArray, size: int, weight: float) -> None:
+    """Write the weight of a summand behind its gradient, the first ``size`` entries, in place.
+
+    Where the gradient is no exact summand, it becomes zero and the weight negative.
+    """
+    gradient = update[:size]
+    fits = max(gradient.max(), -gradient.min()) <= LIMIT  # False where it holds a NaN
+    if not fits:
+        gradient[:] = 0.0
+    update[size] = weight if fits else -LIMIT
 
 
-def _arriving(copy: HostCopy) -> Iterator[FloatArray]:
-    """Yield the rows of a copy, waiting for it when the first is wanted."""
-    yield from copy.array()
+def _snapped(row: FloatArray, *, after: int) -> FloatArray:
+    """Snap in blocks that stay in cache, which doubles the speed for millions of entries.
 
-
-def _snapped(row: FloatArray) -> FloatArray:
-    """Snap in blocks that stay in cache, which doubles the speed for millions of entries."""
-    copy = np.empty_like(row)
+    Returns:
+        The snapped row, and ``after`` zeros.
+    """
+    copy = np.empty(row.size + after, np.float32)
+    copy[row.size :] = 0.0
     for start in range(0, row.size, SNAP_ENTRIES):
-        block = slice(start, start + SNAP_ENTRIES)
+        block = slice(start, min(start + SNAP_ENTRIES, row.size))
         snap(row[block], out=copy[block])
     return copy

@@ -14,7 +14,7 @@ from torch import Tensor
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused.critic_input import CriticInput
 from fullrank.networks.fused.cuda import Graphs
-from fullrank.networks.fused.gradients import FusedGradients, LossWeights, updates_in, weighted
+from fullrank.networks.fused.gradients import FusedGradients, LossWeights, weigh
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
@@ -45,6 +45,7 @@ class FusedMADDPG(FusedGradients):
     ) -> None:
         super().__init__(groups, weights, seed=seed)
         self._parts = parts
+        self._sizes = {agent: group.size for group in groups for agent in group.agents}
         self._layout = layout
         self._local = {
             agent
@@ -96,7 +97,8 @@ class FusedMADDPG(FusedGradients):
             rows = batch[own.start : own.stop]
             weights = rows[:, self._layout.alive].sum(0) * np.float32(self._weights.transition)
             for agent, update in self._keyed(rows, agents, (iteration, part), check_cancelled):
-                yield agent * count + part, weighted(update, weights[agent])
+                weigh(update, self._sizes[agent], weights[agent])
+                yield agent * count + part, update
 
     def _keyed(
         self,
@@ -130,7 +132,7 @@ class FusedMADDPG(FusedGradients):
                 with self.kernel.active():
                     unit_batch = batches.take(rows, data.columns)
                     self._gradient(unit_batch, data, key, check_cancelled)
-                    updates = updates_in(unit_batch.buffers.gradient, size=group.size)
+                    updates = self._updates_in(unit_batch)
                 yield list(dict.fromkeys(unit_batch.agents)), updates
 
     def _target_actions(
@@ -287,7 +289,7 @@ class FusedMADDPG(FusedGradients):
         )
         value = upper(unit_batch.critic, first, activations, buffers.value)
         weight = unit_batch.agent_rows.of(block.weight)
-        error = value.sub_(expected).mul_(weight).mul_(2.0)
+        error = buffers.errors(value, expected, weight).mul_(weight).mul_(2.0)
         backward(unit_batch.critic, error, activations)
         below, affine = activations.below, buffers.affine_gradient
         if unit_batch.local:

@@ -19,6 +19,9 @@ from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.mlp import Activations, Clipper, Linear, Weights, parts
 from fullrank.networks.fused.network_group import NetworkGroup
 
+STATISTICS = ("critic_loss", "q_taken_mean", "actor_loss")
+"""Names of the statistics of actor-critics: both losses, and the mean value of taken actions."""
+
 
 class Passes(NamedTuple):
     """Results of the passes of a policy gradient.
@@ -40,6 +43,7 @@ class Buffers:
     Attributes:
         passes: Results of passes.
         value: Q, shape (units, 1, columns).
+        terms: Terms of the statistics by column, added up over blocks, (3, units, 1, columns).
         outputs: Outputs of the policies, shape (units, action size, columns).
         action_weights: Columns of the critics' first layer that multiply the own action.
         affine_gradient: Gradient at [W | b] of the critics' first layer as it is multiplied.
@@ -58,6 +62,8 @@ class Buffers:
         device = group.rows.online.device
         hidden, actions = group.critic.hidden, group.policy.outputs
         self.value = torch.empty(units, 1, columns, device=device)
+        self.terms = torch.empty(len(STATISTICS), *self.value.shape, device=device)
+        self._losses, self._taken, self.actor_losses = self.terms.unbind()
         self._activation = (units, hidden, columns)
         self.passes = self._passes()
         self.outputs = torch.empty(units, actions, columns, device=device)
@@ -89,6 +95,19 @@ class Buffers:
             [layer.parts(self.gradient) for layer in layers],
             norm=clip_norm,
         )
+
+    def errors(self, value: Tensor, expected: Tensor, weight: Tensor) -> Tensor:
+        """Return the critics' errors in a block, and add the terms of their statistics.
+
+        Args:
+            value: Q of the taken actions, which is overwritten, shape (units, 1, columns).
+            expected: Expected returns, like ``weight`` of the same shape.
+            weight: Weight of each transition.
+        """
+        self._taken.add_(value * weight)
+        error = value.sub_(expected)
+        self._losses.add_(error.square().mul_(weight))
+        return error
 
     def _passes(self) -> Passes:
         first, second, below = (self.value.new_zeros(self._activation) for _ in range(3))
@@ -244,8 +263,9 @@ class UnitBatch:
         copy_all(self._target_copies)
 
     def prepare(self) -> None:
-        """Prepare the other networks for the products, and zero the bias gradients."""
+        """Prepare the other networks for the products, and zero bias gradients and statistics."""
         self.buffers.bias_gradient.zero_()
+        self.buffers.terms.zero_()
         copy_all(self._copies)
         if self._mean_field is not None:
             for first, spread in zip(self._critics, self.buffers.spread, strict=True):

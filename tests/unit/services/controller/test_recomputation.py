@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
@@ -43,7 +43,9 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
     algorithm = Slow()
     training = SimpleNamespace(
         algorithm=SimpleNamespace(gradients=algorithm),
-        problem=SimpleNamespace(recovers_units=True, row_size=4, items_of=lambda units: None),
+        problem=SimpleNamespace(
+            recovers_units=True, row_size=4, statistics=0, items_of=lambda units: None
+        ),
     )
     recomputation = Recomputation(cast(Any, training), cast(Any, Replay()), seed=0)
     recomputation.open(SAMPLE, None)
@@ -56,7 +58,6 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
         await ending
     else:
         algorithm.release.set()
-        while not recomputation.digests:
-            await asyncio.sleep(0)
+        await eventually(lambda: bool(recomputation.digests), what="the recomputed digest")
         await recomputation.end()
     assert bool(recomputation.digests) is not decided_first
