@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.runs.checkpoint import Checkpoint, newest, saved
-from fullrank.runs.journal import read, survey
+from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_condemned
@@ -61,7 +61,9 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
         committed, head = checkpoint.iteration + 1, checkpoint.facts["replay_head"]
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)
-    entries = _journalled_in(directory, committed)
+    entries, fault = read_whole(directory.journal, first=committed)
+    if fault:
+        log.warning("journal_ends_early iteration=%d %s", committed + len(entries), fault)
     condemn(directory.metrics, committed + len(entries), term=directory.term)
     return Restored(
         committed=committed,
@@ -95,16 +97,3 @@ def _checkpoint_in(directory: RunDirectory) -> Checkpoint | None:
     for reason in checkpoint.passed_over:
         log.warning("checkpoint_passed_over reason=%s", reason)
     return checkpoint
-
-
-def _journalled_in(directory: RunDirectory, committed: int) -> list[Entry]:
-    """Journal entries after the checkpoint."""
-    for segment in survey(directory.journal):
-        if segment.fault:
-            log.warning(
-                "journal_ends_early path=%s reason=%s records=%d",
-                segment.path,
-                segment.fault,
-                segment.records,
-            )
-    return read(directory.journal, first=committed)

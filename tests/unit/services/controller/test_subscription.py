@@ -180,7 +180,9 @@ async def test_a_long_past_comes_in_pieces_of_limited_size(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.commit(*range(50))
-    size = len(module._encoded(record(0)).data)
+    encoded = module._encoded(record(0))
+    assert isinstance(encoded, module.Encoded)
+    size = len(encoded.data)
     monkeypatch.setattr(module, "PIECE_BYTES", 7 * size)
     messages = [each async for each in story.subscriptions.watch(pb.WatchRequest(until_now=True))]
     assert max(map(len, messages)) <= 7 * size
