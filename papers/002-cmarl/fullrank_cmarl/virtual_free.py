@@ -27,7 +27,7 @@ from fullrank.training.centralised import Centralised, Targets
 from fullrank.training.container import Container
 from fullrank.training.episodes import Outcomes
 from fullrank.wiring import Training, capacity_of, pace_of
-from fullrank_cmarl.virtual_learning import Agenda, VirtualCourse, VirtualDurations, VirtualHistory
+from fullrank_cmarl.virtual import Agenda, VirtualCourse, VirtualDurations, VirtualHistory
 
 
 class VirtualBlock(NamedTuple):
