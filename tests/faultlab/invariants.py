@@ -6,7 +6,7 @@ Each invariant is a function from the logs to its violations. They check these g
 * once: each iteration is committed once, each contribution used once, from its assigned learner;
 * durable: committed iterations stay committed, under rising terms, unless they are proved wrong and
   rolled back;
-* acknowledged: acknowledged transitions stay in replay, each episode of a writer once;
+* acknowledged: acknowledged transitions stay in replay;
 * clean: a learner that computed wrongly is excluded;
 * proved: what too few learners to be believed state alike is never committed;
 * fresh: collectors play with parameters that exist and are no older than the lag.
@@ -287,22 +287,6 @@ def _acknowledged_is_kept(history: EventHistory) -> Iterator[str]:
             yield f"position {event.head - 1} was acknowledged and never stored"
 
 
-def _episodes_are_stored_once(history: EventHistory) -> Iterator[str]:
-    held: dict[tuple[str, int, int], int] = {}
-    for event in history.replay:
-        if isinstance(event, Reopened | Truncated):  # what was lost is written again
-            held = {
-                episode: head
-                for episode, head in held.items()
-                if episode[0] != event.table or head <= event.head
-            }
-        elif isinstance(event, Stored):
-            for writer, sequence in event.episodes:
-                if (event.table, writer, sequence) in held:
-                    yield f"episode {sequence} of writer {writer:012x} was stored twice"
-                held[event.table, writer, sequence] = event.head
-
-
 def _stale_blocks(history: EventHistory, lag: int) -> Iterator[str]:
     """Blocks assigned with parameters that are too old, or that no collector has yet."""
     for term in _terms(history):
@@ -331,7 +315,6 @@ INVARIANTS: dict[str, Callable[[EventHistory], Iterator[str]]] = {
     "used is what was sent": _used_is_what_was_sent,
     "culprits are left out": _culprits_are_left_out,
     "acknowledged is kept": _acknowledged_is_kept,
-    "episodes are stored once": _episodes_are_stored_once,
 }
 """Invariants by the sentence that they check."""
 

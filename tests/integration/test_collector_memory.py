@@ -17,15 +17,9 @@ from tests.integration.collecting import (
 )
 from tests.waiting import WAIT_S
 
-from fullrank import __version__
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import FloatArray, RunTerm
-from fullrank.net.messages import run_term_message
-from fullrank.net.replay_streams import episode_requests
-from fullrank.replay.table import TABLE
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.v1 import replay_pb2
-from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +46,7 @@ def made(monkeypatch: pytest.MonkeyPatch, kind: type[Made]) -> list[Made]:
 async def test_with_learners_stopped_collectors_play_the_lag_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lag, pools = 2, made(monkeypatch, CollectorPool)
+    lag, pools = 2, made(monkeypatch, KeyedPool)
     chosen = (*ONE_LEARNER, f"collect.lag={lag}")
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         cluster.serve()
@@ -82,18 +76,3 @@ async def test_with_learners_stopped_collectors_play_the_lag_and_no_more(
         await cluster.finished()
         assert not pool.lost
         assert cluster.outcome() == alone(chosen)
-
-
-def flooding(run_term: RunTerm, writer: int, rows: FloatArray) -> list[replay_pb2.WriteRequest]:
-    """The messages of a writer with many episodes."""
-    hello = replay_pb2.WriterHello(
-        table=TABLE,
-        run_term=run_term_message(run_term),
-        writer=writer,
-        first=1,
-        version=__version__,
-    )
-    requests = [replay_pb2.WriteRequest(hello=hello)]
-    for sequence in range(1, 41):
-        requests += episode_requests(sequence, 0, rows)
-    return requests

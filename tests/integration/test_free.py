@@ -1,9 +1,10 @@
-"""Free collection: collectors write to replay, and what is committed is a function of the table."""
+"""Free collection: blocks are accepted when they come, and the run is a function of the table."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +13,23 @@ from tests.integration.cluster import Cluster, Service
 from tests.integration.collecting import ACTORS, VALUES, settings
 from tests.waiting import WAIT_S
 
+from fullrank.audit.proof import blocks_in
 from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Corrupted, EnvironmentFailed, Stuck
 from fullrank.local import LocalRun
-from fullrank.replay.authorship import ENTRIES, authorships
 from fullrank.replay.mapped_table import TableFile
+from fullrank.replay.staging import AcceptedBlock, rows_digest
 from fullrank.replay.store import table_file
-from fullrank.runs.identity import run_of
+from fullrank.runs.identity import JOURNAL, run_of
+from fullrank.runs.journal import read
 from fullrank.runs.snapshot import REPLAY
-from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
+from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms, published
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import block_player_of
+from fullrank.v1 import replay_pb2
+from fullrank.wiring import algorithm_of, block_player_of
 from fullrank_collector import timed_player
+from fullrank_replay.staged_blocks import StagedBlocks
 
 pytestmark = pytest.mark.integration
 
@@ -59,16 +64,15 @@ def table_of(run_dir: Path) -> Path:
     return table_file(run_dir / REPLAY, run_of(run_dir))
 
 
-def held(run_dir: Path) -> list[list[int]]:
-    """Authorship of every episode in the table's file, each (writer, sequence) once."""
-    table = TableFile(table_of(run_dir))
-    rows = table._reader.gather(np.arange(table.tail, table.head))
-    every = authorships(rows)
-    every = every[every[:, 3] > 0]
-    assert len({tuple(each) for each in every[:, :2].tolist()}) == len(every)
-    assert (np.diff(every[:, 3]) == 1).all()
-    content: list[list[int]] = every.tolist()
-    return content
+def held(run_dir: Path) -> list[AcceptedBlock]:
+    """The blocks of all committed iterations, which fill the table up to the last draw."""
+    blocks = [block for entry in read(run_dir / JOURNAL, first=0) for block in blocks_in(entry)]
+    assert len({(block.term, block.block) for block in blocks}) == len(blocks)
+    table, first = TableFile(table_of(run_dir)), 0
+    for block in blocks:
+        assert table.digest(first, first + block.rows) == block.digest
+        first += block.rows
+    return blocks
 
 
 def verified(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -90,62 +94,38 @@ def _assert_young(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("team", TEAMS)
-async def test_a_free_run_is_recomputed_and_its_episodes_are_held_once(
+async def test_a_free_run_is_recomputed_and_its_blocks_are_held_once(
     team: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with Cluster(tmp_path, settings(*TEAMS[team])) as cluster:
         services(cluster)
         await trained(cluster)
         _assert_young(cluster)
-        assert len(held(tmp_path)) >= 12 + 5 * (ITERATIONS - 1)
+        assert sum(block.episodes for block in held(tmp_path)) >= 12 + 5 * (ITERATIONS - 1)
         records = cluster.records()
         assert any(record.return_mean is not None for record in records)
         said = verified(tmp_path, capsys)
         assert f"{ITERATIONS} committed iterations recomputed, 0 to {ITERATIONS - 1}: " in said
 
 
-async def test_an_episode_follows_from_its_version_its_writer_and_its_sequence(
-    tmp_path: Path,
-) -> None:
-    """Episodes of version 0 are played again, from the configuration alone."""
+async def test_a_block_follows_from_its_version_its_term_and_its_number(tmp_path: Path) -> None:
+    """Blocks of version 0 are played again, from the configuration alone."""
     async with Cluster(tmp_path, settings(*QMIX)) as cluster:
         services(cluster)
         await trained(cluster)
         config = cluster.config
-    table = TableFile(table_of(tmp_path))
-    rows = table._reader.gather(np.arange(table.tail, table.head))
-    every = authorships(rows)
-    environment = LocalRun(settings(*VALUES, "collectors.count=0").config, coded=False).training
-    player = block_player_of(
-        config,
-        environment.collector.agents,
-        state_size=environment.state_size,
-        masked=environment.masked,
-    )
-    from fullrank.training.block_player import published
-    from fullrank.wiring import algorithm_of
-
-    initial = algorithm_of(
-        config,
-        environment.collector.agents,
-        state_size=environment.state_size,
-        masked=environment.masked,
-    )
-    layout, checked = initial.problem.episodes, 0
-    assert layout is not None
-    for end in np.flatnonzero(every[:, 3]).tolist():
-        writer, sequence, version, _ = every[end].tolist()
-        if version:
-            continue
-        block, copy = divmod(sequence - 1, config.collect.block)
-        play = PlayTerms(publication=published(initial, 0), env_steps=0)
-        again = player.play(BlockKey(writer, block), play).episodes[copy]
-        stored = rows[end - int(rows[end, layout.length]) : end + 1, :-ENTRIES]
-        assert again.tobytes() == stored.tobytes()
-        checked += 1
-    assert checked >= 12
+    made = LocalRun(settings(*VALUES, "collectors.count=0").config, coded=False).training
+    agents, state_size, masked = made.collector.agents, made.state_size, made.masked
+    player = block_player_of(config, agents, state_size=state_size, masked=masked)
+    initial = algorithm_of(config, agents, state_size=state_size, masked=masked)
+    play = PlayTerms(publication=published(initial, 0), env_steps=0)
+    played = [block for block in held(tmp_path) if not block.version]
+    assert sum(block.episodes for block in played) >= 12
+    for block in played:
+        again = player.play(BlockKey(block.term, block.block), play)
+        assert rows_digest(again.rows).hex() == block.digest
     player.close()
-    environment.collector.close()
+    made.collector.close()
 
 
 async def test_a_flipped_bit_in_a_row_is_named(
@@ -157,15 +137,15 @@ async def test_a_flipped_bit_in_a_row_is_named(
     path = table_of(tmp_path)
     content = bytearray(path.read_bytes())
     table = TableFile(path)
-    rows = table._reader.gather(np.arange(table.head))
-    end = np.flatnonzero(authorships(rows)[:, 3])[0]  # no other row has its author and number
-    content[content.index(rows[end].tobytes()) + 4] ^= 1
+    last = held(tmp_path)[0].rows - 1
+    row = table._reader.gather(np.array([last]))
+    content[content.index(row.tobytes()) + 4] ^= 1
     path.write_bytes(content)
-    with pytest.raises(Corrupted, match=rf"position {end}\b"):
+    with pytest.raises(Corrupted, match=rf"position {last}\b"):
         verified(tmp_path, capsys)
 
 
-async def test_services_that_end_and_come_back_lose_nothing_that_was_acknowledged(
+async def test_services_that_end_and_come_back_lose_no_block_that_an_iteration_could_draw(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with Cluster(tmp_path, settings(*QMIX)) as cluster:
@@ -181,21 +161,41 @@ async def test_services_that_end_and_come_back_lose_nothing_that_was_acknowledge
         assert f"{ITERATIONS} committed iterations" in verified(tmp_path, capsys)
 
 
+async def test_a_replay_service_that_loses_staged_blocks_loses_no_accepted_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process of replay has neither grants nor blocks, each time every third one is due."""
+    accept, due = StagedBlocks.accept, count()
+
+    async def forget_some(
+        self: StagedBlocks, request: replay_pb2.AcceptBlocksRequest
+    ) -> replay_pb2.AcceptBlocksResponse:
+        if next(due) % 3 == 0:
+            self._staging.clear()
+        return await accept(self, request)
+
+    monkeypatch.setattr(StagedBlocks, "accept", forget_some)
+    async with Cluster(tmp_path, settings(*QMIX)) as cluster:
+        services(cluster)
+        await trained(cluster)
+        assert sum(block.episodes for block in held(tmp_path)) >= 12 + 5 * (ITERATIONS - 1)
+        assert f"{ITERATIONS} committed iterations" in verified(tmp_path, capsys)
+
+
 class Failing:
     """Replaces ``BlockPlayer.play``: what one process plays raises, hangs or is a lie."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, fault: Callable[[PlayedBlock], PlayedBlock]
     ) -> None:
-        self.writers: list[int] = []
+        self._player: BlockPlayer | None = None
         monkeypatch.setattr("fullrank_collector.session.GOODBYE_S", WAIT_S)
         play = BlockPlayer.play
 
         def failing(player: BlockPlayer, key: BlockKey, what: PlayTerms) -> PlayedBlock:
-            if key.iteration not in self.writers:
-                self.writers.append(key.iteration)
+            self._player = self._player or player
             played = play(player, key, what)
-            return fault(played) if key.iteration == self.writers[0] else played
+            return fault(played) if player is self._player else played
 
         monkeypatch.setattr(BlockPlayer, "play", failing)
 
@@ -217,7 +217,7 @@ def _lie(played: PlayedBlock) -> PlayedBlock:
 
 FAULTS: dict[str, tuple[Callable[[PlayedBlock], PlayedBlock], str]] = {
     "raises": (_raise, "the game is gone"),
-    "lies": (_lie, "an episode was refused: rows[0][0] is nan, which is not finite"),
+    "lies": (_lie, "rows[0][0] is nan, which is not finite"),
 }
 
 
@@ -230,10 +230,9 @@ async def test_an_environment_that_fails_costs_its_collector_alone_and_is_named(
     async with Cluster(tmp_path, settings(*QMIX)) as cluster:
         cluster.serve(cluster.config.learners)
         bad = cluster.collector()
-        if fault == "raises":
-            with pytest.raises(EnvironmentFailed, match=reason):
-                await asyncio.wait_for(bad.task, WAIT_S)
-            cluster.services.remove(bad)
+        with pytest.raises(EnvironmentFailed, match=re.escape(reason)):
+            await asyncio.wait_for(bad.task, WAIT_S)
+        cluster.services.remove(bad)
         await cluster.status_when(names(reason), what="it is named")
         cluster.collector()
         assert names(reason)(await cluster.finished())

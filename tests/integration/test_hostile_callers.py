@@ -80,14 +80,6 @@ REPLAY: dict[str, Sequence[Message]] = {
     "ReplayService/AcceptBlocks": [
         replay_pb2.AcceptBlocksRequest(table=TABLE, run_term=TERM, digests=[bytes(16)])
     ],
-    "ReplayService/Write": [
-        replay_pb2.WriteRequest(
-            hello=replay_pb2.WriterHello(
-                table=TABLE, run_term=TERM, version=__version__, writer=1, first=1
-            )
-        )
-    ],
-    "ReplayService/AwaitDraw": [replay_pb2.AwaitDrawRequest(table=TABLE, run_term=TERM, newest=1)],
     "ReplayService/LocateTable": [replay_pb2.LocateTableRequest(table=TABLE)],
     "ReplayService/GetSamples": [
         replay_pb2.GetSamplesRequest(sample=sample_message(sample(head=2, size=2)))

@@ -115,7 +115,7 @@ def to_learner(replay: str) -> list[Message]:
 
 def to_collector(replay: str) -> list[Message]:
     _, _, acting = setup(*KEYED)
-    publication = pb.Publication(version=1, sections=acting, env_steps=1)
+    publication = pb.Publication(version=1, sections=acting)
     return [
         pb.CollectorOrder(welcome=welcome(replay, *KEYED)),
         pb.CollectorOrder(publication=publication),

@@ -1,14 +1,15 @@
 """Claim C9: neither actors nor learners wait at replay, which stores episodes in batches.
 
-*Waits*: 39 writers and a sampler that never rests, at one replay service. The writers are emulated:
-each sleeps for the steps of an episode of `3m` (10 ms a step, 40 steps) and then writes it, 27 kB;
-the sampler asks for the next minibatch of 32 episodes as soon as it has one. The three run in
-processes of their own. A writer is blocked while its window of 8 episodes is full; the sampler
-waits while a group is stored at the moment at which it could gather.
+*Waits*: 39 collectors and a sampler that never rests, at one replay service. The collectors are
+emulated: each sleeps for the steps of an episode of `3m` (10 ms a step, 40 steps) and then stages
+it, 27 kB, as a block; the sampler asks for the next minibatch of 32 episodes as soon as it has one.
+The three run in processes of their own, the controller that grants and accepts blocks in that of
+the collectors. A collector is blocked while two of its blocks are not accepted; the sampler waits
+while a block is stored at the moment at which it could gather.
 
-*Groups*: episodes stored as a group against episodes stored one by one. They pass through the inbox
-of a table that grows by arrival: a turn at the table, a thread, the checks, the rows with their
-checksums, and with fsync the disk. Both ways take turns over the same file.
+*Groups*: episodes staged and accepted as one block against episodes of blocks of their own. Both
+ways take turns at one service: messages, checks, digests, rows with their checksums, a turn at the
+table, and with fsync the disk.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import count
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from statistics import median
 from typing import Final, TypeVar
@@ -27,23 +28,19 @@ from typing import Final, TypeVar
 import numpy as np
 
 from fullrank.common.types import JSON, FloatArray, RunTerm
+from fullrank.net.block_stager import BlockStager
 from fullrank.net.channel import PLAINTEXT
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
-from fullrank.net.replay_streams import EpisodeWriter
 from fullrank.net.server import Server
-from fullrank.replay import TABLE, EpisodeDraw, EpisodeLayout, RingFile, Sample, Table
-from fullrank.replay.authorship import ENTRIES
-from fullrank.replay.draw_window import Reach
+from fullrank.replay import TABLE, EpisodeDraw, EpisodeLayout, Sample
 from fullrank.replay.fence import Fence
-from fullrank.replay.intake import Arrival, EpisodeOutcome, Fate, Intake, WrittenEpisode
-from fullrank.replay.pace import Pace
-from fullrank.replay.store import Store, table_key
+from fullrank.replay.staging import Grant, block_digest, rows_digest
+from fullrank.replay.store import Store
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_papers.cells import Cell, Results
 from fullrank_papers.claims import ClaimResult, Strength, judge, untested
-from fullrank_replay.inbox import Inbox, QueuedEpisode
 from fullrank_replay.pacing import Pacing
 from fullrank_replay.servicer import ReplayServicer
 
@@ -56,8 +53,8 @@ BLOCKED_CLAIM, WAITING_CLAIM, GROUP_CLAIM = 0.01, 0.05, 4.0
 LAYOUT = EpisodeLayout(observation_sizes=(30,) * 3, action_sizes=(9,) * 3, state_size=48)
 STEPS, TURN, GROUP = 40, 64, 16
 TABLE_ROWS, RING_ROWS = 200_000, 20_000
-ROW_SIZE = LAYOUT.row_size + ENTRIES
-FREE = Pace(updates_per_episode=0.0, slack=0, window=1, warmup=0, max_lag=0)
+GRANT = Grant(most_rows=GROUP * (STEPS + 1), episodes=LAYOUT)
+AHEAD = 2
 WAITS, GROUPS = "queue-waits", "queue-groups"
 WAYS: Final = {"memory": False, "fsync": True}
 """Acknowledgements, and whether they wait for the disk."""
@@ -130,63 +127,75 @@ def episode() -> FloatArray:
     return rows
 
 
-class LocalWriter:
-    """A writer without a line."""
+class Client:
+    """A controller, and the collectors of its process.
 
-    run_term = RunTerm("run", 1)
+    Args:
+        address: The service's.
+    """
 
-    def __init__(self) -> None:
-        self._left, self._done = 0, asyncio.Event()
+    def __init__(self, address: str) -> None:
+        self._replay = ReplayClient(address, deadline_s=DEADLINE_S)
+        self._replay.under(RUN_TERM)
+        self._stager = BlockStager(address, run_term=RUN_TERM, deadline_s=DEADLINE_S)
+        self._turn, self._blocks = asyncio.Lock(), 0
+        self.head = 0
 
-    def settle(self, sequence: int, outcome: EpisodeOutcome) -> None:
-        """Count a stored episode."""
-        assert outcome.fate is Fate.STORED
-        self._left -= 1
-        if not self._left:
-            self._done.set()
+    async def open(self, capacity: int) -> None:
+        """Open the table."""
+        await self._replay.open_table(
+            row_size=LAYOUT.row_size, capacity=capacity, head=0, run_term=RUN_TERM
+        )
 
-    def fail(self, error: Exception) -> None:
-        """Raise the error of a commit, if it failed."""
-        raise error
+    async def store(self, rows: FloatArray, lengths: Sequence[int]) -> None:
+        """Let a block be granted, staged and accepted."""
+        block, self._blocks = self._blocks, self._blocks + 1
+        await self._replay.grant(1, range(block, block + 1), GRANT)
+        await self._stager.stage(1, block, rows, np.array(lengths))
+        digest = block_digest(rows_digest(rows), lengths)
+        async with self._turn:
+            unstaged = await self._replay.accept(
+                1, self.head, [digest], rows=len(rows), first=block
+            )
+            assert unstaged is None
+            self.head += len(rows)
 
-    async def settled(self, episodes: int) -> None:
-        """Wait until that many more episodes are stored."""
-        self._left = episodes
-        self._done.clear()
-        await self._done.wait()
+    async def close(self) -> None:
+        """Close the channels."""
+        await self._stager.close()
+        await self._replay.close()
 
 
-async def seconds(
-    inbox: Inbox, source: LocalWriter, sequences: "count[int]", *, group: int
-) -> float:
-    """Seconds for an episode, stored in groups of this size."""
-    rows, started = episode(), time.perf_counter()
+async def seconds(client: Client, *, group: int) -> float:
+    """Seconds for an episode, in blocks of this size."""
+    rows, started = np.concatenate([episode()] * group), time.perf_counter()
     for _ in range(TURN // group):
-        for _ in range(group):
-            sent = WrittenEpisode(1, next(sequences), 0, rows)
-            await inbox.room.take(rows.nbytes)
-            inbox.put(QueuedEpisode(sent, source, rows.nbytes))
-        await source.settled(group)
+        await client.store(rows, [STEPS] * group)
     return (time.perf_counter() - started) / TURN
 
 
-async def compare(path: Path, *, sync: bool, turns: int) -> tuple[list[float], list[float]]:
+async def compare(home: Path, *, sync: bool, turns: int) -> tuple[list[float], list[float]]:
     """Seconds for an episode, one by one and in groups, turn by turn."""
-    storage = RingFile.create(path, row_size=ROW_SIZE, capacity=RING_ROWS, sync=sync)
-    table = Table(storage, capacity=RING_ROWS)
-    intake = Intake(table, Arrival(episodes=LAYOUT, pace=FREE))
-
-    def commit(group: Sequence[QueuedEpisode]) -> list[EpisodeOutcome | Exception]:
-        return list(intake.store([waiting.episode for waiting in group]))
-
-    inbox, source, sequences = Inbox(intake, Pacing(), commit), LocalWriter(), count(1)
+    server = server_of(Store(home, sync=sync), home, Pacing())
+    client = Client(await server.start("127.0.0.1:0"))
+    await client.open(RING_ROWS)
     alone, grouped = [], []
     for _ in range(turns):
-        alone.append(await seconds(inbox, source, sequences, group=1))
-        before = inbox.groups
-        grouped.append(await seconds(inbox, source, sequences, group=GROUP))
-        assert inbox.groups - before == TURN // GROUP
+        alone.append(await seconds(client, group=1))
+        grouped.append(await seconds(client, group=GROUP))
+    await client.close()
+    await server.stop()
     return alone, grouped
+
+
+def server_of(store: Store, home: Path, pacing: Pacing) -> Server:
+    """Make a replay service."""
+    return Server(
+        replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
+        ReplayServicer(store, Fence(home), EventLog(), pacing=pacing),
+        security=PLAINTEXT,
+        prebuilt=frozenset({"GetSamples"}),
+    )
 
 
 def ratios(*, sync: bool, turns: int) -> list[float]:
@@ -197,8 +206,7 @@ def ratios(*, sync: bool, turns: int) -> list[float]:
         turns: Turns of each way.
     """
     with tempfile.TemporaryDirectory(dir=".", prefix=".group-commit-") as scratch:
-        path = Path(scratch) / "t.table"
-        alone, grouped = asyncio.run(compare(path, sync=sync, turns=turns))
+        alone, grouped = asyncio.run(compare(Path(scratch), sync=sync, turns=turns))
     return [one / other for one, other in zip(alone, grouped, strict=True)]
 
 
@@ -212,54 +220,68 @@ class TimedPacing(Pacing):
     async def locked(self, call: Callable[[], T]) -> T:
         """Call in a thread, and count the wait for the turn."""
         asked = time.perf_counter()
-        async with self.turn():
+
+        def begun() -> T:
             self.waited_s += time.perf_counter() - asked
             self.gathers += 1
-            return await asyncio.to_thread(call)
+            return call()
+
+        return await super().locked(begun)
+
+
+HEAD = multiprocessing.get_context("spawn").Value("q", 0)
+"""One past the last accepted row, which the sampler's process reads."""
+
+
+def share(head: "Synchronized[int]") -> None:
+    """Share the head of the table with a process that begins."""
+    global HEAD
+    HEAD = head
 
 
 async def write(address: str, seconds: float) -> tuple[int, float]:
-    """Let all writers play; return episodes, and the share of their time in which they waited.
+    """Let all collectors play; return episodes, and the share of their time in which they waited.
 
     Each plays one episode at least, which the sampler awaits, however slow the machine is.
     """
     blocked, played = 0.0, 0
     end = time.perf_counter() + seconds
-    rows = episode()
+    rows, client = episode(), Client(address)
+    await client.open(TABLE_ROWS)
 
-    async def play(writer: EpisodeWriter) -> None:
+    async def store(room: asyncio.Semaphore) -> None:
+        await client.store(rows, [STEPS])
+        HEAD.value = client.head
+        room.release()
+
+    async def play(number: int) -> None:
         nonlocal blocked, played
-        await asyncio.sleep(float(np.random.default_rng(writer.writer).random()) * STEPS * STEP_S)
+        room, storing = asyncio.Semaphore(AHEAD), set[asyncio.Task[None]]()
+        await asyncio.sleep(float(np.random.default_rng(number).random()) * STEPS * STEP_S)
         while True:
             await asyncio.sleep(STEPS * STEP_S)
             asked = time.perf_counter()
-            await writer.write(rows, version=0)
+            await room.acquire()
             blocked += time.perf_counter() - asked
+            storing.add(asyncio.create_task(store(room)))
             played += 1
             if time.perf_counter() >= end:
                 break
-        await writer.flush()
-        await writer.close()
+        await asyncio.gather(*storing)
 
-    writers = [EpisodeWriter(address, run_term=RUN_TERM) for _ in range(WRITERS)]
-    await asyncio.gather(*map(play, writers))
+    await asyncio.gather(*map(play, range(WRITERS)))
+    await client.close()
     return played, blocked / (WRITERS * seconds)
 
 
 async def sample(address: str, seconds: float) -> tuple[int, float]:
     """Draw minibatch after minibatch; return their number and the seconds that they took."""
     client = ReplayClient(address, deadline_s=DEADLINE_S)
-    await client.open_table(
-        row_size=ROW_SIZE,
-        capacity=TABLE_ROWS,
-        head=0,
-        run_term=RUN_TERM,
-        arrival=Arrival(episodes=LAYOUT, pace=FREE),
-    )
+    client.under(RUN_TERM)
     drawn, started, end = 0, 0.0, float("inf")
     while time.perf_counter() < end:
-        reached = await client.await_draw(drawn, newest=TABLE_ROWS // 2)
-        if not isinstance(reached, Reach):
+        if not (head := HEAD.value):
+            await asyncio.sleep(STEP_S)
             continue
         if not drawn:
             started = time.perf_counter()
@@ -268,12 +290,12 @@ async def sample(address: str, seconds: float) -> tuple[int, float]:
             table=TABLE,
             seed=1,
             iteration=drawn,
-            tail=reached.tail,
-            head=reached.head,
+            tail=max(0, head - TABLE_ROWS // 2),
+            head=head,
             size=BATCH,
             episodes=EpisodeDraw(length=LAYOUT.length, newest=5000),
         )
-        await client.get_sample(sample_message(wanted), row_size=ROW_SIZE)
+        await client.get_sample(sample_message(wanted), row_size=LAYOUT.row_size)
         drawn += 1
     await client.close()
     return drawn, time.perf_counter() - started
@@ -291,16 +313,16 @@ def run_sample(address: str, seconds: float) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWaits:
-    """Waits of writers and sampler, as shares of their time."""
+    """Waits of collectors and sampler, as shares of their time."""
 
     episodes: int
     """Number of episodes written."""
     blocked: float
-    """Share of their time in which writers could not go on."""
+    """Share of their time in which collectors could not go on."""
     minibatches: int
     """Number of minibatches drawn."""
     waited: float
-    """Share of its time in which the sampler waited while a group was stored."""
+    """Share of its time in which the sampler waited while a block was stored."""
 
 
 async def serve(home: Path, seconds: float) -> QueueWaits:
@@ -311,20 +333,13 @@ async def serve(home: Path, seconds: float) -> QueueWaits:
         seconds: Length of the measurement.
     """
     pacing = TimedPacing()
-    store = Store(home, sync=False)
-    servicer = ReplayServicer(store, Fence(home), EventLog(), pacing=pacing)
-    server = Server(
-        replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        servicer,
-        security=PLAINTEXT,
-        prebuilt=frozenset({"GetSamples"}),
-    )
+    server = server_of(Store(home, sync=False), home, pacing)
     address = await server.start("127.0.0.1:0")
     loop, context = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        sampling = loop.run_in_executor(pool, run_sample, address, seconds)
-        await pacing.moved(lambda: table_key(RUN_TERM.run, TABLE) in store.tables)
+    head = context.Value("q", 0)
+    with ProcessPoolExecutor(2, context, initializer=share, initargs=(head,)) as pool:
         writing = loop.run_in_executor(pool, run_write, address, seconds)
+        sampling = loop.run_in_executor(pool, run_sample, address, seconds)
         (drawn, took_s), (played, blocked) = await sampling, await writing
     await server.stop()
     return QueueWaits(

@@ -12,7 +12,8 @@ import numpy as np
 from fullrank.common.types import JSON, Array
 from fullrank.config.collection import ContainerSettings
 from fullrank.config.tree import RunConfig
-from fullrank_cmarl.virtual_learning import VirtualDurations, learn_in_virtual_time
+from fullrank_cmarl.virtual import VirtualDurations
+from fullrank_cmarl.virtual_learning import learn_in_virtual_time
 from fullrank_papers.cells import Cell, Results, settings_of
 from fullrank_papers.paper import toml
 from fullrank_papers.runs import configured

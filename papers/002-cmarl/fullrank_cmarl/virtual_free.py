@@ -1,13 +1,17 @@
 """Free collection in virtual time: collectors or containers play while the centraliser learns.
 
-Episodes, intake, minibatches and gradients are those of the services; their durations are numbers.
+Episodes, pace, minibatches and gradients are those of the services; their durations are numbers.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
+
+from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
-from fullrank.replay.draw_window import Reach
-from fullrank.replay.intake import Fate, Intake, WrittenEpisode
+from fullrank.replay.pace import DrawWindow, Reach
+from fullrank.replay.staging import AcceptedBlock
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
 from fullrank.training.block_collection import FreeCollection
@@ -22,13 +26,23 @@ from fullrank.training.blocks import BlockKey
 from fullrank.training.centralised import Centralised, Targets
 from fullrank.training.container import Container
 from fullrank.training.episodes import Outcomes
-from fullrank.wiring import Training, arrival_rules, capacity_of
-from fullrank_cmarl.virtual_learning import Agenda, VirtualCourse, VirtualDurations, VirtualHistory
+from fullrank.wiring import Training, capacity_of, pace_of
+from fullrank_cmarl.virtual import Agenda, VirtualCourse, VirtualDurations, VirtualHistory
+
+
+class VirtualBlock(NamedTuple):
+    """A block that waits to be accepted."""
+
+    version: int
+    episodes: int
+    """Number of episodes that travel."""
+    rows: FloatArray
+    """Their rows."""
 
 
 @dataclass(slots=True)
 class VirtualCollector:
-    """A collector or a container, and its undelivered episodes."""
+    """A collector or a container, and its blocks that are not accepted."""
 
     number: int
     terms: PlayTerms
@@ -39,8 +53,8 @@ class VirtualCollector:
     """True if it plays with the head of its container, and learns it."""
     blocks: int = 0
     """Blocks that were begun."""
-    pending: list[WrittenEpisode] = field(default_factory=list)
-    """Episodes that have arrived and wait to be stored."""
+    pending: list[VirtualBlock] = field(default_factory=list)
+    """Blocks that have arrived and wait to be accepted."""
     blocked_since_s: float | None = None
     """Since when it waits to begin a block; None while it plays."""
     blocked_s: float = 0.0
@@ -78,7 +92,14 @@ class FreeVirtualRun:
         self._free = training.collector.collection
         capacity = capacity_of(config, training)
         self._table = Table(MemoryStorage(capacity, training.problem.row_size), capacity=capacity)
-        self._intake = Intake(self._table, arrival_rules(config, training.problem, first=0))
+        self._window = DrawWindow(
+            pace_of(config),
+            capacity=capacity,
+            newest=capacity,
+            following=0,
+            head=0,
+            episodes=None,
+        )
         gradients = training.algorithm.gradients
         self._compute = Centralised(training.problem, gradients, seed=config.seed).compute
         self._agenda, self._updating, self._written = Agenda(), False, list[Outcomes]()
@@ -152,55 +173,59 @@ class FreeVirtualRun:
         self._facts["played_bytes"] += sum(episode.nbytes for episode in episodes)
         if collector.container is not None:
             travelling = collector.container.store(episodes).tolist()
-        first = key.block * self._config.collect.block + 1
-        sent = [
-            WrittenEpisode(key.iteration, first + number, version, episodes[number])
-            for number in travelling
-        ]
-        self._facts["travelled_bytes"] += sum(episode.rows.nbytes for episode in sent)
+        rows = np.concatenate([played.rows[:0], *(episodes[number] for number in travelling)])
+        sent = VirtualBlock(version, len(travelling), rows)
+        self._facts["travelled_bytes"] += rows.nbytes
         self._written.append(played.outcomes)
         self._agenda.after(self._durations.wire_s, lambda: self._arrive(collector, sent))
         collector.blocked_since_s = self._agenda.now_s
         self._settle()
 
-    def _arrive(self, collector: VirtualCollector, sent: list[WrittenEpisode]) -> None:
-        collector.pending += sent
+    def _arrive(self, collector: VirtualCollector, sent: VirtualBlock) -> None:
+        if sent.episodes:
+            collector.pending.append(sent)
         self._settle()
 
     def _settle(self) -> None:
-        """Store admissible episodes, begin an update if one is due, and resume collectors."""
+        """Accept admissible blocks, begin an update if one is due, and resume collectors."""
         while self._store() or self._begin_update():
             pass
         for collector in self._collectors:
             if collector.blocked_since_s is None:
                 continue
-            if len(collector.pending) <= self._config.collect.block:
+            if len(collector.pending) <= 1:
                 collector.blocked_s += self._agenda.now_s - collector.blocked_since_s
                 collector.blocked_since_s = None
                 self._begin_block(collector)
 
     def _store(self) -> bool:
-        stored = False
+        stored, window = False, self._window
         for collector in self._collectors:
-            if count := self._intake.admitted(collector.pending):
-                outcomes = self._intake.store(collector.pending[:count])
-                del collector.pending[:count]
-                self._facts["stale"] += sum(outcome.fate is Fate.STALE for outcome in outcomes)
+            while collector.pending:
+                version, episodes, rows = collector.pending[0]
+                if not window.admits(rows=len(rows), episodes=episodes):
+                    break
+                del collector.pending[0]
                 stored = True
+                if version < window.oldest:
+                    self._facts["stale"] += episodes
+                    continue
+                self._table.append(window.head, rows)
+                window.accept(AcceptedBlock(1, 0, version, len(rows), episodes, ""))
         return stored
 
     def _begin_update(self) -> bool:
         """Compute an update, which is committed when its time has passed."""
-        iteration, draws = self._course.iteration, self._intake.draws
+        iteration = self._course.iteration
         if self._updating or iteration == self._config.iterations:
             return False
-        draws.asked(iteration)
-        if not draws.may_draw(iteration):
+        self._window.asked()
+        if self._window.missing:
             return False
-        reach = draws.draw(newest=self._table.capacity)
-        sample = self._training.trainer.sample(iteration, tail=reach.tail, head=reach.head)
+        tail, reach = self._table.tail, self._window.draw()
+        sample = self._training.trainer.sample(iteration, tail=tail, head=reach.head)
         targets = self._compute(self._table.minibatch(sample), iteration=iteration)
-        draws.gathered(iteration)
+        self._window.release()
         self._updating = True
         self._agenda.after(
             self._durations.update_s, lambda: self._commit(iteration, reach, targets)

@@ -7,14 +7,16 @@ updates alone, so that neither is read half written.
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+
+import numpy as np
 
 from fullrank.common.errors import ServiceLost
-from fullrank.common.types import FloatArray
 from fullrank.config.collection import ContainerSettings
 from fullrank.net.messages import head_message
-from fullrank.training.block_player import PlayTerms, Publication
+from fullrank.training.block_player import PlayedBlock, PlayTerms, Publication
 from fullrank.training.container import Container
+from fullrank.training.episodes import Outcomes
 from fullrank.v1 import controller_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -52,16 +54,16 @@ class ContainerPlay:
         self._divergence = 0.0
         container.trunk_version = -1  # a later term may have taken updates back
 
-    def terms(self, newest: PlayTerms, *, outdated: int) -> PlayTerms:
+    def terms(self, newest: PlayTerms, *, oldest: int) -> PlayTerms:
         """Return the parameters of the next block: the trunk's version names them.
 
         Args:
             newest: The newest parameters of the centraliser, taken every ``every_s``.
-            outdated: Version that replay refuses as too old; a trunk of it is replaced at once.
+            oldest: Oldest version that is accepted; an earlier trunk is replaced at once.
         """
         acting, now = self._acting, self._clock()
         is_due = now >= self._taken_at + self._settings.every_s
-        if acting is None or is_due or acting.version <= outdated:
+        if acting is None or is_due or acting.version < oldest:
             self._newer, self._taken_at = newest.publication, now
             self._refresh()
         assert self._acting is not None  # the first is taken before any update
@@ -81,19 +83,21 @@ class ContainerPlay:
         elif newer is not None:
             self._acting = newer
 
-    def store(self, episodes: Sequence[FloatArray]) -> list[int]:
-        """Keep the episodes of a block; return the numbers of those that travel, ascending."""
-        travelling: list[int] = self._container.store(episodes).tolist()
+    def share(self, played: PlayedBlock, *, version: int) -> tuple[PlayedBlock, pb.ContainerReport]:
+        """Keep the episodes of a block; return those that travel, and facts about the container."""
+        container, episodes = self._container, played.episodes
+        travelling = container.store(episodes)
         self._stored.set()
-        return travelling
-
-    def report(self, handed_over: int) -> pb.ContainerReport:
-        """Return the facts about the container that go with a block."""
-        return pb.ContainerReport(
-            handed_over=handed_over,
-            updates=self._container.learner.updates,
+        rows = np.concatenate([played.rows[:0], *(episodes[number] for number in travelling)])
+        earned, won, lengths = played.outcomes
+        outcomes = Outcomes(earned[travelling], won[travelling], lengths[travelling])
+        report = pb.ContainerReport(
+            version=version,
+            handed_over=travelling,
+            updates=container.learner.updates,
             divergence=self._divergence,
         )
+        return PlayedBlock(rows, outcomes), report
 
     async def learn(self, send: Callable[[pb.CollectorMessage], Awaitable[None]]) -> None:
         """Update and publish the head until cancelled.

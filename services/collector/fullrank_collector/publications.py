@@ -9,7 +9,7 @@ from fullrank.algorithms.problem import Section
 from fullrank.common.errors import InvalidContribution
 from fullrank.net.codec import Assembler
 from fullrank.net.messages import head_of
-from fullrank.training.block_player import PlayTerms, Publication
+from fullrank.training.block_player import Publication
 from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb
 
@@ -26,17 +26,18 @@ class Publications:
         heads: Takes the heads of containers, where collectors are containers.
 
     Attributes:
-        newest: The newest whole one, with its exploration; None before the first.
+        newest: The newest whole one; None before the first.
+        arrived: Set once there is one.
     """
 
     def __init__(
         self, sections: Sequence[Section], *, peer: str, heads: Heads | None = None
     ) -> None:
         self._sections, self._peer, self._heads = sections, peer, heads
-        self.newest: PlayTerms | None = None
-        self._announced: PlayTerms | None = None
+        self.newest: Publication | None = None
+        self.arrived = asyncio.Event()
+        self._announced: Publication | None = None
         self._missing: list[Assembler] = []
-        self._arrived = asyncio.Event()
 
     def take(self, order: pb.CollectorOrder) -> None:
         """Take the publication, or the chunks of one, that a message holds.
@@ -54,7 +55,7 @@ class Publications:
                 del self._missing[0]
         if self._announced is not None and not self._missing:
             self.newest, self._announced = self._announced, None
-            self._arrived.set()
+            self.arrived.set()
 
     def _announce(self, announced: pb.Publication) -> None:
         if any(section >= len(self._sections) for section in announced.sections):
@@ -67,15 +68,5 @@ class Publications:
         sections = {
             id_: np.empty(self._sections[id_].size, np.float32) for id_ in announced.sections
         }
-        self._announced = PlayTerms(
-            publication=Publication(version=announced.version, sections=sections),
-            env_steps=announced.env_steps,
-        )
+        self._announced = Publication(version=announced.version, sections=sections)
         self._missing = [Assembler(values, array_id=id_) for id_, values in sections.items()]
-
-    async def after(self, version: int) -> PlayTerms:
-        """Return the newest one, once it is later than a version."""
-        while self.newest is None or self.newest.publication.version <= version:
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self.newest

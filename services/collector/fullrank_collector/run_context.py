@@ -19,7 +19,6 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of
 from fullrank.wiring.containers import container_of, head_size_of
 from fullrank.wiring.plugins import spec_of_agents
-from fullrank_collector.free_play import Writing
 
 
 class CollectorContext:
@@ -56,8 +55,6 @@ class CollectorContext:
             masked=masked,
             processes=self.config.collectors.processes,
         )
-        self.writing: Writing | None = None
-        """The writer of this process; None before free collection begins."""
         self.spec = spec_of_agents(self.config, agents, state_size=state_size, masked=masked)
         self.heads: Heads | None = None
         """Heads of all containers; None where collectors are none."""
@@ -87,12 +84,6 @@ class CollectorContext:
     def serves(self, welcome: pb.Welcome) -> bool:
         """Return whether this is the context of the run that ``welcome`` names."""
         return self.run_term.run == welcome.run and equal_setup(self._welcome, welcome)
-
-    async def end_writing(self) -> None:
-        """Give up the episodes that replay has not settled."""
-        if self.writing is not None:
-            await self.writing.writer.close()
-            self.writing = None
 
     def close(self) -> None:
         """Close the environments."""

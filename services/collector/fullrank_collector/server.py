@@ -74,5 +74,4 @@ async def attach(launch: Launch, stop: Event | None = None) -> None:
             end_process(error)  # the playing thread cannot be ended
         finally:
             if context is not None:
-                await context.end_writing()
                 pool.submit(context.close).result()

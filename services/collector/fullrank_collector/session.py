@@ -24,10 +24,10 @@ from fullrank.net.controller_client import CollectCall, ControllerClient
 from fullrank.net.errors import translated
 from fullrank.net.messages import run_term_message
 from fullrank.net.server import Health
+from fullrank.training.blocks import FAILURES
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.block_play import BlockPlay
 from fullrank_collector.container_play import ContainerPlay, HeadLost
-from fullrank_collector.free_play import FreePlay, Writing
-from fullrank_collector.keyed_play import KeyedPlay
 from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.timed_player import TimedPlayer
@@ -102,7 +102,7 @@ class CollectorSession:
         )
 
     async def _serve(self, call: CollectCall, welcome: pb.Welcome) -> None:
-        """Report readiness, then play what the controller asks for, or all the time."""
+        """Report readiness, then play what the controller asks for."""
         context = await self._context_of(welcome)
         ready = pb.Ready(
             fingerprint=context.fingerprint,
@@ -115,30 +115,34 @@ class CollectorSession:
         publications = Publications(
             context.problem.sections, peer=self._client.peer, heads=context.heads
         )
-        settings = context.config.controller
-        player = TimedPlayer(context.player, pool=self._pool, settings=settings)
-        if context.config.collect.mode == "free":
-            play = await self._free_play(call, welcome, player, publications)
-            await self._side_by_side(call, self._orders(call, publications), play)
-            return
+        config = context.config
+        player = TimedPlayer(context.player, pool=self._pool, settings=config.controller)
         stager = BlockStager(
             welcome.replay_address,
             run_term=context.run_term,
             deadline_s=self._settings.replay.deadline_s,
             security=self._security,
         )
-        keyed = KeyedPlay(player, publications, stager, peer=self._client.peer)
-        reading = self._orders(call, publications, keyed.take)
+        blocks = BlockPlay(
+            player,
+            publications,
+            stager,
+            peer=self._client.peer,
+            patience=FAILURES if config.collect.mode == "free" else None,
+        )
+
+        async def play() -> None:
+            await publications.arrived.wait()  # with the heads of containers
+            container = _container_of(context, welcome.learner)
+            await self._play(call, context, blocks, container)
+
         try:
-            await self._side_by_side(call, reading, keyed.run(call.write))
+            await self._side_by_side(call, self._orders(call, publications, blocks.take), play())
         finally:
             await stager.close()
 
     async def _orders(
-        self,
-        call: CollectCall,
-        publications: Publications,
-        take: Callable[[pb.Play], None] = lambda order: None,
+        self, call: CollectCall, publications: Publications, take: Callable[[pb.Play], None]
     ) -> None:
         """Read publications and orders until the controller ends the stream."""
         while True:
@@ -147,42 +151,31 @@ class CollectorSession:
             if order.WhichOneof("message") == "play":
                 take(order.play)
 
-    async def _free_play(
+    async def _play(
         self,
         call: CollectCall,
-        welcome: pb.Welcome,
-        player: TimedPlayer,
-        publications: Publications,
-    ) -> Coroutine[Any, Any, None]:
-        """Prepare to play, and to learn in a container, while newer parameters come in."""
-        context, sending = self.context, asyncio.Lock()
-        assert context is not None  # built
-        writing = await self._writing_of(welcome, context)
+        context: CollectorContext,
+        blocks: BlockPlay,
+        container: ContainerPlay | None,
+    ) -> None:
+        """Play what is ordered, and learn in a container meanwhile."""
+        sending = asyncio.Lock()
 
         async def send(message: pb.CollectorMessage) -> None:
             async with sending:
                 await call.write(message.SerializeToString())
 
-        async def play() -> None:
-            await publications.after(-1)  # the table is open, under this term
-            if context.head_lost:
-                await send(pb.CollectorMessage(failed=pb.Failed(reason=context.head_lost)))
-                context.head_lost = ""
-            container = _container_of(context, welcome.learner)
-            free = FreePlay(writing, player, publications, container)
-            playing = [free.run(context.run_term, send)]
-            if container is not None and context.config.containers.learn:
-                playing.append(learn(container))
+        if context.head_lost:
+            await send(pb.CollectorMessage(failed=pb.Failed(reason=context.head_lost)))
+            context.head_lost = ""
+        playing = [blocks.run(send, container)]
+        if container is not None and context.config.containers.learn:
+            playing.append(container.learn(send))
+        try:
             await first(*playing)
-
-        async def learn(container: ContainerPlay) -> None:
-            try:
-                await container.learn(send)
-            except HeadLost as error:
-                context.head_lost = str(error)
-                raise
-
-        return play()
+        except HeadLost as error:
+            context.head_lost = str(error)
+            raise
 
     async def _side_by_side(
         self, call: CollectCall, read: Coroutine[Any, Any, None], play: Coroutine[Any, Any, None]
@@ -203,23 +196,8 @@ class CollectorSession:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _writing_of(self, welcome: pb.Welcome, context: CollectorContext) -> Writing:
-        """Return the writer of this process, anew if replay has another address."""
-        address = welcome.replay_address
-        if context.writing is not None and context.writing.address != address:
-            await context.end_writing()
-        if context.writing is None:
-            context.writing = Writing(
-                address,
-                run_term=context.run_term,
-                block=context.config.collect.block,
-                security=self._security,
-            )
-        return context.writing
-
     async def _context_of(self, welcome: pb.Welcome) -> CollectorContext:
         if self.context is not None and not self.context.serves(welcome):
-            await self.context.end_writing()
             self.context.close()
             self.context = None
         if self.context is None:

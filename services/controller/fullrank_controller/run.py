@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Any, Self
 
 from fullrank.audit.ledger import Ledger
 from fullrank.config.tree import RunConfig
@@ -15,6 +15,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import plan_of
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HeadStore
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.identity import RunIdentity, TermGuard
 from fullrank_controller.membership.member import Member, Numerics
@@ -22,8 +23,6 @@ from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.reception import Reception
-
-Collectors: TypeAlias = CollectorPool | FreePool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class Run:
     reception: Reception
     ledger: Ledger
     """Digests of the last iterations."""
-    collectors: Collectors | None
+    collectors: CollectorPool | None
     """Attached collectors; None if the controller plays itself."""
 
     @property
@@ -163,22 +162,19 @@ def _collectors_of(
     progress: RunProgress,
     event_log: EventLog,
     heads: HeadStore | None,
-) -> Collectors | None:
+) -> CollectorPool | None:
     """Make the pool of the collectors that the mode of collection asks for."""
-    roster = Roster(settings=config.controller)
-    if config.collect.mode == "free":
-        return FreePool(
-            config.controller, roster=roster, progress=progress, agents=agents, heads=heads
-        )
     if not config.collectors.count:
         return None
-    return CollectorPool(
-        plan_of(config),
-        config.controller,
-        roster=roster,
-        learners=learners,
-        progress=progress,
-        event_log=event_log,
-        identity=identity,
-        agents=agents,
-    )
+    common: dict[str, Any] = {
+        "plan": plan_of(config),
+        "settings": config.controller,
+        "roster": Roster(settings=config.controller),
+        "progress": progress,
+        "event_log": event_log,
+        "identity": identity,
+        "agents": agents,
+    }
+    if config.collect.mode == "free":
+        return FreePool(heads=heads, **common)
+    return KeyedPool(learners=learners, **common)

@@ -11,6 +11,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.shared_memory import written_block
 from fullrank.net.codec import encode_agent
 from fullrank.net.replay_client import ReplayClient
+from fullrank.replay.pace import DrawWindow
 from fullrank.replay.samplers import Sample
 from fullrank.replay.staging import Grant
 from fullrank.runs.event_log import EventLog
@@ -19,12 +20,13 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.verdicts import Verdicts
 from fullrank.training.block_collection import FreeCollection, KeyedCollection
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import Training
+from fullrank.wiring import Training, capacity_of, pace_of, spare_rows
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.plugins import spec_of_agents
 from fullrank_controller.collectors.blocks_in import most_rows
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HEADS, HeadStore
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.driver import Driver
 from fullrank_controller.identity import RunIdentity
@@ -38,13 +40,13 @@ from fullrank_controller.progress import RunProgress
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.disputes import Disputes
-from fullrank_controller.rounds.free_pipeline import FreePipeline
+from fullrank_controller.rounds.free_playback import FreePlayback
 from fullrank_controller.rounds.network import NetworkRounds
 from fullrank_controller.rounds.port import Pipeline, Rounds
 from fullrank_controller.rounds.replay_pipeline import (
+    KeyedPlayback,
     OwnPlayback,
     Playback,
-    PoolPlayback,
     ReplayPipeline,
     TransitionTable,
 )
@@ -202,11 +204,7 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
 def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
     """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
     config, run, training = term.config, term.run, term.training
-    pipeline: Pipeline = (
-        _free_pipeline(term, replay, run.collectors)
-        if isinstance(run.collectors, FreePool)
-        else make_pipeline(term, replay, _playback(term, replay, run.collectors))
-    )
+    pipeline = make_pipeline(term, replay, _playback(term, replay, run.collectors))
     rounds = NetworkRounds(
         config,
         run,
@@ -256,16 +254,43 @@ def own_playback(term: Term, table: TransitionTable) -> OwnPlayback:
 
 def _playback(term: Term, replay: ReplayClient, pool: CollectorPool | None) -> Playback:
     """Let the collectors of a run play; without any, this process."""
-    if pool is None:
-        return own_playback(term, replay)
+    collection = term.training.collector.collection
+    if isinstance(pool, FreePool) and isinstance(collection, FreeCollection):
+        return FreePlayback(
+            collection,
+            replay,
+            pool,
+            _grant(term, copies=term.config.collect.block),
+            window=partial(_draw_window, term),
+            term=term.run.identity.term,
+            progress=term.run.progress,
+        )
+    if isinstance(pool, KeyedPool) and isinstance(collection, KeyedCollection):
+        copies = len(collection.plan.copies_of(0))
+        return KeyedPlayback(collection, replay, pool, _grant(term, copies=copies))
+    return own_playback(term, replay)
+
+
+def _grant(term: Term, *, copies: int) -> Grant:
+    """Return what a collector may stage in a block of so many copies."""
     collector, problem = term.training.collector, term.training.problem
-    collection, most = collector.collection, most_rows(problem.row_size)
-    assert isinstance(collection, KeyedCollection)  # the configuration decides about both
-    plan = collection.plan
+    most = most_rows(problem.row_size)
     if collector.horizon:
-        most = min(most, len(plan.copies_of(0)) * (collector.horizon + 1))
-    grant = Grant(blocks=plan.blocks, most_rows=most, episodes=problem.episodes)
-    return PoolPlayback(collection, replay, pool, grant)
+        most = min(most, copies * (collector.horizon + 1))
+    return Grant(most_rows=most, episodes=problem.episodes)
+
+
+def _draw_window(term: Term, iteration: int, head: int, episodes: int | None) -> DrawWindow:
+    """Make the window of draws that begins with an iteration."""
+    newest = capacity_of(term.config, term.training)
+    return DrawWindow(
+        pace_of(term.config),
+        capacity=newest + spare_rows(term.config, term.training),
+        newest=newest,
+        following=iteration,
+        head=head,
+        episodes=episodes,
+    )
 
 
 def _keep_caveat(term: Term, caveat: str) -> None:
@@ -273,23 +298,6 @@ def _keep_caveat(term: Term, caveat: str) -> None:
     log.warning("lost_for_good %s", caveat)
     term.directory.keep_caveat(caveat)
     term.run.progress.lasting = term.directory.caveats
-
-
-def _free_pipeline(term: Term, replay: ReplayClient, pool: FreePool) -> FreePipeline:
-    """Make the pipeline of a run whose collectors play freely."""
-    run, collection = term.run, term.training.collector.collection
-    assert isinstance(collection, FreeCollection)  # the configuration decides about both
-    return FreePipeline(
-        term.config,
-        run.identity,
-        term.training,
-        collection,
-        replay,
-        event_log=run.event_log,
-        progress=run.progress,
-        lost=partial(_keep_caveat, term),
-        pool=pool,
-    )
 
 
 def make_driver(term: Term, pipeline: Pipeline, rounds: Rounds) -> Driver:

@@ -124,8 +124,6 @@ class Appends:
         with ExitStack() as room:
             room.enter_context(self._room.lent(total))
             self._fence.check(key, run_term_of(request.run_term))
-            if self._fence.arrival(key) is not None:
-                raise InvalidContribution(f"table {request.table!r} grows by arrival: use Write")
             rows = await receive_rows(request, messages, row_size=row_size)
             return rows, room.pop_all()
 

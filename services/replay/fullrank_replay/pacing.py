@@ -1,8 +1,7 @@
 """Pacing: appends and samples wait for each other; one thread at a time touches tables."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fullrank.replay.pace import RateLimiter
@@ -29,22 +28,10 @@ class Pacing:
         """Return the rate limiter of a table that holds ``window`` rows."""
         return self._limiters.setdefault(table, RateLimiter(window=window))
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Touch tables alone; turns are given in the order in which they are asked for."""
-        async with self._lock:
-            yield
-
     async def locked(self, call: Callable[[], T]) -> T:
-        """Call in a thread, one call at a time."""
-        async with self.turn():
+        """Call in a thread, one call at a time, in the order in which they are made."""
+        async with self._lock:
             return await asyncio.to_thread(call)
-
-    async def moved(self, holds: Callable[[], bool]) -> None:
-        """Wait for the condition, however long that takes."""
-        if not holds():
-            async with self._moved:
-                await self._moved.wait_for(holds)
 
     async def until(self, holds: Callable[[], bool]) -> bool:
         """Wait up to ``PATIENCE_S`` for the condition; returns whether it holds."""

@@ -130,13 +130,10 @@ class Reads:
     Args:
         store: The tables.
         pacing: Admits gathers between appends.
-        gathered: Called with table and iteration once a minibatch was gathered.
     """
 
-    def __init__(
-        self, store: Store, pacing: Pacing, *, gathered: Callable[[str, int], None]
-    ) -> None:
-        self._store, self._pacing, self._note = store, pacing, gathered
+    def __init__(self, store: Store, pacing: Pacing) -> None:
+        self._store, self._pacing = store, pacing
         self._minibatches = Minibatches(self._gathered)
 
     def clear(self, key: str) -> None:
@@ -179,7 +176,6 @@ class Reads:
         table = self._store.get(sample.table)
         rows = await self._pacing.locked(partial(_gather, table, sample))
         self._pacing.limiter(sample.table, window=table.capacity).sampled(sample.head)
-        self._note(sample.table, sample.iteration)
         await self._pacing.notify()
         return rows
 

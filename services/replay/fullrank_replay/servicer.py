@@ -9,9 +9,8 @@ from google.protobuf.message import Message
 from fullrank import __version__
 from fullrank.common.errors import DeadlinePassed, InvalidContribution
 from fullrank.net.errors import Context, statuses
-from fullrank.net.messages import arrival_of, check_version, run_term_message, run_term_of
+from fullrank.net.messages import check_version, run_term_message, run_term_of
 from fullrank.replay.fence import Fence
-from fullrank.replay.intake import Intake
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
 from fullrank.runs.event_log import EventLog
@@ -21,7 +20,6 @@ from fullrank_replay.appends import Appends
 from fullrank_replay.pacing import Pacing, shielded
 from fullrank_replay.reads import Reads
 from fullrank_replay.staged_blocks import StagedBlocks
-from fullrank_replay.writes import Writes
 
 SEND_S = 30.0
 """Longest pause of a learner between two chunks of its minibatch."""
@@ -49,9 +47,8 @@ class ReplayServicer:
             event_log.append(Reopened(table=name, head=table.head))
         self._pacing = pacing or Pacing()
         self._appends = Appends(store, fence, self._pacing, event_log)
-        self._writes = Writes(store, fence, self._pacing, event_log)
         self._blocks = StagedBlocks(store, fence, self._appends)
-        self._reads = Reads(store, self._pacing, gathered=self._writes.gathered)
+        self._reads = Reads(store, self._pacing)
 
     async def OpenTable(
         self, request: pb.OpenTableRequest, context: Context
@@ -67,29 +64,21 @@ class ReplayServicer:
 
     async def _open(self, key: str, request: pb.OpenTableRequest) -> Table:
         """Open a table; minibatches held for the controller before are given up."""
-        table, intake = await self._pacing.locked(partial(self._opened, key, request))
-        self._writes.opened(key, intake)
+        table = await self._pacing.locked(partial(self._opened, key, request))
         self._blocks.opened(key)
         self._reads.clear(key)  # a resumed run may write other rows to these positions
         self._pacing.restart(key)
         await self._pacing.notify()
         return table
 
-    def _opened(self, key: str, request: pb.OpenTableRequest) -> tuple[Table, Intake | None]:
-        """Admit the controller; a table that it writes by position ends where it goes on."""
+    def _opened(self, key: str, request: pb.OpenTableRequest) -> Table:
+        """Admit the controller; the table ends where it goes on."""
         run_term = run_term_of(request.run_term)
         table = self._table(key, row_size=request.row_size, capacity=request.capacity)
-        if not request.HasField("arrival"):
-            self._fence.raise_to(key, run_term)
-            table.truncate(request.head)
-            self._event_log.append(Truncated(table=key, head=table.head))
-            return table, None
-        arrival = arrival_of(request.arrival, row_size=request.row_size)
-        if table.head > table.tail:
-            arrival = arrival.following(self._fence.arrival(key))
-        intake = Intake(table, arrival)
-        self._fence.raise_to(key, run_term, arrival=arrival.to_json())
-        return table, intake
+        self._fence.raise_to(key, run_term)
+        table.truncate(request.head)
+        self._event_log.append(Truncated(table=key, head=table.head))
+        return table
 
     def _table(self, key: str, *, row_size: int, capacity: int) -> Table:
         """Make or find the table."""
@@ -123,7 +112,7 @@ class ReplayServicer:
     async def GrantBlocks(
         self, request: pb.GrantBlocksRequest, context: Context
     ) -> pb.GrantBlocksResponse:
-        """Let collectors stage the blocks of an iteration."""
+        """Let collectors stage blocks."""
         async with statuses(context):
             return self._blocks.grant(request)
 
@@ -137,21 +126,9 @@ class ReplayServicer:
     async def AcceptBlocks(
         self, request: pb.AcceptBlocksRequest, context: Context
     ) -> pb.AcceptBlocksResponse:
-        """Store the staged blocks of an iteration."""
+        """Store staged blocks."""
         async with statuses(context):
             return await self._blocks.accept(request)
-
-    async def Write(self, requests: AsyncIterator[pb.WriteRequest], context: Context) -> None:
-        """Store the episodes of one writer."""
-        async with statuses(context):
-            await self._writes.serve(aiter(requests), partial(_send, context))
-
-    async def AwaitDraw(
-        self, request: pb.AwaitDrawRequest, context: Context
-    ) -> pb.AwaitDrawResponse:
-        """Tell how far the table reaches once an iteration may begin."""
-        async with statuses(context):
-            return await self._writes.await_draw(request)
 
     async def LocateTable(
         self, request: pb.LocateTableRequest, context: Context

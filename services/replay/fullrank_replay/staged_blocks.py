@@ -3,13 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from fullrank.common.errors import (
-    ConfigError,
-    InvalidContribution,
-    NotFound,
-    Overloaded,
-    StaleTerm,
-)
+from fullrank.common.errors import InvalidContribution, NotFound, Overloaded, StaleTerm
 from fullrank.common.types import FloatArray
 from fullrank.net.messages import episode_layout_of, run_term_of
 from fullrank.replay.fence import Fence
@@ -43,18 +37,19 @@ class StagedBlocks:
         self._staging.pop(key, None)
 
     def grant(self, request: pb.GrantBlocksRequest) -> pb.GrantBlocksResponse:
-        """Let the blocks of an iteration be staged.
+        """Let blocks be staged.
 
         Raises:
-            FullrankError: The table is not the caller's, or grows by arrival.
+            FullrankError: The table is not the caller's.
         """
         key = self._admitted(request)
         row_size = self._store.get(key).row_size
         layout = None
         if request.HasField("episodes"):
             layout = episode_layout_of(request.episodes, row_size=row_size)
-        grant = Grant(blocks=request.blocks, most_rows=request.most_rows, episodes=layout)
-        self._staging.setdefault(key, Staging()).grant(request.iteration, grant)
+        grant = Grant(most_rows=request.most_rows, episodes=layout)
+        blocks = range(request.first, request.first + request.blocks)
+        self._staging.setdefault(key, Staging()).grant(request.iteration, blocks, grant)
         return pb.GrantBlocksResponse()
 
     def _admitted(
@@ -63,13 +58,11 @@ class StagedBlocks:
         """The key of the table that a request names.
 
         Raises:
-            FullrankError: The table is not the caller's, or grows by arrival.
+            FullrankError: The table is not the caller's.
         """
         key = table_key(request.run_term.run, request.table)
         self._store.get(key)
         self._fence.check(key, run_term_of(request.run_term))
-        if self._fence.arrival(key) is not None:
-            raise ConfigError(f"table {request.table!r} grows by arrival: use Write")
         return key
 
     async def stage(self, requests: AsyncIterator[pb.StageBlockRequest]) -> pb.StageBlockResponse:
@@ -87,7 +80,7 @@ class StagedBlocks:
                 key, rows = await self._received(request, requests)
             finally:
                 self._streams -= 1
-        except (InvalidContribution, NotFound, Overloaded, StaleTerm, ConfigError):
+        except (InvalidContribution, NotFound, Overloaded, StaleTerm):
             await drain(requests)
             raise
         staging, iteration, lengths = self._of(key), request.iteration, list(request.lengths)
@@ -113,21 +106,22 @@ class StagedBlocks:
         return key, await receive_rows(request, messages, row_size=row_bytes // 4)
 
     async def accept(self, request: pb.AcceptBlocksRequest) -> pb.AcceptBlocksResponse:
-        """Store the staged blocks of an iteration, or say which are missing.
+        """Store staged blocks, or say which are missing.
 
         Raises:
             FullrankError: They are not stored, or not all of them.
         """
         key = self._admitted(request)
-        staging = self._of(key)
-        staged = staging.staged(request.iteration, request.digests)
+        staging, iteration, first = self._of(key), request.iteration, request.first
+        staged = staging.staged(iteration, first, request.digests)
         blocks = [rows for rows in staged if rows is not None]
         if len(blocks) < len(staged):
-            missing = [block for block, rows in enumerate(staged) if rows is None]
-            granted = staging.is_granted(request.iteration)
-            return pb.AcceptBlocksResponse(missing=missing, granted=granted)
+            missing = [block for block, rows in enumerate(staged, first) if rows is None]
+            granted = staging.is_granted(iteration, first)
+            head = self._store.get(key).head
+            return pb.AcceptBlocksResponse(missing=missing, granted=granted, head=head)
         head = await shielded(self._stored(key, request, blocks))
-        staging.forget(before=request.iteration)  # the same ones may be accepted again
+        staging.accepted(iteration, first)
         return pb.AcceptBlocksResponse(head=head, granted=True)
 
     async def _stored(

@@ -15,11 +15,24 @@ from fullrank.audit.ledger import Dispute
 from fullrank.common.types import JSON, FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
 from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
+from fullrank.replay.staging import AcceptedBlock
 from fullrank.replay.table import TABLE
 from fullrank.runs.journal_format import Entry
 
-NEWEST = "newest"
-"""Fact in the journal: authorship of the newest episode of a draw, where collectors write."""
+BLOCKS = "blocks"
+"""Fact in the journal: the free blocks that no earlier iteration could draw."""
+
+
+def blocks_in(entry: Entry) -> list[AcceptedBlock]:
+    """Return the free blocks that no iteration before an entry's could draw.
+
+    Raises:
+        TypeError: The entry holds something else.
+    """
+    blocks = [AcceptedBlock(*facts) for facts in entry.facts.get(BLOCKS, ())]
+    if not all(type(block.rows) is int and block.rows > 0 for block in blocks):
+        raise TypeError("its blocks have no numbers of rows")
+    return blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fullrank.algorithms import Problem
-from fullrank.audit.proof import NEWEST, Evidence
+from fullrank.audit.proof import Evidence, blocks_in
 from fullrank.common.errors import Corrupted, InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import update_digest
-from fullrank.replay.authorship import Authorship
 from fullrank.replay.samplers import Sample
 from fullrank.runs.checkpoint import Arrays
 from fullrank.runs.journal_format import Entry
@@ -58,7 +57,7 @@ def recompute(
     gather: Callable[[Sample], FloatArray],
     saved: Callable[[int], Arrays | None],
     collection: KeyedCollection | None = None,
-    authored: Callable[[int], Authorship | None] = lambda position: None,
+    digest_of: Callable[[int, int], str | None] = lambda first, last: None,
 ) -> Iterator[Recomputed]:
     """Compute committed iterations again and compare every stored fact about them.
 
@@ -73,8 +72,8 @@ def recompute(
         gather: Returns a sample's minibatch.
         saved: Returns the arrays of the checkpoint after an iteration; None if there is none.
         collection: Derives columns of played rows; None where there are none.
-        authored: Returns who wrote the episode that ends at a position; None if the table does not
-            hold it.
+        digest_of: Returns the digest of the rows [first, last); None if the table does not hold
+            all of them.
 
     Yields:
         Every iteration, once it and the checkpoint after it were compared.
@@ -98,7 +97,7 @@ def recompute(
             known = True
         if known:
             columns.publish(iteration)
-        intact = intact and _is_own(entry, stored.sample, authored)
+        intact = intact and _is_own(entry, stored.sample, digest_of)
         obstacle, difference = _obstacle(stored, known=known, intact=intact), None
         if not obstacle:
             try:
@@ -133,6 +132,7 @@ def _evidence_of(entry: Entry, problem: Problem) -> Evidence:
     """Read an entry, of which only its checksum is known to be right."""
     try:
         evidence = Evidence.of(entry)
+        blocks_in(entry)
         if not all(type(place) is int for place in (evidence.sample.tail, evidence.sample.head)):
             raise ValueError("its sample has no positions")
         targets = len(problem.units) if problem.target is None else len(problem.target)
@@ -206,12 +206,15 @@ def _intact(evidence: Sequence[Evidence], growth: int, *, updates: int) -> list[
     ]
 
 
-def _is_own(entry: Entry, sample: Sample, authored: Callable[[int], Authorship | None]) -> bool:
-    """True unless another episode lies where the journal saw the newest one of the draw."""
-    newest, held = entry.facts.get(NEWEST), None
-    if newest is not None:
-        held = authored(sample.head - 1)
-    return held is None or list(held) == newest
+def _is_own(entry: Entry, sample: Sample, digest_of: Callable[[int, int], str | None]) -> bool:
+    """True unless other rows lie where the journal saw the newest blocks of the draw."""
+    last = sample.head
+    for block in reversed(blocks_in(entry)):
+        held = digest_of(last - block.rows, last)
+        if held not in (None, block.digest):
+            return False
+        last -= block.rows
+    return True
 
 
 def _obstacle(evidence: Evidence, *, known: bool, intact: bool) -> str:

@@ -144,20 +144,20 @@ def players(now: RunStatus) -> list[Table]:
 
 
 def collectors(now: RunStatus) -> Table:
-    """Table of the collectors; of those that play freely, what became of their episodes."""
-    free = any(collector.free for collector in now.collectors)
-    facts = ("settled", "stale", "invalid") if free else ("each", "twice", "idle")
-    columns = ("collector", "host", "state", "blocks", *facts, "lag", "heard")
+    """Table of the collectors."""
+    facts = ("blocks", "each", "twice", "stale", "idle")
+    columns = ("no.", "host", "state", *facts, "lag", "heard")
     table = Table(*columns, box=None, pad_edge=False)
     for each in now.collectors:
-        episodes = (str(each.settled), str(each.stale), str(each.invalid))
-        blocks = (f"{1e3 * each.block_s:.1f} ms", str(each.reassigned), f"{each.idle:.0%}")
         table.add_row(
             str(each.collector),
             each.host,
             each.activity,
             str(each.blocks),
-            *(episodes if free else blocks),
+            f"{1e3 * each.block_s:.1f} ms",
+            str(each.reassigned),
+            str(each.stale),
+            f"{each.idle:.0%}",
             str(each.lag),
             f"{each.silent_s:.1f} s ago",
         )

@@ -150,7 +150,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         gather=_gather_from(table, trainer.algorithm.problem.row_size),
         saved=_checkpoints_of(path),
         collection=_deriving(training),
-        authored=lambda position: None if table is None else table.authorship(position),
+        digest_of=lambda first, last: None if table is None else table.digest(first, last),
     )
     damage = _damage_of(table)
     outcomes: list[Recomputed] = []

@@ -30,8 +30,8 @@ class CollectSettings:
     """``inline``: the controller steps all copies together. ``keyed``: every copy plays one whole
     episode in each iteration, in blocks that follow from (seed, iteration, block) and the policies
     alone, so that collectors on any machines play them without a change of a bit. ``free``:
-    collectors play whole episodes all the time, with the newest policies that they have, and write
-    them to replay; an iteration begins once ``environment.copies`` more episodes are stored."""
+    collectors play whole episodes all the time, with the newest policies, and their blocks are
+    accepted when they come; an iteration begins once ``environment.copies`` more episodes are."""
     block: Count = 8
     """``keyed`` and ``free``: number of copies that are stepped together in one block."""
     warmup_episodes: Count = 64
@@ -40,7 +40,7 @@ class CollectSettings:
     """``free``: number of episodes by which playing may run ahead of the updates; then it waits."""
     max_lag: NonNegative = 50
     """``free``: largest age, in iterations, of the policies with which an episode began when it can
-    first be drawn; older episodes are refused and counted."""
+    first be drawn; a block of older ones is dropped and counted."""
 
 
 PACING = ("warmup_episodes", "window", "max_lag")
@@ -102,7 +102,7 @@ def refusal_of(collect: CollectSettings, collectors: CollectorsSettings) -> str:
         },
         "keyed": {containers: collectors.containers},
         "free": {
-            "collect.mode = 'free' needs collectors, which write to replay: set collectors.count": (
+            "collect.mode = 'free' needs collectors, which play: set collectors.count": (
                 not collectors.count
             ),
             f"{lag} needs collect.mode = 'keyed'; in free collection collect.max_lag bounds it": (

@@ -10,10 +10,7 @@ from fullrank.common.errors import InvalidContribution, VersionMismatch
 from fullrank.common.text import plain
 from fullrank.common.types import LearnerId, RunTerm
 from fullrank.net.codec import Assembler, chunks
-from fullrank.replay.authorship import ENTRIES
 from fullrank.replay.episodes import EpisodeLayout
-from fullrank.replay.intake import Arrival
-from fullrank.replay.pace import Pace
 from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
 from fullrank.runs.events import Sent
 from fullrank.runs.identity import series
@@ -71,20 +68,6 @@ def _once_of(message: common_pb2.EachOnce) -> EachOnce:
     return EachOnce(collection=message.collection, epoch=message.epoch, part=message.part)
 
 
-def arrival_message(arrival: Arrival) -> replay_pb2.Arrival:
-    """The rules of a table that grows by arrival as a message."""
-    pace, layout = arrival.pace, arrival.episodes
-    return replay_pb2.Arrival(
-        updates_per_episode=pace.updates_per_episode,
-        slack=pace.slack,
-        window=pace.window,
-        warmup=pace.warmup,
-        max_lag=pace.max_lag,
-        first=pace.first,
-        episodes=episode_sizes(layout),
-    )
-
-
 def episode_sizes(layout: EpisodeLayout | None) -> replay_pb2.EpisodeSizes | None:
     """The sizes of a step as a message; None where rows are transitions."""
     if layout is None:
@@ -117,35 +100,6 @@ def episode_layout_of(sizes: replay_pb2.EpisodeSizes, *, row_size: int) -> Episo
         action_sizes=tuple(sizes.action_sizes),
         state_size=sizes.state_size,
     )
-
-
-def arrival_of(message: replay_pb2.Arrival, *, row_size: int) -> Arrival:
-    """The rules of a table from their message.
-
-    Args:
-        message: The rules.
-        row_size: Entries of a row of the table, with its authorship.
-
-    Raises:
-        InvalidContribution: A value is not valid, or such rows have another size.
-    """
-    layout = None
-    if message.HasField("episodes"):
-        layout = episode_layout_of(message.episodes, row_size=row_size)
-    entries = row_size - ENTRIES
-    if entries < 1 or (layout is not None and layout.row_size != entries):
-        raise InvalidContribution(
-            f"row_size is {row_size}, not that of arrival.episodes and {ENTRIES} entries more"
-        )
-    pace = Pace(
-        updates_per_episode=message.updates_per_episode,
-        slack=message.slack,
-        window=message.window,
-        warmup=message.warmup,
-        max_lag=message.max_lag,
-        first=message.first,
-    )
-    return Arrival(episodes=layout, pace=pace)
 
 
 def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:

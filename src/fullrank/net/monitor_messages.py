@@ -74,22 +74,19 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         "learners": [
             _alike(LearnerStatus, status, rows=tuple(status.rows)) for status in message.learners
         ],
-        "collectors": [
-            _collector(status, free=not message.HasField("blocks")) for status in message.collectors
-        ],
+        "collectors": [_collector(status) for status in message.collectors],
         "playing": message.playing,
         "blocks": _alike(BlocksStatus, message.blocks) if message.HasField("blocks") else None,
     }
     return validated(_STATUS, facts, origin="the status")
 
 
-def _collector(status: controller_pb2.CollectorStatus, *, free: bool) -> JSON:
+def _collector(status: controller_pb2.CollectorStatus) -> JSON:
     container = status.container if status.HasField("container") else None
     return _alike(
         CollectorStatus,
         status,
-        block=(status.iteration, status.block) if status.playing and not free else None,
-        free=free and status.playing,
+        block=(status.iteration, status.block) if status.playing else None,
         container=None if container is None else _alike(ContainerStatus, container),
     )
 

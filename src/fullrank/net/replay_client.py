@@ -11,31 +11,15 @@ import numpy as np
 from google.protobuf.message import Message
 
 from fullrank import __version__
-from fullrank.common.errors import (
-    InvalidContribution,
-    Malformed,
-    NotFound,
-    Overloaded,
-    ServiceLost,
-    StaleTerm,
-)
+from fullrank.common.errors import InvalidContribution, Malformed, NotFound, StaleTerm
 from fullrank.common.text import plain
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.host.certificates import Role
 from fullrank.net.channel import PLAINTEXT, Security, open_channel
 from fullrank.net.codec import CHUNK_BYTES, chunks
 from fullrank.net.errors import checked, translated
-from fullrank.net.messages import (
-    arrival_message,
-    check_version,
-    episode_sizes,
-    run_term_message,
-    sample_of,
-)
-from fullrank.net.replay_streams import SampleStream
-from fullrank.replay.authorship import MOST, Authorship
-from fullrank.replay.draw_window import Reach
-from fullrank.replay.intake import Arrival
+from fullrank.net.messages import check_version, episode_sizes, run_term_message, sample_of
+from fullrank.net.replay_calls import Repeated, SampleStream
 from fullrank.replay.items import Gathered, Items
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.mapped_table import MappedTable
@@ -50,82 +34,22 @@ T = TypeVar("T")
 
 CONFIRM_S = 5.0
 """Longest wait for the term that has opened a table."""
-AGAIN_S = 0.1
-"""Pause before a failed call is repeated."""
-
 CLOSE_S = 10.0
 """Deadline of telling the service that a run has ended."""
 
-MOST_ROWS = 2**62
-"""Rows that a table ever has, at most: positions fit a signed integer, and so do their sums."""
 FEW_BYTES = 2**18
 """Bytes of drawn rows that are gathered in less time than a change of threads takes."""
 
 
-class Repeated:
-    """Calls of a service that are repeated while it restarts, is away or has no room.
-
-    A service that has no room, as on a full disk, is there: such a call fails at the deadline.
-
-    Args:
-        peer: The service, for messages.
-        deadline_s: For all attempts of a call together, or until it is said that they wait.
-        away: Takes the reason for which calls wait, each time that the deadline has passed, and an
-            empty one once none waits any more; it may raise. None: a call fails at the deadline.
-    """
-
-    def __init__(
-        self, peer: str, *, deadline_s: float, away: Callable[[str], None] | None = None
-    ) -> None:
-        self._peer, self._deadline_s, self._away = peer, deadline_s, away
-        self._waiting = 0
-
-    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call that failed or was deferred, for as long as that may help."""
-        return await self.outlast(lambda: self.within_deadline(call))
-
-    async def outlast(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat attempts, each of which has the deadline, while the service is away."""
-        away, waits = self._away, False
-        try:
-            while True:
-                try:
-                    return await attempt()
-                except ServiceLost as error:
-                    if away is None or isinstance(error, Overloaded):
-                        raise
-                    self._waiting += not waits
-                    waits = True
-                    away(str(error))
-        finally:
-            self._waiting -= waits
-            if away is not None and waits and not self._waiting:
-                away("")
-
-    async def within_deadline(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call that failed or was deferred, until the deadline."""
-        last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                while True:
-                    try:
-                        with translated(self._peer):
-                            return await call()
-                    except ServiceLost as error:
-                        last = error
-                    after_s = last.retry_after_s if isinstance(last, Overloaded) else 0.0
-                    await asyncio.sleep(max(AGAIN_S, after_s))
-        except TimeoutError:
-            raise last from None
-
-
 class Unstaged(NamedTuple):
-    """Blocks of an iteration that replay has not staged."""
+    """Blocks that replay has not staged."""
 
     blocks: list[int]
     """Their numbers."""
     granted: bool
-    """False if it knows no grant of the iteration, as after a restart."""
+    """False if it knows no grant of them, as after a restart."""
+    head: int
+    """One past the last row of the table."""
 
 
 class ReplayClient:
@@ -157,6 +81,7 @@ class ReplayClient:
         dial = partial(self._stub.GetSamples, wait_for_ready=True)
         self._samples = SampleStream(dial, peer=self._peer)
         self._run_term = common_pb2.RunTerm()
+        self._opening = pb.OpenTableRequest()
         self._mapped: MappedTable | None = None
         self._drawn_head = 0
         """Head of the newest sample drawn; 0: none."""
@@ -201,12 +126,10 @@ class ReplayClient:
         capacity: int,
         head: int,
         run_term: RunTerm,
-        arrival: Arrival | None = None,
     ) -> tuple[int, int]:
         """Open the table, which then ends at ``head`` or before; returns (tail, head).
 
-        Waits for the service to start. Later appends are made under ``run_term``. With ``arrival``
-        writers fill the table instead, and it keeps all its rows.
+        Waits for the service to start. Later appends are made under ``run_term``.
 
         Raises:
             StaleTerm: Another controller has opened the table in this term or a later one.
@@ -214,20 +137,26 @@ class ReplayClient:
             VersionMismatch: The service runs another version.
         """
         self.under(run_term)
-        request = pb.OpenTableRequest(
+        self._opening = pb.OpenTableRequest(
             table=TABLE,
             row_size=row_size,
             capacity=capacity,
             head=head,
             run_term=self._run_term,
             version=__version__,
-            arrival=None if arrival is None else arrival_message(arrival),
         )
-        response = await self._insist(self._stub.OpenTable, request)
+        return await self.truncate(head)
+
+    async def truncate(self, head: int) -> tuple[int, int]:
+        """Discard the rows from ``head`` on, and all grants; returns (tail, head).
+
+        Raises like ``open_table``, which opened the table.
+        """
+        self._opening.head = head
+        response = await self._insist(self._stub.OpenTable, self._opening)
         check_version(response.version, peer="replay service", own="controller")
-        most = head if arrival is None else MOST_ROWS
-        if not response.tail <= response.head <= most:
-            raise self._no_range(response.tail, response.head, f"that ends at {most} or before")
+        if not response.tail <= response.head <= head:
+            raise self._no_range(response.tail, response.head, f"that ends at {head} or before")
         return response.tail, response.head
 
     async def _insist(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
@@ -244,34 +173,6 @@ class ReplayClient:
     def under(self, run_term: RunTerm) -> None:
         """Make later calls for a run, under a term that has opened its table."""
         self._run_term = run_term_message(run_term)
-
-    async def await_draw(self, iteration: int, *, newest: int) -> Reach | int:
-        """Wait a while until an iteration may begin; return how far a table of arrivals reaches.
-
-        The rows are kept until the iteration's minibatch was gathered or the next iteration asks.
-
-        Args:
-            iteration: The iteration that is to begin.
-            newest: Most rows to draw from.
-
-        Returns:
-            The range; or the number of episodes that the iteration still waits for.
-
-        Raises:
-            StaleTerm: Another controller has opened the table since.
-        """
-        request = pb.AwaitDrawRequest(
-            table=TABLE, run_term=self._run_term, iteration=iteration, newest=newest
-        )
-        response = await self._insist(self._stub.AwaitDraw, request)
-        if response.missing:
-            return response.missing
-        last = Authorship(response.writer, response.sequence, response.version, response.episodes)
-        if not response.tail < response.head <= min(response.tail + newest, MOST_ROWS):
-            raise self._no_range(response.tail, response.head, f"of 1 to {newest}")
-        if max(*last, response.lag) > MOST:
-            raise Malformed(f"{self._peer}: a number of the newest episode exceeds {MOST}")
-        return Reach(response.tail, response.head, last, response.lag)
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows of any size; returns the acknowledged head.
@@ -302,8 +203,8 @@ class ReplayClient:
             TABLE, head, rows, run_term=self._run_term, drawn_head=self._drawn_head
         )
 
-    async def grant(self, iteration: int, grant: Grant) -> None:
-        """Let collectors stage the blocks of an iteration.
+    async def grant(self, iteration: int, blocks: range, grant: Grant) -> None:
+        """Let collectors stage blocks, the keyed ones of an iteration or a free one of a term.
 
         Raises:
             StaleTerm: Another controller has opened the table since.
@@ -312,22 +213,30 @@ class ReplayClient:
             table=TABLE,
             run_term=self._run_term,
             iteration=iteration,
-            blocks=grant.blocks,
+            first=blocks.start,
+            blocks=len(blocks),
             most_rows=grant.most_rows,
             episodes=episode_sizes(grant.episodes),
         )
         await self._insist(self._stub.GrantBlocks, request)
 
     async def accept(
-        self, iteration: int, first_position: int, digests: Sequence[bytes], *, rows: int
+        self,
+        iteration: int,
+        first_position: int,
+        digests: Sequence[bytes],
+        *,
+        rows: int,
+        first: int = 0,
     ) -> Unstaged | None:
-        """Store the staged blocks of an iteration.
+        """Store staged blocks that were granted together.
 
         Args:
-            iteration: Its number.
+            iteration: Their iteration, or term.
             first_position: Position of the first row.
             digests: Digest of each block.
             rows: Rows of all of them.
+            first: Number of the first block.
 
         Returns:
             The blocks that are not staged, of which any keeps all from being stored; or None.
@@ -342,12 +251,13 @@ class ReplayClient:
             first_position=first_position,
             digests=digests,
             drawn_head=self._drawn_head,
+            first=first,
         )
         response = await self._insist(self._stub.AcceptBlocks, request)
-        if response.missing:
-            if max(response.missing) >= len(digests):
-                raise Malformed(f"{self._peer}: it misses block {max(response.missing)}")
-            return Unstaged(list(response.missing), response.granted)
+        if missing := sorted(response.missing):
+            if not first <= missing[0] <= missing[-1] < first + len(digests):
+                raise Malformed(f"{self._peer}: it misses blocks {missing[0]} to {missing[-1]}")
+            return Unstaged(missing, response.granted, response.head)
         if response.head != first_position + rows:
             raise self._no_range(first_position, response.head, f"of {rows} rows")
         return None

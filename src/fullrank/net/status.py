@@ -121,14 +121,8 @@ class CollectorStatus:
     """Share of its time in which it had no block, in [0, 1]."""
     reassigned: Ordinal = 0
     """Blocks assigned to it that another collector played, too."""
-    free: bool = False
-    """It plays freely and writes to replay; ``playing_s`` counts from its last report."""
-    settled: Ordinal = 0
-    """Episodes of it that replay has stored or refused."""
     stale: Ordinal = 0
-    """Episodes of it that were refused because their parameters were too old."""
-    invalid: Ordinal = 0
-    """Episodes of it that were refused as invalid."""
+    """Blocks of it that were not accepted, because their parameters were too old."""
     container: ContainerStatus | None = None
     """Its facts as a container; None where collectors are none."""
 
@@ -137,8 +131,6 @@ class CollectorStatus:
         """Describe the collector's activity, or why it is idle."""
         if self.spare:
             return f"spare: {self.spare}"
-        if self.free:
-            return "plays"  # the run's line names the one that has reported nothing for the longest
         if self.block is not None:
             iteration, block = self.block
             return f"block {block} of {iteration} for {self.playing_s:.1f} s"

@@ -1,7 +1,5 @@
 """Checks of episodes before they are stored: the first field that is wrong, by name."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fullrank.common.errors import InvalidContribution
@@ -16,46 +14,6 @@ def check_finite(rows: FloatArray) -> None:
         raise InvalidContribution(
             f"rows[{row}][{entry}] is {rows[row, entry]}, which is not finite"
         )
-
-
-def check_episode(rows: FloatArray, layout: EpisodeLayout) -> None:
-    """Check that rows are one whole episode that could have been played.
-
-    Args:
-        rows: Finite packed steps, shape (steps + 1, row_size or more).
-        layout: Columns of a row.
-
-    Raises:
-        InvalidContribution: They are not; the message opens with the field.
-    """
-    steps, last = len(rows) - 1, rows[-1, layout.length]
-    if steps < 1 or last != steps:
-        raise InvalidContribution(f"length is {last:g} in the last row, after {steps} steps")
-    if lengths := np.flatnonzero(rows[:-1, layout.length]).tolist():
-        row = lengths[0]
-        raise InvalidContribution(
-            f"length is {rows[row, layout.length]:g} in row {row}: the episode ends in the middle"
-        )
-    check_steps(rows, np.array([steps]), layout)
-
-
-def are_sound(episodes: Sequence[FloatArray], layout: EpisodeLayout) -> bool:
-    """True if ``check_finite`` and ``check_episode`` raise for none of the episodes.
-
-    They are checked together, which for many short ones takes a fraction of the time.
-    """
-    rows, sizes = np.concatenate(episodes), np.fromiter(map(len, episodes), np.int64)
-    ends = np.cumsum(sizes) - 1
-    lengths = np.zeros(len(rows))
-    lengths[ends] = sizes - 1
-    if not ((sizes > 1).all() and (rows[:, layout.length] == lengths).all()):
-        return False
-    try:
-        check_finite(rows)
-        check_steps(rows, ends, layout)
-    except InvalidContribution:
-        return False
-    return True
 
 
 def check_steps(rows: FloatArray, ends: IntArray, layout: EpisodeLayout) -> None:

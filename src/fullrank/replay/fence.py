@@ -20,16 +20,15 @@ FILE = "fence.json"
 
 @dataclass(slots=True)
 class FenceState:
-    """Term and rules under which each table of a run was opened last, by the table's name."""
+    """Term under which each table of a run was opened last, by the table's name."""
 
     terms: dict[str, RunTerm] = field(default_factory=dict)
-    arrivals: dict[str, JSON] = field(default_factory=dict)
     ended: bool = False
     """True once the run has ended, until it opens a table again."""
 
 
 class Fence:
-    """The run term and the rules under which each table was opened last.
+    """The run term under which each table was opened last.
 
     Args:
         directory: Directory of the tables, with a folder for each run, so that a restarted service
@@ -40,14 +39,12 @@ class Fence:
         self._directory = directory
         self._runs: dict[str, FenceState] = {}
 
-    def raise_to(self, key: str, run_term: RunTerm, *, arrival: JSON | None = None) -> None:
+    def raise_to(self, key: str, run_term: RunTerm) -> None:
         """Admit the controller that opens the table; on disk when this returns.
 
         Args:
             key: Key of the table.
             run_term: The controller's.
-            arrival: Rules of a table that grows by arrival, which a restarted service needs; None
-                for one that the controller writes by position.
 
         Raises:
             StaleTerm: Another controller of its term, or of a later one, opened the table before.
@@ -61,16 +58,8 @@ class Fence:
         if _bars(last, run_term):
             raise _stale(table, run_term, last)
         held.terms[table] = run_term
-        held.arrivals.pop(table, None)
-        if arrival is not None:
-            held.arrivals[table] = arrival
         held.ended = False
         self._write(run, held)
-
-    def arrival(self, key: str) -> JSON | None:
-        """Return the rules under which the table was opened last; raises like ``raise_to``."""
-        run, table = key.split("/")
-        return self._of(run).arrivals.get(table)
 
     def close(self, key: str, run_term: RunTerm) -> None:
         """Note, on disk, that a run has ended; raises like ``raise_to``, save for its own term."""
@@ -167,18 +156,12 @@ def read_fence(path: Path) -> FenceState:
         check_format(content.get("format", 1), where=str(path))
         tables = content["tables"] if "format" in content else content
         held = {table: RunTerm(*held) for table, held in tables.items()}
-        arrivals = dict(content.get("arrivals", {})) if "format" in content else {}
-        return FenceState(held, arrivals, content.get("ended") is True)
+        return FenceState(held, content.get("ended") is True)
     except (Malformed, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None
 
 
 def write_fence(path: Path, held: FenceState) -> None:
     """Write the fence of a run, whose folder is made if it is missing."""
-    content = {
-        "format": FORMAT,
-        "tables": held.terms,
-        "arrivals": held.arrivals,
-        "ended": held.ended,
-    }
+    content = {"format": FORMAT, "tables": held.terms, "ended": held.ended}
     replace_text(path, json.dumps(content, indent=2) + "\n")

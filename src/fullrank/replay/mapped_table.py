@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
 from fullrank.common.foreign import brief, regular
 from fullrank.common.types import FloatArray, IntArray
-from fullrank.replay.authorship import Authorship, authorships
 from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.samplers import Sample
+from fullrank.replay.staging import rows_digest
 from fullrank.replay.table_reader import TableReader
 
 _AT_ONCE = 2**16
@@ -105,14 +105,14 @@ class TableFile:
         kept = rows[held]
         return last - len(kept), kept
 
-    def authorship(self, position: int) -> Authorship | None:
-        """Return the author of the episode that ends at a position; None if it is unreadable."""
-        if not self.tail <= position < self.head:
+    def digest(self, first: int, last: int) -> str | None:
+        """Return the digest of the rows [first, last); None if one is unreadable or damaged."""
+        if not self.tail <= first <= last <= self.head:
             return None
-        positions = np.array([position])
+        positions = np.arange(first, last)
         rows = self._reader.gather(positions)
         sound = self._checks_at(positions) == checksums(positions, rows)
-        return Authorship(*authorships(rows)[0].tolist()) if sound.all() else None
+        return rows_digest(rows).hex() if sound.all() else None
 
     def check(self) -> None:
         """Check every readable row; rows that are evicted meanwhile do not count.

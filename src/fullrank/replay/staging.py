@@ -1,12 +1,14 @@
 """Staging of blocks: rows of collectors that nobody reads before the controller accepts them.
 
-The controller grants the blocks of an iteration, collectors stage them, and the controller accepts
-the one block of each number whose digest was reported to it. All of it is in memory: what a restart
-loses is granted and played again, to the same bits.
+The controller grants blocks, collectors stage them, and the controller accepts the one block of
+each number whose digest was reported to it. All of it is in memory: what a restart loses is granted
+and played again. Keyed blocks are granted and accepted together for an iteration; free ones one by
+one, and the term of the controller takes the place of the iteration.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from blake3 import blake3
@@ -31,11 +33,25 @@ def block_digest(rows: bytes, lengths: Sequence[int]) -> bytes:
     return blake3(rows + np.array(lengths, "<i8").tobytes()).digest(DIGEST_BYTES)
 
 
+class AcceptedBlock(NamedTuple):
+    """Entry of the journal: a free block whose rows an iteration could draw first."""
+
+    term: int
+    """Term of the controller that granted it."""
+    block: int
+    """Its number among those of the term."""
+    version: int
+    """Committed iterations behind the parameters with which it was played."""
+    rows: int
+    episodes: int
+    digest: str
+    """Digest of its rows, in hexadecimal digits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Blocks that may be staged for an iteration."""
+    """Terms of staging a block."""
 
-    blocks: int
     most_rows: int
     """Rows of a block, at most."""
     episodes: EpisodeLayout | None
@@ -43,28 +59,38 @@ class Grant:
 
 
 @dataclass(slots=True)
-class _Staged:
-    """The staged blocks of an iteration."""
+class _Granted:
+    """Blocks that are granted, and accepted, together."""
 
+    iteration: int
+    blocks: range
     grant: Grant
-    blocks: dict[int, dict[bytes, FloatArray]] = field(default_factory=dict)
+    staged: dict[int, dict[bytes, FloatArray]] = field(default_factory=dict)
     """Rows by number and digest, oldest first."""
+    is_accepted: bool = False
 
 
 class Staging:
     """Staged blocks of one table, under the controller that opened it last."""
 
     def __init__(self) -> None:
-        self._iterations: dict[int, _Staged] = {}
+        self._granted: list[_Granted] = []
 
-    def grant(self, iteration: int, grant: Grant) -> None:
-        """Let the blocks of an iteration be staged; what is staged already stays."""
-        if iteration not in self._iterations:
-            self._iterations[iteration] = _Staged(grant)
+    def grant(self, iteration: int, blocks: range, grant: Grant) -> None:
+        """Let blocks be staged; what is staged already stays."""
+        if self._of(iteration, blocks.start) is None:
+            self._granted.append(_Granted(iteration, blocks, grant))
 
-    def is_granted(self, iteration: int) -> bool:
-        """True if a live grant names the blocks of an iteration."""
-        return iteration in self._iterations
+    def _of(self, iteration: int, block: int) -> _Granted | None:
+        """Return the live grant that names a block."""
+        for granted in self._granted:
+            if granted.iteration == iteration and block in granted.blocks:
+                return granted
+        return None
+
+    def is_granted(self, iteration: int, block: int) -> bool:
+        """True if a live grant names a block."""
+        return self._of(iteration, block) is not None
 
     def granted(self, iteration: int, block: int, rows: int) -> Grant:
         """Return the grant of a block of so many rows.
@@ -73,36 +99,42 @@ class Staging:
             NotFound: No grant names it.
             InvalidContribution: It has more rows than granted.
         """
-        staged = self._iterations.get(iteration)
-        if staged is None or block >= staged.grant.blocks:
+        granted = self._of(iteration, block)
+        if granted is None:
             raise NotFound(
                 f"block {block} of iteration {iteration} is not granted, or not any more"
             )
-        if rows > staged.grant.most_rows:
+        if rows > granted.grant.most_rows:
             raise InvalidContribution(
-                f"chunk.total makes {rows} rows, and {staged.grant.most_rows} are granted"
+                f"chunk.total makes {rows} rows, and {granted.grant.most_rows} are granted"
             )
-        return staged.grant
+        return granted.grant
 
     def keep(self, iteration: int, block: int, digest: bytes, rows: FloatArray) -> None:
         """Keep a block of this digest, unless its grant has ended meanwhile."""
-        if iteration in self._iterations:
-            held = self._iterations[iteration].blocks.setdefault(block, {})
+        granted = self._of(iteration, block)
+        if granted is not None:
+            held = granted.staged.setdefault(block, {})
             held[digest] = rows
             if len(held) > DIFFERING:
                 del held[next(iter(held))]
 
-    def staged(self, iteration: int, digests: Sequence[bytes]) -> list[FloatArray | None]:
-        """Return the rows of each block of an iteration; None where no such block is staged."""
-        staged = self._iterations.get(iteration)
-        if staged is None:
+    def staged(
+        self, iteration: int, first: int, digests: Sequence[bytes]
+    ) -> list[FloatArray | None]:
+        """Return the rows of each block from a number on; None where no such block is staged."""
+        granted = self._of(iteration, first)
+        if granted is None:
             return [None] * len(digests)
-        return [staged.blocks.get(block, {}).get(digest) for block, digest in enumerate(digests)]
+        held = granted.staged
+        return [held.get(block, {}).get(digest) for block, digest in enumerate(digests, first)]
 
-    def forget(self, *, before: int) -> None:
-        """Drop the blocks of earlier iterations, whose grants end."""
-        for iteration in [known for known in self._iterations if known < before]:
-            del self._iterations[iteration]
+    def accepted(self, iteration: int, first: int) -> None:
+        """Note that blocks were accepted, which may be repeated; grants accepted before end."""
+        accepted = self._of(iteration, first)
+        self._granted = [each for each in self._granted if each is accepted or not each.is_accepted]
+        if accepted is not None:
+            accepted.is_accepted = True
 
 
 def judged(rows: FloatArray, lengths: Sequence[int], layout: EpisodeLayout | None) -> bytes:

@@ -183,8 +183,6 @@ class Stored:
     table: str
     first: int
     head: int
-    episodes: tuple[tuple[int, int], ...] = ()
-    """Writer and sequence of each episode, where writers fill the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

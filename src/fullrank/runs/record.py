@@ -64,7 +64,7 @@ class IterationRecord:
     """Time to wait for the transitions and append them to replay, seconds."""
     play_s: float | None = None
     """Time to play the transitions, seconds, beside earlier updates where ``collect.lag`` lets it;
-    None where collectors write to replay themselves."""
+    None where collectors play freely."""
     update_s: float | None = None
     """Time of the update, from the first assignment of work to the updated parameters, seconds:
     ``round_s`` without the time for which this process plays first."""

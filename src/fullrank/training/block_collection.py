@@ -1,10 +1,10 @@
 """Collection by blocks: whole episodes, played with published parameters of a version.
 
 Keyed blocks follow from their keys and the parameters of a version, on any process: with lag d and
-K updates a collection, collection c acts with the parameters after (c - d) K updates. Collectors
-that play freely go on for ever with the newest parameters that they have and write episodes to
-replay, which decides the episodes that an iteration may draw from. A checkpoint holds the
-parameters of the collections that are played ahead in place of their rows.
+K updates a collection, collection c acts with the parameters after (c - d) K updates. Free blocks
+are played all the time with the newest parameters, and accepted when they come: they belong to the
+iteration that can draw them first. A checkpoint holds the parameters of the collections that are
+played ahead in place of their rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from fullrank.common.errors import CheckpointUnusable, ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
 from fullrank.environments.capabilities import Contested, doing
-from fullrank.replay.draw_window import Reach
+from fullrank.replay.pace import Reach
 from fullrank.training.block_player import (
     BlockPlayer,
     PlayTerms,
@@ -35,8 +35,10 @@ from fullrank.training.rollouts import Collected
 ENV_STEPS = "env_steps"
 """Statistic of an iteration: environment steps until its end; where collectors play freely, those
 that it could draw from, or evicted before."""
+EPISODES = "episodes"
+"""Statistic of an iteration whose collectors play freely: episodes that were accepted so far."""
 NEEDS_SERVICES = (
-    "collect.mode = 'free' needs services: collectors write to replay; train without --local, or "
+    "collect.mode = 'free' needs services: collectors play all the time; train without --local, or "
     "use 'keyed'"
 )
 """Refusal of free collection without a replay service."""
@@ -254,7 +256,7 @@ class FreeCollection(BlockCollection):
     """Publications of a run, and the collection of each iteration without its rows.
 
     The exploration of a version follows from the episodes that its last update could draw from, so
-    that an episode is a pure function of (version, writer, sequence).
+    that a block is a pure function of its version and its key.
 
     Args:
         environment: Tells how returns are counted; it is not stepped.
@@ -263,6 +265,11 @@ class FreeCollection(BlockCollection):
 
     def __init__(self, environment: Environment, algorithm: Algorithm) -> None:
         super().__init__(environment, algorithm, lag=0)
+        self._episodes = {0: 0}  # accepted before an iteration
+
+    def episodes_before(self, iteration: int) -> int:
+        """Return the number of episodes that the iteration before could draw, or earlier ones."""
+        return self._episodes[iteration]
 
     def collect(self, iteration: int) -> Collected:
         """Raise ``ConfigError``: collectors play, and ``drawn`` returns the collection."""
@@ -274,19 +281,35 @@ class FreeCollection(BlockCollection):
         Args:
             iteration: Its number.
             reach: What it may draw from.
-            written: Outcomes of the episodes that were written since the last one.
+            written: Outcomes of the episodes that were played for it.
         """
-        problem = self._algorithm.problem
-        ends = reach.newest.number if problem.episodes is not None else 0
+        ends = reach.episodes if self._algorithm.problem.episodes is not None else 0
+        before = self._episodes[iteration]  # a checkpoint may still resume here
+        self._episodes = {iteration: before, iteration + 1: reach.episodes}
         collected = self._collected(
             iteration,
             self._none,
             Outcomes.joined([Outcomes.none(len(self._environment.agents)), *written]),
             env_steps=max(self._env_steps[iteration], reach.head - ends),
         )
-        facts = {"episodes": float(reach.newest.number), "lag_max": float(reach.lag)}
-        return collected._replace(statistics={**collected.statistics, **facts}, newest=reach.newest)
+        facts = {EPISODES: float(reach.episodes), "lag_max": float(reach.lag)}
+        return collected._replace(statistics={**collected.statistics, **facts}, blocks=reach.blocks)
 
     def repeated(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
         """Go on after a committed iteration with these statistics."""
         self._env_steps = {iteration + 1: int(statistics[ENV_STEPS] or 0)}
+        self._episodes = {iteration + 1: int(statistics[EPISODES] or 0)}
+
+    def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays from which ``load`` resumes at iteration ``resume_at``."""
+        episodes = np.array(self._episodes[resume_at])
+        return {**super().state(resume_at=resume_at), f"published.{EPISODES}": episodes}
+
+    def load(self, state: Mapping[str, NDArray[Any]], *, resume_at: int) -> None:
+        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
+
+        Raises:
+            CheckpointUnusable: The state is of another algorithm or mode.
+        """
+        super().load(state, resume_at=resume_at)
+        self._episodes = {resume_at: int(state.get(f"published.{EPISODES}", 0))}

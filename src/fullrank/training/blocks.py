@@ -52,16 +52,12 @@ class BlockPlan:
         return f"iteration {key.iteration}, copies {copies.start} to {copies.stop - 1}"
 
 
-class WriterPlan(BlockPlan):
-    """Blocks of the writers of free collection.
-
-    In keys a writer takes the place of the iteration; its episode of sequence s is copy s - 1.
-    """
+class FreePlan(BlockPlan):
+    """Blocks of free collection, in whose keys the controller's term replaces the iteration."""
 
     def named(self, key: BlockKey) -> str:
-        """Name a block by its writer and its episodes."""
-        copies = self.copies_of(key.block)
-        return f"writer {key.iteration:012x}, episodes {copies.start + 1} to {copies.stop}"
+        """Name a block by its number and its term."""
+        return f"block {key.block} of term {key.iteration}"
 
 
 class Answer(Protocol):

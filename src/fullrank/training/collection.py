@@ -41,7 +41,7 @@ class Collection(Protocol):
         Raises:
             Unsound: An observation, an action or a reward is not finite.
             EnvironmentFailed: The environment raised.
-            ConfigError: Collectors write to replay instead.
+            ConfigError: Collectors play freely instead.
         """
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ A collection is a pure function of the seed, the parameters and the iteration, s
 controller and the one-process driver collect the same transitions.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment
 from fullrank.environments.capabilities import Contested, permitted_actions
-from fullrank.replay.authorship import Authorship
 from fullrank.replay.layout import Layout
+from fullrank.replay.staging import AcceptedBlock
 from fullrank.training.episodes import Episodes, team_returns
 
 STAGGER = -2
@@ -42,8 +42,8 @@ class Collected(NamedTuple):
     """True for those of the same episodes that were won; None if the environment has no wins."""
     statistics: Mapping[str, float] = MappingProxyType({})
     """Statistics of whole episodes, by PyMARL's names."""
-    newest: Authorship | None = None
-    """The newest episode that may be drawn, where collectors write to replay themselves."""
+    blocks: Sequence[AcceptedBlock] | None = None
+    """Blocks that may be drawn first by this iteration; None where collection is not free."""
     play_s: float | None = None
     """Time of playing, seconds, where it was measured."""
 

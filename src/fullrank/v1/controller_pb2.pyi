@@ -711,7 +711,6 @@ class CollectorMessage(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     PLAYED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
-    WROTE_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
@@ -722,8 +721,6 @@ class CollectorMessage(_message.Message):
     @_builtins.property
     def failed(self) -> Global___Failed: ...
     @_builtins.property
-    def wrote(self) -> Global___Wrote: ...
-    @_builtins.property
     def head(self) -> Global___ContainerHead: ...
     def __init__(
         self,
@@ -732,14 +729,13 @@ class CollectorMessage(_message.Message):
         ready: Global___Ready | None = ...,
         played: Global___Played | None = ...,
         failed: Global___Failed | None = ...,
-        wrote: Global___Wrote | None = ...,
         head: Global___ContainerHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready", "wrote", b"wrote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "head", b"head", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed", "wrote", "head"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed", "head"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -791,12 +787,9 @@ class Publication(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     SECTIONS_FIELD_NUMBER: _builtins.int
-    ENV_STEPS_FIELD_NUMBER: _builtins.int
     HEADS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Number of updates that the parameters have taken."""
-    env_steps: _builtins.int
-    """Environment steps that count for the exploration schedule, where collection is free."""
     @_builtins.property
     def sections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids of the sections whose chunks follow, in this order."""
@@ -810,12 +803,11 @@ class Publication(_message.Message):
         *,
         version: _builtins.int = ...,
         sections: _abc.Iterable[_builtins.int] | None = ...,
-        env_steps: _builtins.int = ...,
         heads: _abc.Iterable[Global___ContainerHead] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["env_steps", b"env_steps", "heads", b"heads", "sections", b"sections", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "sections", b"sections", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -866,14 +858,18 @@ class Play(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ENV_STEPS_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
+    """Of a free block the term."""
     block: _builtins.int
     version: _builtins.int
     """Version of the parameters, which is that of the last publication."""
     env_steps: _builtins.int
     """Environment steps that count for the exploration schedule."""
     deadline_s: _builtins.float
-    """Seconds after which the controller assigns the block to another collector, too."""
+    """Seconds after which the controller assigns the block to another collector, too; 0: it does not."""
+    oldest: _builtins.int
+    """Oldest version that a container may act with."""
     def __init__(
         self,
         *,
@@ -882,10 +878,11 @@ class Play(_message.Message):
         version: _builtins.int = ...,
         env_steps: _builtins.int = ...,
         deadline_s: _builtins.float = ...,
+        oldest: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "deadline_s", b"deadline_s", "env_steps", b"env_steps", "iteration", b"iteration", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "deadline_s", b"deadline_s", "env_steps", b"env_steps", "iteration", b"iteration", "oldest", b"oldest", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -907,10 +904,11 @@ class Played(_message.Message):
     PLAYING_S_FIELD_NUMBER: _builtins.int
     IDLE_S_FIELD_NUMBER: _builtins.int
     STAGED_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     block: _builtins.int
     rows: _builtins.int
-    """Number of rows."""
+    """Number of rows that are staged."""
     digest: _builtins.bytes
     """BLAKE3-128 of the rows."""
     playing_s: _builtins.float
@@ -931,6 +929,10 @@ class Played(_message.Message):
     def lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps of each copy's episode."""
 
+    @_builtins.property
+    def container(self) -> Global___ContainerReport:
+        """Set by containers, which play more than they stage."""
+
     def __init__(
         self,
         *,
@@ -944,10 +946,11 @@ class Played(_message.Message):
         playing_s: _builtins.float = ...,
         idle_s: _builtins.float = ...,
         staged: _builtins.bool = ...,
+        container: Global___ContainerReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "digest", b"digest", "earned", b"earned", "idle_s", b"idle_s", "iteration", b"iteration", "lengths", b"lengths", "playing_s", b"playing_s", "rows", b"rows", "staged", b"staged", "won", b"won"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "container", b"container", "digest", b"digest", "earned", b"earned", "idle_s", b"idle_s", "iteration", b"iteration", "lengths", b"lengths", "playing_s", b"playing_s", "rows", b"rows", "staged", b"staged", "won", b"won"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -984,90 +987,34 @@ class Failed(_message.Message):
 Global___Failed: _TypeAlias = Failed  # noqa: Y015
 
 @_typing.final
-class Wrote(_message.Message):
-    """Tells of a block whose episodes the collector writes to replay, copy by copy."""
-
+class ContainerReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
-    EARNED_FIELD_NUMBER: _builtins.int
-    WON_FIELD_NUMBER: _builtins.int
-    LENGTHS_FIELD_NUMBER: _builtins.int
-    WRITER_FIELD_NUMBER: _builtins.int
-    SETTLED_FIELD_NUMBER: _builtins.int
-    STALE_FIELD_NUMBER: _builtins.int
-    INVALID_FIELD_NUMBER: _builtins.int
-    CONTAINER_FIELD_NUMBER: _builtins.int
+    HANDED_OVER_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    DIVERGENCE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Version of the parameters with which it was played."""
-    writer: _builtins.int
-    """Name of the writer in replay, 48 bits."""
-    settled: _builtins.int
-    """Episodes of this writer that replay has settled, and those of them that it refused because their
-    parameters were too old, or as invalid.
-    """
-    stale: _builtins.int
-    invalid: _builtins.int
+    """Version of the trunk with which it played."""
+    updates: _builtins.int
+    """Updates that the head has taken."""
+    divergence: _builtins.float
+    """Divergence of the head's policy from the mean of all, in its last update; 0 before."""
     @_builtins.property
-    def earned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Returns of all agents, (copies, agents), row-major."""
-
-    @_builtins.property
-    def won(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
-        """Whether each copy won."""
-
-    @_builtins.property
-    def lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Steps of each copy's episode."""
-
-    @_builtins.property
-    def container(self) -> Global___ContainerReport:
-        """Set by containers, which play more than they write."""
+    def handed_over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the episodes of the block that it hands over, ascending; it keeps all of them."""
 
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
-        earned: _abc.Iterable[_builtins.float] | None = ...,
-        won: _abc.Iterable[_builtins.bool] | None = ...,
-        lengths: _abc.Iterable[_builtins.int] | None = ...,
-        writer: _builtins.int = ...,
-        settled: _builtins.int = ...,
-        stale: _builtins.int = ...,
-        invalid: _builtins.int = ...,
-        container: Global___ContainerReport | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "earned", b"earned", "invalid", b"invalid", "lengths", b"lengths", "settled", b"settled", "stale", b"stale", "version", b"version", "won", b"won", "writer", b"writer"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Wrote: _TypeAlias = Wrote  # noqa: Y015
-
-@_typing.final
-class ContainerReport(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HANDED_OVER_FIELD_NUMBER: _builtins.int
-    UPDATES_FIELD_NUMBER: _builtins.int
-    DIVERGENCE_FIELD_NUMBER: _builtins.int
-    handed_over: _builtins.int
-    """Episodes of the block that are written to replay; the container keeps all of them."""
-    updates: _builtins.int
-    """Updates that the head has taken."""
-    divergence: _builtins.float
-    """Divergence of the head's policy from the mean of all, in its last update; 0 before."""
-    def __init__(
-        self,
-        *,
-        handed_over: _builtins.int = ...,
+        handed_over: _abc.Iterable[_builtins.int] | None = ...,
         updates: _builtins.int = ...,
         divergence: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["divergence", b"divergence", "handed_over", b"handed_over", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["divergence", b"divergence", "handed_over", b"handed_over", "updates", b"updates", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1280,9 +1227,7 @@ class CollectorStatus(_message.Message):
     BLOCK_S_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
     REASSIGNED_FIELD_NUMBER: _builtins.int
-    SETTLED_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
-    INVALID_FIELD_NUMBER: _builtins.int
     CONTAINER_FIELD_NUMBER: _builtins.int
     collector: _builtins.int
     host: _builtins.str
@@ -1309,12 +1254,8 @@ class CollectorStatus(_message.Message):
     """Share of its time in which it had no block, in [0, 1]."""
     reassigned: _builtins.int
     """Blocks assigned to it that another collector played, too."""
-    settled: _builtins.int
-    """Where collection is free: episodes that replay has settled, and those of them that it refused
-    because their parameters were too old, or as invalid.
-    """
     stale: _builtins.int
-    invalid: _builtins.int
+    """Blocks that were not accepted, because their parameters were too old when they came."""
     @_builtins.property
     def container(self) -> Global___ContainerStatus:
         """Where collectors are containers."""
@@ -1337,14 +1278,12 @@ class CollectorStatus(_message.Message):
         block_s: _builtins.float = ...,
         idle: _builtins.float = ...,
         reassigned: _builtins.int = ...,
-        settled: _builtins.int = ...,
         stale: _builtins.int = ...,
-        invalid: _builtins.int = ...,
         container: Global___ContainerStatus | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "container", b"container", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "invalid", b"invalid", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "reassigned", b"reassigned", "settled", b"settled", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "container", b"container", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "reassigned", b"reassigned", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,13 +110,11 @@ class ControllerServiceServicer(object):
         another collector, too: the first answer counts, and one that differs from it is named in the
         status. A collector of another numeric fingerprint than the run's is assigned no block.
 
-        Where collection is free, the controller asks for no block. Instead:
-        controller: Publication, chunks...  Newer parameters; the unsent part of older ones is dropped.
-        collector:  Wrote                   A block's episodes are being written to replay; or
-        collector:  Failed                  The environment raised, or an episode was refused.
+        Where collection is free, a block is played by one collector, of any fingerprint, and is
+        accepted when it comes, unless its parameters are too old by then.
 
         A container is a collector that also learns a head of its own, the last layer of the agents'
-        network. Then there is also:
+        network, and stages a share of its episodes. Then there is also:
         collector:  ContainerHead           This is my head now; publications bring it to the others.
 
         The stream ends as Work does.

@@ -70,7 +70,6 @@ class OpenTableRequest(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     RUN_TERM_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    ARRIVAL_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     row_size: _builtins.int
     """float32 entries of one row."""
@@ -84,12 +83,6 @@ class OpenTableRequest(_message.Message):
     """Version of the caller's Fullrank; must equal the service's."""
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
-    @_builtins.property
-    def arrival(self) -> Global___Arrival:
-        """Set if writers fill the table by `Write`; no row is then discarded, and `row_size` counts the 8
-        entries in which the service notes an episode's authorship. Unset: the caller writes by `Append`.
-        """
-
     def __init__(
         self,
         *,
@@ -99,65 +92,14 @@ class OpenTableRequest(_message.Message):
         head: _builtins.int = ...,
         run_term: _common_pb2.RunTerm | None = ...,
         version: _builtins.str = ...,
-        arrival: Global___Arrival | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["arrival", b"arrival", "run_term", b"run_term"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrival", b"arrival", "capacity", b"capacity", "head", b"head", "row_size", b"row_size", "run_term", b"run_term", "table", b"table", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "run_term", b"run_term", "table", b"table", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenTableRequest: _TypeAlias = OpenTableRequest  # noqa: Y015
-
-@_typing.final
-class Arrival(_message.Message):
-    """Rules of a table that grows by arrival."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EPISODES_FIELD_NUMBER: _builtins.int
-    UPDATES_PER_EPISODE_FIELD_NUMBER: _builtins.int
-    SLACK_FIELD_NUMBER: _builtins.int
-    WINDOW_FIELD_NUMBER: _builtins.int
-    WARMUP_FIELD_NUMBER: _builtins.int
-    MAX_LAG_FIELD_NUMBER: _builtins.int
-    FIRST_FIELD_NUMBER: _builtins.int
-    updates_per_episode: _builtins.float
-    """Iterations for each episode; 0: neither waits for the other."""
-    slack: _builtins.int
-    """Episodes by which iterations may run ahead of their due."""
-    window: _builtins.int
-    """Episodes by which episodes may run ahead of the iterations, at least 1."""
-    warmup: _builtins.int
-    """Episodes before the first iteration."""
-    max_lag: _builtins.int
-    """Iterations by which the parameters of an episode may be older than the first iteration that can
-    draw it.
-    """
-    first: _builtins.int
-    """Iteration that is to begin: if the table is empty, earlier ones need no episodes of it."""
-    @_builtins.property
-    def episodes(self) -> Global___EpisodeSizes:
-        """Unset where rows are transitions, of which only the values are checked."""
-
-    def __init__(
-        self,
-        *,
-        episodes: Global___EpisodeSizes | None = ...,
-        updates_per_episode: _builtins.float = ...,
-        slack: _builtins.int = ...,
-        window: _builtins.int = ...,
-        warmup: _builtins.int = ...,
-        max_lag: _builtins.int = ...,
-        first: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "first", b"first", "max_lag", b"max_lag", "slack", b"slack", "updates_per_episode", b"updates_per_episode", "warmup", b"warmup", "window", b"window"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Arrival: _TypeAlias = Arrival  # noqa: Y015
 
 @_typing.final
 class EpisodeSizes(_message.Message):
@@ -298,12 +240,16 @@ class GrantBlocksRequest(_message.Message):
     BLOCKS_FIELD_NUMBER: _builtins.int
     MOST_ROWS_FIELD_NUMBER: _builtins.int
     EPISODES_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     iteration: _builtins.int
+    """Iteration of keyed blocks; of free ones the term."""
     blocks: _builtins.int
-    """Number of blocks of the iteration."""
+    """Number of blocks."""
     most_rows: _builtins.int
     """Rows of a block, at most."""
+    first: _builtins.int
+    """Number of the first block."""
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
     @_builtins.property
@@ -319,10 +265,11 @@ class GrantBlocksRequest(_message.Message):
         blocks: _builtins.int = ...,
         most_rows: _builtins.int = ...,
         episodes: Global___EpisodeSizes | None = ...,
+        first: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "episodes", b"episodes", "iteration", b"iteration", "most_rows", b"most_rows", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "episodes", b"episodes", "first", b"first", "iteration", b"iteration", "most_rows", b"most_rows", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -411,12 +358,15 @@ class AcceptBlocksRequest(_message.Message):
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     DIGESTS_FIELD_NUMBER: _builtins.int
     DRAWN_HEAD_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     iteration: _builtins.int
     first_position: _builtins.int
     """Position of the first row: the idempotency key."""
     drawn_head: _builtins.int
     """As of `AppendRequest`."""
+    first: _builtins.int
+    """Number of the first block."""
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
     @_builtins.property
@@ -432,10 +382,11 @@ class AcceptBlocksRequest(_message.Message):
         first_position: _builtins.int = ...,
         digests: _abc.Iterable[_builtins.bytes] | None = ...,
         drawn_head: _builtins.int = ...,
+        first: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "drawn_head", b"drawn_head", "first_position", b"first_position", "iteration", b"iteration", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "drawn_head", b"drawn_head", "first", b"first", "first_position", b"first_position", "iteration", b"iteration", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -449,9 +400,9 @@ class AcceptBlocksResponse(_message.Message):
     MISSING_FIELD_NUMBER: _builtins.int
     GRANTED_FIELD_NUMBER: _builtins.int
     head: _builtins.int
-    """One past the position of the last row; 0 if blocks are missing."""
+    """One past the position of the last row; if blocks are missing, that of the table."""
     granted: _builtins.bool
-    """False if the service knows no grant of the iteration, as after a restart."""
+    """False if the service knows no grant of the blocks, as after a restart."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Numbers of the blocks of which no rows with this digest are staged."""
@@ -470,228 +421,6 @@ class AcceptBlocksResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AcceptBlocksResponse: _TypeAlias = AcceptBlocksResponse  # noqa: Y015
-
-@_typing.final
-class WriteRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HELLO_FIELD_NUMBER: _builtins.int
-    EPISODE_FIELD_NUMBER: _builtins.int
-    CHUNK_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def hello(self) -> Global___WriterHello:
-        """In the first message alone."""
-
-    @_builtins.property
-    def episode(self) -> Global___EpisodeHead:
-        """Begins an episode, with its first chunk."""
-
-    @_builtins.property
-    def chunk(self) -> _tensor_pb2.Chunk:
-        """A piece of the episode's rows without their authorship: `array` = 0, float32, row-major."""
-
-    def __init__(
-        self,
-        *,
-        hello: Global___WriterHello | None = ...,
-        episode: Global___EpisodeHead | None = ...,
-        chunk: _tensor_pb2.Chunk | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "episode", b"episode", "hello", b"hello"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "episode", b"episode", "hello", b"hello"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WriteRequest: _TypeAlias = WriteRequest  # noqa: Y015
-
-@_typing.final
-class WriterHello(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLE_FIELD_NUMBER: _builtins.int
-    RUN_TERM_FIELD_NUMBER: _builtins.int
-    WRITER_FIELD_NUMBER: _builtins.int
-    FIRST_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    table: _builtins.str
-    writer: _builtins.int
-    """48 bits that the writer's process drew at random when it started."""
-    first: _builtins.int
-    """The first sequence for which the writer awaits an answer, at least 1."""
-    version: _builtins.str
-    """Version of the writer's Fullrank; must equal the service's."""
-    @_builtins.property
-    def run_term(self) -> _common_pb2.RunTerm: ...
-    def __init__(
-        self,
-        *,
-        table: _builtins.str = ...,
-        run_term: _common_pb2.RunTerm | None = ...,
-        writer: _builtins.int = ...,
-        first: _builtins.int = ...,
-        version: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "run_term", b"run_term", "table", b"table", "version", b"version", "writer", b"writer"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WriterHello: _TypeAlias = WriterHello  # noqa: Y015
-
-@_typing.final
-class EpisodeHead(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    sequence: _builtins.int
-    """Number of the episode among those of its writer: it rises from one to the next."""
-    version: _builtins.int
-    """Committed iterations behind the parameters with which the episode began."""
-    def __init__(
-        self,
-        *,
-        sequence: _builtins.int = ...,
-        version: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "version", b"version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EpisodeHead: _TypeAlias = EpisodeHead  # noqa: Y015
-
-@_typing.final
-class WriteResponse(_message.Message):
-    """The first one answers the hello: `settled` is then the writer's last sequence that is stored."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SETTLED_FIELD_NUMBER: _builtins.int
-    REFUSED_FIELD_NUMBER: _builtins.int
-    settled: _builtins.int
-    """Every episode of this stream up to this sequence is stored, except for the refused ones."""
-    @_builtins.property
-    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpisodeRefusal]: ...
-    def __init__(
-        self,
-        *,
-        settled: _builtins.int = ...,
-        refused: _abc.Iterable[Global___EpisodeRefusal] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["refused", b"refused", "settled", b"settled"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WriteResponse: _TypeAlias = WriteResponse  # noqa: Y015
-
-@_typing.final
-class EpisodeRefusal(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    FIELD_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    sequence: _builtins.int
-    field: _builtins.str
-    """The field that is wrong: of a message, or of the rows."""
-    reason: _builtins.str
-    def __init__(
-        self,
-        *,
-        sequence: _builtins.int = ...,
-        field: _builtins.str = ...,
-        reason: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "reason", b"reason", "sequence", b"sequence"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EpisodeRefusal: _TypeAlias = EpisodeRefusal  # noqa: Y015
-
-@_typing.final
-class AwaitDrawRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLE_FIELD_NUMBER: _builtins.int
-    RUN_TERM_FIELD_NUMBER: _builtins.int
-    ITERATION_FIELD_NUMBER: _builtins.int
-    NEWEST_FIELD_NUMBER: _builtins.int
-    table: _builtins.str
-    iteration: _builtins.int
-    """Iteration that is to begin."""
-    newest: _builtins.int
-    """Most rows to draw from, the newest ones."""
-    @_builtins.property
-    def run_term(self) -> _common_pb2.RunTerm: ...
-    def __init__(
-        self,
-        *,
-        table: _builtins.str = ...,
-        run_term: _common_pb2.RunTerm | None = ...,
-        iteration: _builtins.int = ...,
-        newest: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration", b"iteration", "newest", b"newest", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AwaitDrawRequest: _TypeAlias = AwaitDrawRequest  # noqa: Y015
-
-@_typing.final
-class AwaitDrawResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TAIL_FIELD_NUMBER: _builtins.int
-    HEAD_FIELD_NUMBER: _builtins.int
-    EPISODES_FIELD_NUMBER: _builtins.int
-    MISSING_FIELD_NUMBER: _builtins.int
-    WRITER_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
-    LAG_FIELD_NUMBER: _builtins.int
-    tail: _builtins.int
-    head: _builtins.int
-    episodes: _builtins.int
-    """Episodes stored since the table was made."""
-    missing: _builtins.int
-    """Episodes that the iteration still waits for; 0: it may begin."""
-    writer: _builtins.int
-    """The newest episode: its writer, sequence and version."""
-    sequence: _builtins.int
-    version: _builtins.int
-    lag: _builtins.int
-    """Largest age, in iterations, of the parameters of the episodes that no earlier iteration could
-    draw.
-    """
-    def __init__(
-        self,
-        *,
-        tail: _builtins.int = ...,
-        head: _builtins.int = ...,
-        episodes: _builtins.int = ...,
-        missing: _builtins.int = ...,
-        writer: _builtins.int = ...,
-        sequence: _builtins.int = ...,
-        version: _builtins.int = ...,
-        lag: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "head", b"head", "lag", b"lag", "missing", b"missing", "sequence", b"sequence", "tail", b"tail", "version", b"version", "writer", b"writer"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AwaitDrawResponse: _TypeAlias = AwaitDrawResponse  # noqa: Y015
 
 @_typing.final
 class LocateTableRequest(_message.Message):

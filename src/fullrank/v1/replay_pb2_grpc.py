@@ -59,16 +59,6 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.FromString,
                 _registered_method=True)
-        self.Write = channel.stream_stream(
-                '/fullrank.v1.ReplayService/Write',
-                request_serializer=fullrank_dot_v1_dot_replay__pb2.WriteRequest.SerializeToString,
-                response_deserializer=fullrank_dot_v1_dot_replay__pb2.WriteResponse.FromString,
-                _registered_method=True)
-        self.AwaitDraw = channel.unary_unary(
-                '/fullrank.v1.ReplayService/AwaitDraw',
-                request_serializer=fullrank_dot_v1_dot_replay__pb2.AwaitDrawRequest.SerializeToString,
-                response_deserializer=fullrank_dot_v1_dot_replay__pb2.AwaitDrawResponse.FromString,
-                _registered_method=True)
         self.LocateTable = channel.unary_unary(
                 '/fullrank.v1.ReplayService/LocateTable',
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.LocateTableRequest.SerializeToString,
@@ -122,11 +112,11 @@ class ReplayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GrantBlocks(self, request, context):
-        """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
-        the table: each block once or, where two collectors differ, twice. Safe to repeat.
+        """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
+        acceptance follows theirs, or another controller opens the table: each block once or, where two
+        collectors differ, twice. Safe to repeat.
 
-        NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
-        FAILED_PRECONDITION if it grows by arrival.
+        NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -146,41 +136,9 @@ class ReplayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AcceptBlocks(self, request, context):
-        """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
-        and with its waits and errors; or answer which of them are not staged, and store none. Safe to
-        repeat, and to repeat with blocks that were staged anew.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Write(self, request_iterator, context):
-        """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
-        itself, then sends episodes by rising sequence, and the service answers how far it has settled
-        them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
-        break, a lost answer or a restart of the service the writer opens another stream and sends its
-        unsettled episodes again; those that are stored already are acknowledged, not stored again.
-
-        A stream is not read while there is no room for its next episode or while the run's pace holds
-        episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
-        the field (a chunk out of place, a checksum, a value that is not finite, a length that is not
-        that of the rows, an action that was not available), nothing of it is stored, and the stream
-        goes on. An older stream of the same writer ends.
-
-        The stream ends with INVALID_ARGUMENT if its first message is none, or a later one is; NOT_FOUND
-        if there is no such table; FAILED_PRECONDITION if it does not grow by arrival or the versions
-        differ; ABORTED if another controller has opened it since; RESOURCE_EXHAUSTED if the disk does
-        not take the rows; DEADLINE_EXCEEDED if the next chunk of an episode does not come, or the
-        writer does not read its answers.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AwaitDraw(self, request, context):
-        """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
-        most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-        minibatch was gathered or the next iteration asks. Fails like `Write`.
+        """Store staged blocks that were granted together, one after the other, as durably as `Append`
+        stores rows and with its waits and errors; or answer which of them are not staged, and store
+        none. Safe to repeat, and to repeat with blocks that were staged anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,16 +205,6 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     servicer.AcceptBlocks,
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.SerializeToString,
-            ),
-            'Write': grpc.stream_stream_rpc_method_handler(
-                    servicer.Write,
-                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.WriteRequest.FromString,
-                    response_serializer=fullrank_dot_v1_dot_replay__pb2.WriteResponse.SerializeToString,
-            ),
-            'AwaitDraw': grpc.unary_unary_rpc_method_handler(
-                    servicer.AwaitDraw,
-                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.AwaitDrawRequest.FromString,
-                    response_serializer=fullrank_dot_v1_dot_replay__pb2.AwaitDrawResponse.SerializeToString,
             ),
             'LocateTable': grpc.unary_unary_rpc_method_handler(
                     servicer.LocateTable,
@@ -409,60 +357,6 @@ class ReplayService(object):
             '/fullrank.v1.ReplayService/AcceptBlocks',
             fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.SerializeToString,
             fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Write(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
-            target,
-            '/fullrank.v1.ReplayService/Write',
-            fullrank_dot_v1_dot_replay__pb2.WriteRequest.SerializeToString,
-            fullrank_dot_v1_dot_replay__pb2.WriteResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AwaitDraw(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fullrank.v1.ReplayService/AwaitDraw',
-            fullrank_dot_v1_dot_replay__pb2.AwaitDrawRequest.SerializeToString,
-            fullrank_dot_v1_dot_replay__pb2.AwaitDrawResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,11 +58,11 @@ class ReplayServiceStub:
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GrantBlocks: _grpc.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]
-    """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
-    the table: each block once or, where two collectors differ, twice. Safe to repeat.
+    """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
+    acceptance follows theirs, or another controller opens the table: each block once or, where two
+    collectors differ, twice. Safe to repeat.
 
-    NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
-    FAILED_PRECONDITION if it grows by arrival.
+    NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
     """
     StageBlock: _grpc.StreamUnaryMultiCallable[_replay_pb2.StageBlockRequest, _replay_pb2.StageBlockResponse]
     """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
@@ -74,33 +74,9 @@ class ReplayServiceStub:
     too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
     """
     AcceptBlocks: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]
-    """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
-    and with its waits and errors; or answer which of them are not staged, and store none. Safe to
-    repeat, and to repeat with blocks that were staged anew.
-    """
-    Write: _grpc.StreamStreamMultiCallable[_replay_pb2.WriteRequest, _replay_pb2.WriteResponse]
-    """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
-    itself, then sends episodes by rising sequence, and the service answers how far it has settled
-    them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
-    break, a lost answer or a restart of the service the writer opens another stream and sends its
-    unsettled episodes again; those that are stored already are acknowledged, not stored again.
-
-    A stream is not read while there is no room for its next episode or while the run's pace holds
-    episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
-    the field (a chunk out of place, a checksum, a value that is not finite, a length that is not
-    that of the rows, an action that was not available), nothing of it is stored, and the stream
-    goes on. An older stream of the same writer ends.
-
-    The stream ends with INVALID_ARGUMENT if its first message is none, or a later one is; NOT_FOUND
-    if there is no such table; FAILED_PRECONDITION if it does not grow by arrival or the versions
-    differ; ABORTED if another controller has opened it since; RESOURCE_EXHAUSTED if the disk does
-    not take the rows; DEADLINE_EXCEEDED if the next chunk of an episode does not come, or the
-    writer does not read its answers.
-    """
-    AwaitDraw: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AwaitDrawRequest, _replay_pb2.AwaitDrawResponse]
-    """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
-    most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-    minibatch was gathered or the next iteration asks. Fails like `Write`.
+    """Store staged blocks that were granted together, one after the other, as durably as `Append`
+    stores rows and with its waits and errors; or answer which of them are not staged, and store
+    none. Safe to repeat, and to repeat with blocks that were staged anew.
     """
     LocateTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
@@ -153,11 +129,11 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GrantBlocks: _aio.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]  # type: ignore[assignment]
-    """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
-    the table: each block once or, where two collectors differ, twice. Safe to repeat.
+    """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
+    acceptance follows theirs, or another controller opens the table: each block once or, where two
+    collectors differ, twice. Safe to repeat.
 
-    NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
-    FAILED_PRECONDITION if it grows by arrival.
+    NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
     """
     StageBlock: _aio.StreamUnaryMultiCallable[_replay_pb2.StageBlockRequest, _replay_pb2.StageBlockResponse]  # type: ignore[assignment]
     """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
@@ -169,33 +145,9 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
     """
     AcceptBlocks: _aio.UnaryUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]  # type: ignore[assignment]
-    """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
-    and with its waits and errors; or answer which of them are not staged, and store none. Safe to
-    repeat, and to repeat with blocks that were staged anew.
-    """
-    Write: _aio.StreamStreamMultiCallable[_replay_pb2.WriteRequest, _replay_pb2.WriteResponse]  # type: ignore[assignment]
-    """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
-    itself, then sends episodes by rising sequence, and the service answers how far it has settled
-    them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
-    break, a lost answer or a restart of the service the writer opens another stream and sends its
-    unsettled episodes again; those that are stored already are acknowledged, not stored again.
-
-    A stream is not read while there is no room for its next episode or while the run's pace holds
-    episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
-    the field (a chunk out of place, a checksum, a value that is not finite, a length that is not
-    that of the rows, an action that was not available), nothing of it is stored, and the stream
-    goes on. An older stream of the same writer ends.
-
-    The stream ends with INVALID_ARGUMENT if its first message is none, or a later one is; NOT_FOUND
-    if there is no such table; FAILED_PRECONDITION if it does not grow by arrival or the versions
-    differ; ABORTED if another controller has opened it since; RESOURCE_EXHAUSTED if the disk does
-    not take the rows; DEADLINE_EXCEEDED if the next chunk of an episode does not come, or the
-    writer does not read its answers.
-    """
-    AwaitDraw: _aio.UnaryUnaryMultiCallable[_replay_pb2.AwaitDrawRequest, _replay_pb2.AwaitDrawResponse]  # type: ignore[assignment]
-    """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
-    most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-    minibatch was gathered or the next iteration asks. Fails like `Write`.
+    """Store staged blocks that were granted together, one after the other, as durably as `Append`
+    stores rows and with its waits and errors; or answer which of them are not staged, and store
+    none. Safe to repeat, and to repeat with blocks that were staged anew.
     """
     LocateTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]  # type: ignore[assignment]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
@@ -263,11 +215,11 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replay_pb2.GrantBlocksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.GrantBlocksResponse, _abc.Awaitable[_replay_pb2.GrantBlocksResponse]]:
-        """Let collectors stage the blocks of an iteration until it is accepted, or another controller opens
-        the table: each block once or, where two collectors differ, twice. Safe to repeat.
+        """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
+        acceptance follows theirs, or another controller opens the table: each block once or, where two
+        collectors differ, twice. Safe to repeat.
 
-        NOT_FOUND if there is no such table, ABORTED if another controller has opened it since,
-        FAILED_PRECONDITION if it grows by arrival.
+        NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
         """
 
     @_abc_1.abstractmethod
@@ -291,45 +243,9 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replay_pb2.AcceptBlocksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.AcceptBlocksResponse, _abc.Awaitable[_replay_pb2.AcceptBlocksResponse]]:
-        """Store the staged blocks of an iteration, one after the other, as durably as `Append` stores rows
-        and with its waits and errors; or answer which of them are not staged, and store none. Safe to
-        repeat, and to repeat with blocks that were staged anew.
-        """
-
-    @_abc_1.abstractmethod
-    def Write(
-        self,
-        request_iterator: _MaybeAsyncIterator[_replay_pb2.WriteRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_replay_pb2.WriteResponse], _abc.AsyncIterator[_replay_pb2.WriteResponse]]:
-        """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
-        itself, then sends episodes by rising sequence, and the service answers how far it has settled
-        them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
-        break, a lost answer or a restart of the service the writer opens another stream and sends its
-        unsettled episodes again; those that are stored already are acknowledged, not stored again.
-
-        A stream is not read while there is no room for its next episode or while the run's pace holds
-        episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
-        the field (a chunk out of place, a checksum, a value that is not finite, a length that is not
-        that of the rows, an action that was not available), nothing of it is stored, and the stream
-        goes on. An older stream of the same writer ends.
-
-        The stream ends with INVALID_ARGUMENT if its first message is none, or a later one is; NOT_FOUND
-        if there is no such table; FAILED_PRECONDITION if it does not grow by arrival or the versions
-        differ; ABORTED if another controller has opened it since; RESOURCE_EXHAUSTED if the disk does
-        not take the rows; DEADLINE_EXCEEDED if the next chunk of an episode does not come, or the
-        writer does not read its answers.
-        """
-
-    @_abc_1.abstractmethod
-    def AwaitDraw(
-        self,
-        request: _replay_pb2.AwaitDrawRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_replay_pb2.AwaitDrawResponse, _abc.Awaitable[_replay_pb2.AwaitDrawResponse]]:
-        """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
-        most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
-        minibatch was gathered or the next iteration asks. Fails like `Write`.
+        """Store staged blocks that were granted together, one after the other, as durably as `Append`
+        stores rows and with its waits and errors; or answer which of them are not staged, and store
+        none. Safe to repeat, and to repeat with blocks that were staged anew.
         """
 
     @_abc_1.abstractmethod

@@ -14,11 +14,11 @@ from fullrank.wiring.plugins import (
 if TYPE_CHECKING:
     from fullrank.wiring.training import (
         Training,
-        arrival_rules,
         audit_period,
         block_player_of,
         capacity_of,
         initial_algorithm,
+        pace_of,
         plan_of,
         refuse_free,
         spare_rows,
@@ -29,7 +29,6 @@ __all__ = [
     "Training",
     "algorithm_config_of",
     "algorithm_of",
-    "arrival_rules",
     "audit_period",
     "block_player_of",
     "capacity_of",
@@ -38,6 +37,7 @@ __all__ = [
     "environment_of",
     "initial_algorithm",
     "max_variance_of",
+    "pace_of",
     "plan_of",
     "refuse_free",
     "spare_rows",

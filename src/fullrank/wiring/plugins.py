@@ -1,7 +1,6 @@
 """Construction of the configured environment, algorithm and delay model."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from threading import Event
 
 from fullrank.algorithms import (
@@ -16,7 +15,6 @@ from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.environments.base import Step
-from fullrank.replay.authorship import ENTRIES
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
 
@@ -74,9 +72,6 @@ def algorithm_of(
     _check_parameters(configured, environment)
     algorithm = configured.make(environment, seed=config.seed, device=config.compute.device)
     problem = algorithm.problem
-    if config.collect.mode == "free":  # rows end with the authorship of their episode
-        problem = replace(problem, row_size=problem.row_size + ENTRIES)
-        algorithm = replace(algorithm, problem=problem)
     row_bytes, batch_size = 4 * problem.row_size, problem.data.batch_size
     if batch_size > (most := rows_per_minibatch(row_bytes)):
         raise ConfigError(

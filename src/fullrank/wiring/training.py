@@ -20,13 +20,11 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.environments.processes import EnvironmentProcess
-from fullrank.replay.authorship import MOST
-from fullrank.replay.intake import Arrival
 from fullrank.replay.pace import Pace
 from fullrank.replay.samplers import Priority
 from fullrank.training.block_collection import NEEDS_SERVICES, FreeCollection, KeyedCollection
 from fullrank.training.block_player import BlockPlayer
-from fullrank.training.blocks import BlockPlan, WriterPlan
+from fullrank.training.blocks import BlockPlan, FreePlan
 from fullrank.training.collection import Collection, EvaluationCollection, StepCollection
 from fullrank.training.collector import Collector
 from fullrank.training.trainer import Trainer
@@ -213,12 +211,12 @@ def refuse_free(config: RunConfig) -> None:
 
 
 def plan_of(config: RunConfig) -> BlockPlan:
-    """Return the blocks of an iteration, or in free mode of a writer."""
+    """Return the blocks of an iteration, or in free mode of a term."""
     copies, collect = config.environment.copies, config.collect
     plans = {
         "inline": BlockPlan(copies, copies),
         "keyed": BlockPlan(copies, collect.block),
-        "free": WriterPlan(MOST, collect.block),
+        "free": FreePlan(2**48, collect.block),
     }
     return plans[collect.mode]
 
@@ -340,21 +338,12 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     return withdrawn * rows + ahead * steps
 
 
-def arrival_rules(config: RunConfig, problem: Problem, *, first: int) -> Arrival:
-    """Return the rules of a table that collectors fill.
-
-    Args:
-        config: The configuration.
-        problem: Layout of its rows.
-        first: Iteration that is to begin.
-    """
+def pace_of(config: RunConfig) -> Pace:
+    """Return how far free blocks and iterations may run ahead of each other."""
     collect = config.collect
-    pace = Pace(
-        updates_per_episode=0.0 if config.collectors.containers else 1 / config.environment.copies,
-        slack=0,
+    return Pace(
+        episodes_per_update=0 if config.collectors.containers else config.environment.copies,
         window=collect.window,
         warmup=collect.warmup_episodes,
         max_lag=collect.max_lag,
-        first=first,
     )
-    return Arrival(episodes=problem.episodes, pace=pace)

@@ -19,9 +19,9 @@ from fullrank.net.messages import run_term_message
 from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.keyed_play import played_message
+from fullrank_collector.block_play import played_message
 from fullrank_collector.publications import Publications
-from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 
 CollectorStream: TypeAlias = SimulatedStream[pb.CollectorMessage, pb.CollectorOrder]
 
@@ -62,7 +62,7 @@ class SimulatedCollector:
         ready: What it says of its numerics.
     """
 
-    connect: Callable[[], tuple[CollectorStream, CollectorPool] | None]
+    connect: Callable[[], tuple[CollectorStream, KeyedPool] | None]
     player: BlockPlayer
     replay: SimulatedReplay
     sections: Sequence[Section]
@@ -88,7 +88,7 @@ class SimulatedCollector:
         if self.stream is not None:
             self.stream.cut()
 
-    async def _converse(self, stream: CollectorStream, pool: CollectorPool) -> None:
+    async def _converse(self, stream: CollectorStream, pool: KeyedPool) -> None:
         hello = pb.Hello(version=__version__, host="", served=run_term_message(self._served))
         stream.send(pb.CollectorMessage(hello=hello))
         welcome = (await stream.receive()).welcome
@@ -100,11 +100,11 @@ class SimulatedCollector:
             publications.take(order)
             newest = publications.newest
             if order.WhichOneof("message") == "play" and newest is not None:
-                play = PlayTerms(publication=newest.publication, env_steps=order.play.env_steps)
+                play = PlayTerms(publication=newest, env_steps=order.play.env_steps)
                 await self._play(stream, pool, order.play, play)
 
     async def _play(
-        self, stream: CollectorStream, pool: CollectorPool, order: pb.Play, play: PlayTerms
+        self, stream: CollectorStream, pool: KeyedPool, order: pb.Play, play: PlayTerms
     ) -> None:
         behaviour, key = self.behaviour(), BlockKey(order.iteration, order.block)
         slow = behaviour in (CollectorBehaviour.SLOW, CollectorBehaviour.LIE)

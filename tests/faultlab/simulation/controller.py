@@ -16,7 +16,7 @@ from fullrank.host.process import end_process
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
-from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import expel_silent
 from fullrank_controller.persistence.restore import restore
@@ -108,10 +108,10 @@ class SimulatedController:
         self._streams.append(opened)
         return opened
 
-    def connect_collector(self, faults: LinkFaults) -> tuple[CollectorStream, CollectorPool]:
+    def connect_collector(self, faults: LinkFaults) -> tuple[CollectorStream, KeyedPool]:
         """A stream of a collector to this controller, and the collectors of its term."""
         pool = self._term.run.collectors
-        assert isinstance(pool, CollectorPool)
+        assert isinstance(pool, KeyedPool)
         opened = SimulatedStream(
             self._servicer.Collect,
             sent=pb.CollectorMessage,

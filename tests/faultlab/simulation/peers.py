@@ -19,7 +19,7 @@ from fullrank.runs.event_log import EventLog
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, block_player_of, environment_of
-from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 
 
 class Peers:
@@ -108,7 +108,7 @@ class Peers:
         controller = self._controller()
         return controller.connect(self._faults.links[learner]) if controller else None
 
-    def _connect_collector(self, collector: int) -> tuple[CollectorStream, CollectorPool] | None:
+    def _connect_collector(self, collector: int) -> tuple[CollectorStream, KeyedPool] | None:
         controller, faults = self._controller(), self._faults.collector_links[collector]
         return controller.connect_collector(faults) if controller else None
 

@@ -9,8 +9,8 @@ from fullrank.common.errors import StaleTerm
 from fullrank.common.failpoints import Killed
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.net.messages import sample_of
+from fullrank.net.replay_calls import AGAIN_S
 from fullrank.net.replay_client import Unstaged
-from fullrank.net.replay_streams import AGAIN_S
 from fullrank.replay.items import Gathered, Items
 from fullrank.replay.samplers import Sample
 from fullrank.replay.staging import Grant, Staging, judged
@@ -77,10 +77,10 @@ class SimulatedReplay:
         if run_term != self._owner:
             raise StaleTerm(f"term {self._owner.term} has opened the table")
 
-    def grant(self, iteration: int, grant: Grant, run_term: RunTerm) -> None:
+    def grant(self, iteration: int, blocks: range, grant: Grant, run_term: RunTerm) -> None:
         """Let the blocks of an iteration be staged."""
         self._check(run_term)
-        self._staging.grant(iteration, grant)
+        self._staging.grant(iteration, blocks, grant)
 
     def stage(
         self, key: BlockKey, rows: FloatArray, lengths: Sequence[int], run_term: RunTerm
@@ -96,15 +96,17 @@ class SimulatedReplay:
     ) -> Unstaged | None:
         """Store the staged blocks of an iteration, or say which are missing."""
         self._check(run_term)
-        staged = self._staging.staged(iteration, digests)
+        assert self._table is not None
+        staged = self._staging.staged(iteration, 0, digests)
         blocks = [rows for rows in staged if rows is not None]
         if len(blocks) < len(staged):
             missing = [block for block, rows in enumerate(staged) if rows is None]
-            return Unstaged(missing, self._staging.is_granted(iteration))
+            granted = self._staging.is_granted(iteration, 0)
+            return Unstaged(missing, granted, self._table.head)
         for rows in blocks:
             await self.append(first_position, rows, run_term)
             first_position += len(rows)
-        self._staging.forget(before=iteration)
+        self._staging.accepted(iteration, 0)
         return None
 
     def gather(self, sample: Sample) -> FloatArray:
@@ -140,9 +142,9 @@ class SimulatedReplayClient:
     def drew(self, sample: Sample) -> None:
         """Do nothing: appends wait for no sample."""
 
-    async def grant(self, iteration: int, grant: Grant) -> None:
+    async def grant(self, iteration: int, blocks: range, grant: Grant) -> None:
         """Let the blocks of an iteration be staged."""
-        self._replay.grant(iteration, grant, self._run_term)
+        self._replay.grant(iteration, blocks, grant, self._run_term)
 
     async def accept(
         self, iteration: int, first_position: int, digests: Sequence[bytes], *, rows: int

@@ -21,7 +21,7 @@ def status(*caveats: str) -> RunStatus:
         CollectorStatus(
             collector=number, host="4f3a2b1c0d9e", fingerprint="abcd", spare="", blocks=120_000,
             block=None, playing_s=0.4, lag=100, silent_s=10.3, failed=FAILED * (number == 1),
-            free=True, settled=936_000, stale=100, invalid=1, container=container,
+            stale=100, container=container,
         )
         for number in range(CONTAINERS)
     )  # fmt: skip

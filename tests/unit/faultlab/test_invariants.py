@@ -184,13 +184,6 @@ def recoded(*, unit: int) -> EventHistory:
         (with_replay(Reopened(table="t", head=8)), "table t: head 8 after 12 was stored"),
         (with_replay(Stored(table="t", first=16, head=20)), "a gap before position 16"),
         (changed(Acknowledged, 1, head=13), "position 12 was acknowledged and never stored"),
-        (
-            with_replay(
-                Stored(table="t", first=12, head=16, episodes=((7, 1),)),
-                Stored(table="t", first=16, head=20, episodes=((8, 1), (7, 1))),
-            ),
-            "episodes are stored once: episode 1 of writer 000000000007 was stored twice",
-        ),
     ],
 )
 def test_a_violation_is_named(history: EventHistory, said: str) -> None:

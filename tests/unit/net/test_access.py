@@ -60,11 +60,11 @@ def test_each_role_may_make_these_calls_and_no_others() -> None:
     reading = {"GetStatus", "Watch", "GetCode", "GetConfiguration", "GetPolicies", "GetInjection"}
     assert made == {
         Role.CONTROLLER: {
-            *("GetStatus", "OpenTable", "CloseRun", "Append", "Write", "AwaitDraw"),
+            *("GetStatus", "OpenTable", "CloseRun", "Append"),
             *("LocateTable", "GetSamples", "GrantBlocks", "AcceptBlocks"),
         },
         Role.LEARNER: {"Work", "Heartbeat", "GetStatus", "LocateTable", "GetSamples"},
-        Role.COLLECTOR: {"Collect", "Heartbeat", "GetStatus", "Write", "StageBlock"},
+        Role.COLLECTOR: {"Collect", "Heartbeat", "GetStatus", "StageBlock"},
         Role.REPLAY: set(),
         Role.MONITOR: reading,
         Role.ADMIN: {*reading, "SetInjection"},

@@ -19,7 +19,7 @@ from fullrank.common.errors import ConfigError, FullrankError, Malformed, Versio
 from fullrank.config import from_toml
 from fullrank.net.channel import PLAINTEXT
 from fullrank.net.codec import decode_agent
-from fullrank.net.messages import arrival_of, head_of, run_term_of, sample_of
+from fullrank.net.messages import episode_layout_of, head_of, run_term_of, sample_of
 from fullrank.net.monitor import AsyncMonitor, _policies
 from fullrank.net.monitor_messages import (
     decode_code,
@@ -177,14 +177,9 @@ READERS: dict[str, tuple[Message, Any]] = {
         common_pb2.Sample(table="transitions", size=1, once=common_pb2.EachOnce()),
         sample_of,
     ),
-    "arrival": (
-        replay_pb2.Arrival(
-            updates_per_episode=1.0,
-            slack=1,
-            window=4,
-            episodes=replay_pb2.EpisodeSizes(observation_sizes=[3], action_sizes=[2]),
-        ),
-        lambda message: arrival_of(message, row_size=20),
+    "episodes": (
+        replay_pb2.EpisodeSizes(observation_sizes=[3], action_sizes=[2]),
+        lambda message: episode_layout_of(message, row_size=20),
     ),
     "head": (
         controller_pb2.ContainerHead(container=1, updates=2),

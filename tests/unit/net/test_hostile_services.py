@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
@@ -15,11 +16,11 @@ from tests.waiting import WAIT_S
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, Malformed
 from fullrank.config.tree import PluginSettings
+from fullrank.net.block_stager import BlockStager
 from fullrank.net.codec import chunks
 from fullrank.net.controller_client import ControllerClient
 from fullrank.net.messages import run_term_message, sample_message
 from fullrank.net.replay_client import ReplayClient, close_run
-from fullrank.net.replay_streams import EpisodeWriter
 from fullrank.net.straggler import encode_injection, get_injection, set_injection
 from fullrank.v1 import common_pb2, controller_pb2, replay_pb2, straggler_pb2
 
@@ -51,11 +52,9 @@ async def opened(client: ReplayClient) -> None:
     assert 0 <= tail <= head <= 4
 
 
-async def drew(client: ReplayClient) -> None:
-    reach = await client.await_draw(2, newest=10)
-    if not isinstance(reach, int):
-        assert 0 <= reach.head - reach.tail <= 10
-        sample(tail=reach.tail, head=reach.head).positions()
+async def accepted(client: ReplayClient) -> None:
+    unstaged = await client.accept(1, 0, [bytes(16)] * 2, rows=4, first=5)
+    assert unstaged is None or set(unstaged.blocks) <= {5, 6}
 
 
 def sampled(message: common_pb2.Sample, items: tuple[int, ...] | None) -> Ask:
@@ -66,14 +65,12 @@ def sampled(message: common_pb2.Sample, items: tuple[int, ...] | None) -> Ask:
     return of_replay(fetch)
 
 
-async def wrote(address: str) -> None:
-    writer = EpisodeWriter(address, run_term=RUN_TERM)
+async def staged(address: str) -> None:
+    stager = BlockStager(address, run_term=RUN_TERM, deadline_s=WAIT_S)
     try:
-        for version in range(3):
-            await writer.write(rows(2), version=version)
-        await writer.flush()
+        await stager.stage(0, 0, rows(2), np.array([2]))
     finally:
-        await writer.close()
+        await stager.close()
 
 
 def of_controller(call: Callable[[ControllerClient], Awaitable[Any]]) -> Ask:
@@ -115,11 +112,8 @@ CASES: dict[str, tuple[ServiceDescriptor, Sequence[Message], Ask]] = {
         [replay_pb2.AppendResponse(head=2)],
         of_replay(lambda client: client.append(0, rows(2))),
     ),
-    "await a draw": (
-        REPLAY,
-        [replay_pb2.AwaitDrawResponse(head=4, episodes=2, writer=1, sequence=2)],
-        of_replay(drew),
-    ),
+    "accept": (REPLAY, [replay_pb2.AcceptBlocksResponse(head=4)], of_replay(accepted)),
+    "accept later": (REPLAY, [replay_pb2.AcceptBlocksResponse(missing=[6])], of_replay(accepted)),
     "map a table": (
         REPLAY,
         [replay_pb2.LocateTableResponse(path="/dev/zero", opened=run_term_message(RUN_TERM))],
@@ -139,17 +133,7 @@ CASES: dict[str, tuple[ServiceDescriptor, Sequence[Message], Ask]] = {
         [replay_pb2.CloseRunResponse()],
         lambda address: close_run(address, RUN_TERM),
     ),
-    "write": (
-        REPLAY,
-        [
-            replay_pb2.WriteResponse(),
-            replay_pb2.WriteResponse(settled=1),
-            replay_pb2.WriteResponse(
-                settled=2, refused=[replay_pb2.EpisodeRefusal(sequence=3, field="version")]
-            ),
-        ],
-        wrote,
-    ),
+    "stage": (REPLAY, [replay_pb2.StageBlockResponse()], staged),
     "heartbeat": (
         CONTROLLER,
         [controller_pb2.HeartbeatResponse()],
@@ -200,7 +184,9 @@ async def test_a_hostile_answer_is_taken_or_raises_a_named_error(name: str) -> N
         await asyncio.to_thread(check)
 
 
-@pytest.mark.parametrize("name", sorted(CASES.keys() - {"close a run", "append", "heartbeat"}))
+@pytest.mark.parametrize(
+    "name", sorted(CASES.keys() - {"close a run", "append", "heartbeat", "stage"})
+)
 async def test_bytes_that_are_no_message_are_malformed(name: str) -> None:
     service, _, ask = CASES[name]
     async with answering(service) as answers:

@@ -11,12 +11,8 @@ from fullrank.config import RunConfig, load
 from fullrank.config.collection import ContainerSettings
 from fullrank.config.topologies import TOPOLOGIES
 from fullrank.local import LocalRun
-from fullrank_cmarl.virtual_learning import (
-    Agenda,
-    VirtualDurations,
-    VirtualHistory,
-    learn_in_virtual_time,
-)
+from fullrank_cmarl.virtual import Agenda, VirtualDurations, VirtualHistory
+from fullrank_cmarl.virtual_learning import learn_in_virtual_time
 
 SMALL = {
     "environment.name": "two_step_game",

@@ -1,144 +1,166 @@
-"""Lag never exceeds its bound and every wait ends, in any order of deaths."""
+"""Blocks and iterations keep the run's pace: lag never exceeds its bound, and every wait ends."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from fullrank.common.types import FloatArray
-from fullrank.replay import EpisodeLayout, MemoryStorage, Table
-from fullrank.replay.authorship import ENTRIES, authorships
-from fullrank.replay.intake import Arrival, Fate, Intake, WrittenEpisode
-from fullrank.replay.pace import Pace
+from fullrank.replay.pace import DrawWindow, Pace
+from fullrank.replay.staging import AcceptedBlock
 
-LAYOUT = EpisodeLayout(observation_sizes=(1,), action_sizes=(2,))
-CAPACITY = 400
-WINDOW = 4
-"""Episodes that a collector may have sent and not settled."""
+CAPACITY, NEWEST = 60, 40
+PACE = Pace(episodes_per_update=2, window=4, warmup=3, max_lag=1)
+FREE = Pace(episodes_per_update=0, window=1, warmup=1, max_lag=9)
 
 
-def rows_of(sequence: int) -> FloatArray:
-    """An episode of one step."""
-    rows = np.zeros((2, LAYOUT.row_size), np.float32)
-    rows[:, LAYOUT.observation] = sequence
-    rows[:, LAYOUT.available] = 1.0
-    rows[-1, LAYOUT.length] = 1
-    return rows
+def window_of(pace: Pace, *, following: int = 0, head: int = 0, **facts: int | None) -> DrawWindow:
+    return DrawWindow(
+        pace,
+        capacity=CAPACITY,
+        newest=NEWEST,
+        following=following,
+        head=head,
+        episodes=facts.get("episodes"),
+    )
+
+
+def block(version: int = 0, *, episodes: int = 1, rows: int = 2) -> AcceptedBlock:
+    return AcceptedBlock(1, 0, version, rows, episodes, "")
+
+
+def accepted(window: DrawWindow, *, most: int = 100, **facts: int) -> int:
+    """Accept blocks of an episode as long as they are admitted; returns their number."""
+    each, count = block(**facts), 0
+    while count < most and window.admits(rows=each.rows, episodes=each.episodes):
+        window.accept(each)
+        count += 1
+    return count
+
+
+def test_an_iteration_waits_for_its_episodes_and_blocks_beyond_the_window_wait_for_it() -> None:
+    window = window_of(PACE)
+    window.asked()
+    assert [PACE.due(iteration) for iteration in range(3)] == [3, 5, 7]
+    assert (window.missing, accepted(window), window.missing) == (3, 3 + 4, 0)
+    window.draw()
+    assert accepted(window) == 0
+    window.asked()
+    assert accepted(window) == 2
+
+
+def test_a_block_larger_than_the_window_is_accepted_while_an_iteration_waits_for_episodes() -> None:
+    window = window_of(PACE)
+    assert window.admits(rows=2, episodes=100)
+    window.accept(block(episodes=7))
+    assert not window.admits(rows=2, episodes=1)
+    window.draw()
+    assert not window.admits(rows=2, episodes=100)
+
+
+def test_a_draw_names_the_blocks_that_none_before_could_draw_and_the_oldest_of_them() -> None:
+    window = window_of(PACE, following=7, head=10, episodes=30)
+    window.asked()
+    for version in (7, 6):
+        window.accept(block(version, rows=3))
+    reached = window.draw()
+    assert (reached.head, reached.episodes, reached.lag) == (16, 32, 1)
+    assert [each.version for each in reached.blocks] == [7, 6]
+    assert (window.oldest, window.draw().blocks) == (8 - PACE.max_lag, [])
+
+
+def test_an_empty_table_is_warmed_up_and_owes_nothing_for_earlier_iterations() -> None:
+    assert window_of(PACE, following=1000).missing == PACE.warmup
+    assert window_of(PACE, following=1000, head=9, episodes=2003).missing == 0
+    assert window_of(FREE, following=1000).missing == 1
+
+
+def test_the_range_of_a_draw_is_kept_until_the_next_iteration_asks() -> None:
+    window = window_of(FREE, head=50, episodes=9)
+    window.draw()
+    accepted(window, rows=10)
+    assert window.head - CAPACITY == 50 - NEWEST
+    window.asked()
+    accepted(window, rows=10)
+    assert window.head - CAPACITY == 50  # the iteration has drawn up to here
+
+
+def test_no_row_is_evicted_that_no_iteration_could_have_drawn() -> None:
+    window = window_of(FREE)
+    assert accepted(window, most=200) == 200  # a warm-up fills the table
+    window.draw()
+    window.asked()
+    assert 2 * accepted(window) == CAPACITY
 
 
 @dataclass
 class Collector:
-    """Plays with the newest version that it has; keeps what is not settled."""
+    """Plays with the newest version that it has; its block waits to be accepted."""
 
-    writer: int
-    version: int = 0
-    outdated: int = -1
-    sequence: int = 0
-    began: int | None = None
-    sent: list[WrittenEpisode] = field(default_factory=list)
-
-    def turn(self) -> None:
-        """Finish the episode under way, or begin another one."""
-        if self.began is not None:
-            self.sequence += 1
-            rows = rows_of(self.sequence)
-            self.sent.append(WrittenEpisode(self.writer, self.sequence, self.began, rows))
-            self.began = None
-        elif len(self.sent) < WINDOW and self.version > self.outdated:
-            self.began = self.version
+    version: int | None = None
 
 
 class FreeRun:
-    """A run in virtual time: each turn moves one collector, the service or the controller."""
+    """A run in virtual time: each turn moves one collector or the controller."""
 
     def __init__(self, pace: Pace, generator: np.random.Generator) -> None:
-        self.generator, self.arrival = generator, Arrival(episodes=LAYOUT, pace=pace)
-        storage = MemoryStorage(CAPACITY, LAYOUT.row_size + ENTRIES)
-        self.table = Table(storage, capacity=CAPACITY)
-        self.intake = Intake(self.table, self.arrival)
-        self.iteration = self.writers = 0
-        self.computing = False
-        self.heads: list[int] = [0]
-        self.collectors = [self.collector() for _ in range(3)]
-        self.acknowledged: set[tuple[int, int]] = set()
+        self.pace, self.generator = pace, generator
+        self.committed = self.published = 0
+        self.drawing = False
+        self.collectors = [Collector() for _ in range(3)]
+        self.log: list[tuple[int, int]] = []
+        """Head and episodes of each committed draw."""
+        self.window = self.opened()
 
-    def collector(self) -> Collector:
-        """A new process, which is sent the newest parameters."""
-        self.writers += 1
-        return Collector(self.writers, version=self.iteration)
+    def opened(self) -> DrawWindow:
+        """The window of a new controller, whose table ends at the last committed draw."""
+        head, episodes = self.log[-1] if self.log else (0, None)
+        window = window_of(self.pace, following=self.committed, head=head, episodes=episodes)
+        window.asked()
+        return window
 
     def control(self) -> None:
         """Commit the iteration that is computed, or try to begin the next."""
-        if self.computing:
-            self.iteration, self.computing = self.iteration + 1, False
-            return
-        draws = self.intake.draws
-        draws.asked(self.iteration)
-        if draws.may_draw(self.iteration):
-            reach = draws.draw(newest=CAPACITY)
-            assert reach.lag <= self.arrival.pace.max_lag
-            self.check(reach.head)
-            draws.gathered(self.iteration)
-            self.heads.append(reach.head)
-            self.computing = True
+        if self.drawing:
+            self.drawing = False
+            self.committed += 1
+            self.window.asked()
+        elif not self.window.missing:
+            reached = self.window.draw()
+            assert reached.lag <= self.pace.max_lag
+            self.log.append((reached.head, reached.episodes))
+            self.drawing = True
 
-    def check(self, head: int) -> None:
-        """Everything that this iteration can draw first is young enough."""
-        positions = np.arange(max(self.heads[-1], self.table.tail), head)
-        every = authorships(self.table.entries(positions, slice(-ENTRIES, None)))
-        versions = every[every[:, 3] > 0][:, 2]
-        assert (self.iteration - versions <= self.arrival.pace.max_lag).all()
-
-    def store(self) -> None:
-        """Store what is admitted of what one collector sent, and perhaps lose the answer."""
-        collector = self.collectors[self.generator.integers(len(self.collectors))]
-        group = collector.sent[: self.intake.admitted(collector.sent)]
-        outcomes = self.intake.store(group)
-        lost = self.generator.random() < 0.1
-        for episode, outcome in zip(group, outcomes, strict=True):
-            if outcome.fate in (Fate.STORED, Fate.REPEATED):
-                self.acknowledged.add((episode.writer, episode.sequence))
-            if not lost:
-                collector.sent.remove(episode)
-                if outcome.fate is Fate.STALE:
-                    collector.outdated = max(collector.outdated, episode.version)
+    def play(self, collector: Collector) -> None:
+        """Begin a block with published parameters that are fresh enough, or offer it."""
+        if collector.version is None:
+            collector.version = self.published if self.published >= self.window.oldest else None
+        elif self.window.admits(rows=2, episodes=2):
+            if collector.version >= self.window.oldest:
+                self.window.accept(block(collector.version, episodes=2))
+            collector.version = None
 
     def fault(self) -> None:
-        """Kill a collector, restart the service, or let another controller take over."""
-        match self.generator.integers(3):
-            case 0:
-                victim = self.generator.integers(len(self.collectors))
-                self.collectors[victim] = self.collector()
-            case 1:
-                self.intake = Intake(self.table, self.arrival)
-            case _:
-                self.intake, self.computing = Intake(self.table, self.arrival), False
-                for collector in self.collectors:
-                    collector.version, collector.outdated = self.iteration, -1
+        """Kill a collector, or let another controller take over."""
+        victim = int(self.generator.integers(2 * len(self.collectors)))
+        if victim < len(self.collectors):
+            self.collectors[victim] = Collector()
+        else:
+            self.drawing = False
+            self.log = self.log[: self.committed]
+            self.collectors = [Collector() for _ in self.collectors]
+            self.window = self.opened()
 
     def turn(self) -> None:
         """Let one of them do something."""
         choice = self.generator.random()
-        if choice < 0.5:
-            self.collectors[self.generator.integers(len(self.collectors))].turn()
-        elif choice < 0.75:
-            self.store()
-        elif choice < 0.87:
+        if choice < 0.7:
+            self.play(self.collectors[self.generator.integers(len(self.collectors))])
+        elif choice < 0.85:
             self.control()
-        elif choice < 0.97:  # a publication arrives
-            collector = self.collectors[self.generator.integers(len(self.collectors))]
-            collector.version = self.iteration
+        elif choice < 0.97:
+            self.published = self.committed
         else:
             self.fault()
-
-    def assert_once(self) -> None:
-        """Every acknowledged episode is in the table once."""
-        positions = np.arange(self.table.tail, self.table.head)
-        every = authorships(self.table.entries(positions, slice(-ENTRIES, None)))
-        held = [tuple(each) for each in every[every[:, 3] > 0][:, :2].tolist()]
-        assert len(held) == len(set(held))
-        if not self.table.tail:
-            assert set(held) >= self.acknowledged
 
 
 @pytest.mark.parametrize(
@@ -148,38 +170,13 @@ class FreeRun:
 def test_whatever_dies_lag_keeps_its_bound_and_the_run_goes_on(
     max_lag: int, schedules: int
 ) -> None:
-    """Schedules in virtual time, a thousand in all; none takes more turns than a slow one needs."""
+    """Schedules in virtual time; none takes more turns than a slow one needs."""
     generator = np.random.default_rng(max_lag)
     for _ in range(schedules):
         each, window, warmup = generator.integers((1, 1, 1), (6, 9, 8)).tolist()
-        pace = Pace(
-            updates_per_episode=1 / each, slack=0, window=window, warmup=warmup, max_lag=max_lag
-        )
+        pace = Pace(episodes_per_update=each, window=window, warmup=warmup, max_lag=max_lag)
         run, turns = FreeRun(pace, generator), 0
-        while run.iteration < 4:
+        while run.committed < 4:
             run.turn()
             turns += 1
             assert turns < 20_000, "all wait"
-        run.assert_once()
-
-
-def test_what_is_reopened_takes_no_episode_before_an_iteration_asks() -> None:
-    pace = Pace(updates_per_episode=1.0, slack=0, window=9, warmup=1, max_lag=1)
-    run = FreeRun(pace, np.random.default_rng(0))
-    run.intake.store([WrittenEpisode(1, 1, 0, rows_of(1))])
-    reopened = Intake(run.table, run.arrival)
-    late = [WrittenEpisode(1, 2, 0, rows_of(2))]
-    assert reopened.admitted(late) == 0
-    reopened.draws.asked(2)
-    assert reopened.admitted(late) == 1
-    assert reopened.store(late)[0].fate is Fate.STALE
-
-
-def test_a_table_that_was_lost_is_warmed_up_and_owes_nothing_for_earlier_iterations() -> None:
-    fresh = Pace(updates_per_episode=0.5, slack=0, window=9, warmup=3, max_lag=1, first=1000)
-    assert [fresh.due(iteration) for iteration in (0, 1000, 1001)] == [3, 3, 5]
-    assert fresh.may_store(0, iteration=0)
-    arrival = Arrival(episodes=LAYOUT, pace=fresh)
-    later = Arrival(episodes=LAYOUT, pace=Pace(**{**arrival.to_json()["pace"], "first": 2000}))
-    assert later.following(arrival.to_json()).pace.first == 1000
-    assert later.following(None).pace.first == 2000

@@ -8,7 +8,7 @@ import pytest
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
 from fullrank.replay import EpisodeLayout
-from fullrank.replay.episode_checks import are_sound, check_episode, check_finite
+from fullrank.replay.staging import judged
 
 LAYOUT = EpisodeLayout(observation_sizes=(2, 3), action_sizes=(2, 3), state_size=2)
 
@@ -32,9 +32,9 @@ def assigned(row: int, column: int, value: float) -> Callable[[FloatArray], None
 
 ACTION, AVAILABLE = LAYOUT.action.start, LAYOUT.available.start
 WRONG = {
-    "length is 3 in the last row": assigned(4, LAYOUT.length, 3),
-    "length is 0 in the last row": assigned(4, LAYOUT.length, 0),
-    "length is 2 in row 2: the episode ends in the middle": assigned(2, LAYOUT.length, 2),
+    "made of whole episodes": assigned(4, LAYOUT.length, 3),
+    "is made of whole episodes": assigned(4, LAYOUT.length, 0),
+    "a minibatch of episodes is made of whole": assigned(2, LAYOUT.length, 3),
     "terminated": assigned(1, LAYOUT.terminated, 1),
     "terminated is": assigned(4, LAYOUT.terminated, 1),
     "terminated is not 0": assigned(3, LAYOUT.terminated, 0.5),
@@ -50,19 +50,15 @@ WRONG = {
 
 
 def test_an_episode_that_was_played_is_accepted() -> None:
-    check_finite(played())
-    check_episode(played(), LAYOUT)
-    assert are_sound([played(), played()], LAYOUT)
+    assert judged(np.concatenate([played(), played()]), [4, 4], LAYOUT)
 
 
 @pytest.mark.parametrize("named", WRONG)
 def test_what_cannot_have_been_played_is_named(named: str) -> None:
     rows = played()
     WRONG[named](rows)
-    check_finite(rows)
     with pytest.raises(InvalidContribution, match=named.replace("+", r"\+")):
-        check_episode(rows, LAYOUT)
-    assert not are_sound([played(), rows, played()], LAYOUT)
+        judged(rows, [4], LAYOUT)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -70,11 +66,4 @@ def test_a_value_that_is_not_finite_is_named_by_its_place(value: float) -> None:
     rows = played()
     rows[3, 1] = value
     with pytest.raises(InvalidContribution, match=r"rows\[3\]\[1\] is -?(nan|inf)"):
-        check_finite(rows)
-    assert not are_sound([played(), rows], LAYOUT)
-
-
-def test_rows_without_a_step_are_no_episode() -> None:
-    with pytest.raises(InvalidContribution, match="length is 4 in the last row, after 0 steps"):
-        check_episode(played()[-1:], LAYOUT)
-    assert not are_sound([played(), played()[-1:]], LAYOUT)
+        judged(rows, [4], LAYOUT)

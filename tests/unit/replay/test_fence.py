@@ -53,7 +53,7 @@ def test_a_fence_of_another_format_is_refused_with_both_versions(
 ) -> None:
     write(tmp_path, content)
     with pytest.raises(VersionMismatch, match=f"has format {version}, .* up to 1"):
-        Fence(tmp_path).arrival("run/t")
+        Fence(tmp_path).opened("run/t")
 
 
 def test_a_fence_from_before_formats_holds_the_tables_themselves(tmp_path: Path) -> None:

@@ -1,16 +1,14 @@
 """Record of each collector, its status, and the messages that assign blocks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fullrank.common.errors import InvalidContribution
 from fullrank.net.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
-from fullrank.net.prometheus import Family, gauge
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.outbox import Outbox
-from fullrank_controller.membership.member import Member
-from fullrank_controller.membership.roster import Roster
 
 MOST_REASON = 1000
 """Most characters of a failure's reason that are kept."""
@@ -22,8 +20,10 @@ class CollectorWork:
 
     block: BlockKey | None = None
     assigned_at: float = 0.0
-    version: int | None = None
+    sent: int | None = None
     """Version of the parameters that it was sent last."""
+    version: int | None = None
+    """The same; of a container, that of the trunk with which it played last."""
     blocks: int = 0
     """Blocks that it has played."""
     reassigned: int = 0
@@ -34,6 +34,53 @@ class CollectorWork:
     """Seconds without a block, as it measured them."""
     failed: str = ""
     """Reason of its last failure."""
+    stale: int = 0
+    """Blocks whose parameters were too old when they came."""
+    heads: Sequence[pb.ContainerHead] = ()
+    """Heads of containers that it was sent last."""
+    container: pb.ContainerStatus | None = None
+    """Its facts as a container."""
+
+    def take_head(self, updates: int) -> None:
+        """Take the number of updates of its published head; its next block reports later ones."""
+        assert self.container is not None  # only containers have heads
+        self.container.published = updates
+        self.container.updates = max(self.container.updates, updates)
+
+    def take_shares(self, report: pb.ContainerReport, *, played: int) -> None:
+        """Take what a container tells about itself with a block of so many episodes.
+
+        Raises:
+            InvalidContribution: It was not sent such parameters.
+        """
+        status = self.container
+        assert status is not None  # only containers report so
+        if report.version > (self.sent or 0):
+            raise InvalidContribution(f"played.container.version is {report.version}, not sent yet")
+        self.version = report.version
+        status.played += played
+        status.handed_over += len(report.handed_over)
+        status.updates = max(report.updates, status.published)
+        status.divergence = report.divergence
+
+    def status(self, *, version: int, now: float) -> pb.CollectorStatus:
+        """Return the status of its blocks; ``version`` is that of the current parameters."""
+        playing = self.block is not None
+        iteration, block = self.block or (0, 0)
+        return pb.CollectorStatus(
+            blocks=self.blocks,
+            playing=playing,
+            iteration=iteration,
+            block=block,
+            playing_s=now - self.assigned_at if playing else 0.0,
+            lag=self.lag(version),
+            failed=self.failed,
+            block_s=self.block_s,
+            idle=self.idle,
+            reassigned=self.reassigned,
+            stale=self.stale,
+            container=self.container,
+        )
 
     def lag(self, version: int) -> int:
         """Updates between its parameters and those of a version."""
@@ -63,6 +110,12 @@ class BlockTotals:
     lost: int = 0
     """Blocks whose collector was lost while it played them."""
     failed: int = 0
+    stale: int = 0
+    """Blocks whose parameters were too old when they came."""
+    handed_over: int = 0
+    """Episodes that containers have handed over."""
+    heads: int = 0
+    """Heads that containers have published."""
     playing_s: float = 0.0
     idle_s: float = 0.0
     awaited_s: float = 0.0
@@ -75,18 +128,11 @@ class PublicationEncoder:
     def __init__(self) -> None:
         self._encoded: tuple[Publication, Sequence[pb.ContainerHead], list[bytes]] | None = None
 
-    def encode(
-        self,
-        publication: Publication,
-        *,
-        env_steps: int = 0,
-        heads: Sequence[pb.ContainerHead] = (),
-    ) -> list[bytes]:
+    def encode(self, publication: Publication, heads: Sequence[pb.ContainerHead]) -> list[bytes]:
         """Return the messages of a publication.
 
         Args:
             publication: The parameters.
-            env_steps: Environment steps of their exploration, unless each block has its own.
             heads: Heads of containers, the same object as long as none is newer.
         """
         encoded = self._encoded
@@ -94,7 +140,6 @@ class PublicationEncoder:
             head = pb.Publication(
                 version=publication.version,
                 sections=sorted(publication.sections),
-                env_steps=env_steps,
                 heads=heads,
             )
             fields = (
@@ -126,6 +171,8 @@ class OrderSender:
         *,
         now: float,
         deadline_s: float,
+        oldest: int,
+        heads: Sequence[pb.ContainerHead],
     ) -> None:
         """Send a collector a block, with its parameters unless they were sent.
 
@@ -136,22 +183,29 @@ class OrderSender:
             play: Parameters and exploration of the block.
             now: Loop time.
             deadline_s: Age at which the block is assigned to another collector, too.
+            oldest: Oldest version that a container may act with.
+            heads: Heads of containers, the same object as long as none is newer.
         """
-        publication = play.publication
-        messages = [] if work.version == publication.version else self._encoder.encode(publication)
+        publication, messages = play.publication, list[bytes]()
+        if work.sent != publication.version or work.heads is not heads:
+            messages = self._encoder.encode(publication, heads)
         order = pb.Play(
             iteration=key.iteration,
             block=key.block,
             version=publication.version,
             env_steps=play.env_steps,
             deadline_s=deadline_s,
+            oldest=oldest,
         )
         encoded = pb.CollectorOrder(play=order).SerializeToString()
         outbox.assign(
             [*(("publication", message) for message in messages), ("play", encoded)],
             deadline_s=self._write_s,
         )
-        work.block, work.assigned_at, work.version = key, now, publication.version
+        work.block, work.assigned_at, work.heads = key, now, heads
+        work.sent = publication.version
+        if work.container is None or work.version is None:
+            work.version = publication.version
 
 
 def one_line(reason: str) -> str:
@@ -165,31 +219,4 @@ def unplayed(keys: Sequence[BlockKey]) -> str:
     return (
         f"{len(keys)} blocks are not played, the first is block {first.block} of iteration "
         f"{first.iteration}"
-    )
-
-
-def pool_metrics(roster: Roster, *, playing: int, lags: Mapping[str, float]) -> Iterator[Family]:
-    """The current state of the collectors.
-
-    Args:
-        roster: Attached collectors.
-        playing: Number of those that may play.
-        lags: Lag of each of these, in updates.
-    """
-    yield gauge("collectors_attached", "Collectors attached.", len(roster.members))
-    yield gauge("collectors_eligible", "Collectors that may play.", playing)
-    yield gauge(
-        "collector_lag", "Lag of each collector, in updates.", dict(lags), label="collector"
-    )
-
-
-def member_status(member: Member, *, now: float, lag: int, failed: str) -> pb.CollectorStatus:
-    """The status of an attached collector, without its blocks and episodes."""
-    return pb.CollectorStatus(
-        collector=member.learner,
-        host=member.host,
-        fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
-        lag=lag,
-        silent_s=now - member.heard_at,
-        failed=failed,
     )

@@ -42,11 +42,23 @@ class BlockReport(NamedTuple):
     """False if the collector says that replay did not take the rows."""
     collector: int = -1
     """Its collector."""
+    version: int = 0
+    """Version of the parameters with which it was played."""
+    container: pb.ContainerReport | None = None
+    """Facts about a container, which has staged only a share of the episodes."""
+
+    @property
+    def staged(self) -> list[int]:
+        """Return the steps of each episode that is staged."""
+        lengths: list[int] = self.outcomes.lengths.tolist()
+        if self.container is None:
+            return lengths
+        return [lengths[number] for number in self.container.handed_over]
 
     @property
     def staged_digest(self) -> bytes:
         """Return the digest by which replay knows the block."""
-        return block_digest(self.rows_digest, self.outcomes.lengths.tolist())
+        return block_digest(self.rows_digest, self.staged)
 
     @property
     def digest(self) -> bytes:
@@ -56,7 +68,7 @@ class BlockReport(NamedTuple):
 
 
 def block_report(
-    played: pb.Played, plan: BlockPlan, *, agents: int, ends: int, row_size: int
+    played: pb.Played, plan: BlockPlan, *, agents: int, ends: int, row_size: int, shares: bool
 ) -> BlockReport:
     """Check and decode a report.
 
@@ -66,6 +78,7 @@ def block_report(
         agents: Number of agents, M.
         ends: Rows of an episode beyond its steps.
         row_size: Entries of a row.
+        shares: True if collectors are containers.
 
     Raises:
         InvalidContribution: A field is wrong; the stream must end.
@@ -82,7 +95,9 @@ def block_report(
         raise InvalidContribution(
             f"played.lengths has {len(played.lengths)} entries, expected {copies} above 0"
         )
-    if played.rows != (rows := sum(played.lengths) + copies * ends):
+    container = _container_of(played, copies) if shares else None
+    staged = played.lengths if container is None else _lengths_of(played, container)
+    if played.rows != (rows := sum(staged) + len(staged) * ends):
         raise InvalidContribution(f"played.rows is {played.rows}, expected {rows}")
     if rows > most_rows(row_size):
         raise InvalidContribution(f"played.rows of {rows} exceed {BLOCK_BYTES} bytes")
@@ -102,7 +117,26 @@ def block_report(
         playing_s=played.playing_s,
         idle_s=played.idle_s,
         is_staged=played.staged,
+        container=container,
     )
+
+
+def _container_of(played: pb.Played, copies: int) -> pb.ContainerReport:
+    """Check the facts about a container.
+
+    Raises:
+        InvalidContribution: A field is wrong.
+    """
+    report, numbers = played.container, list(played.container.handed_over)
+    if numbers != sorted(set(numbers)) or not set(numbers) <= set(range(copies)):
+        raise InvalidContribution(f"played.container hands over episodes {numbers} of {copies}")
+    if not np.isfinite(report.divergence):
+        raise InvalidContribution(f"played.container.divergence is {report.divergence}")
+    return report
+
+
+def _lengths_of(played: pb.Played, container: pb.ContainerReport) -> list[int]:
+    return [played.lengths[number] for number in container.handed_over]
 
 
 def most_rows(row_size: int) -> int:

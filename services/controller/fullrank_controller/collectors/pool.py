@@ -1,224 +1,138 @@
-"""Attached collectors, the blocks assigned to them, and the iterations that wait for blocks."""
+"""Attached collectors: their orders, their reports and their status."""
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from fullrank.common.deadlines import FACTOR
-from fullrank.common.errors import EnvironmentFailed, InvalidContribution
+from fullrank.common.errors import InvalidContribution
 from fullrank.config.tree import ControllerSettings
 from fullrank.net.prometheus import Family, counter, gauge
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import BlockAssigned
 from fullrank.training.block_player import PlayTerms
-from fullrank.training.blocks import BlockKey, BlockPlan, BlockScheduler, deadline_of
+from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.block_orders import (
     BlockTotals,
     CollectorWork,
     OrderSender,
-    member_status,
     one_line,
-    pool_metrics,
-    unplayed,
 )
 from fullrank_controller.collectors.blocks_in import BlockReport, block_report
+from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.member import Member, excluded
+from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 
 log = logging.getLogger(__name__)
 
-RECENT = 200
-"""Number of blocks whose durations give the deadline."""
 
+@dataclass(eq=False, kw_only=True)
+class CollectorPool(ABC):
+    """Orders blocks of collectors, one at a time each, and takes their reports."""
 
-class BlockDeadline:
-    """Age at which a block is overdue, and the timer that goes off when the next one is.
+    plan: BlockPlan
+    """Blocks of an iteration, or of a term."""
+    settings: ControllerSettings
+    """Deadlines."""
+    roster: Roster
+    """Attached collectors."""
+    progress: RunProgress
+    """Shows what the run waits for, and names collectors that fail."""
+    event_log: EventLog
+    """Receives each block that is assigned."""
+    identity: RunIdentity
+    """The run; it fixes the layout of rows."""
+    agents: int
+    """Number of agents, M."""
+    heads: HeadStore | None = None
+    """Takes the heads of containers; None where collectors are none."""
+    eligible: dict[Member, CollectorWork] = field(default_factory=dict, init=False)
+    """Record of each collector that may play."""
+    totals: BlockTotals = field(default_factory=BlockTotals, init=False)
+    """Blocks and times so far."""
+    _ended: bool = field(default=False, init=False)
 
-    Args:
-        settings: Deadlines.
-        overdue: Called when a block is overdue.
-    """
-
-    def __init__(self, settings: ControllerSettings, overdue: Callable[[], None]) -> None:
-        self._settings, self._overdue = settings, overdue
-        self._durations_s: deque[float] = deque(maxlen=RECENT)
-        self._timer: asyncio.TimerHandle | None = None
+    @cached_property
+    def _sender(self) -> OrderSender:
+        return OrderSender(write_s=self.settings.lost_after_s)
 
     @property
-    def age_s(self) -> float:
-        """Age beyond which a block is overdue."""
-        settings = self._settings
-        return deadline_of(
-            self._durations_s,
-            first_s=settings.deadline_s,
-            factor=FACTOR,
-            least_s=settings.least_deadline_s,
-        )
+    @abstractmethod
+    def waiting(self) -> Sequence[BlockKey]:
+        """Return the blocks without an answer, ascending."""
 
-    def record(self, duration_s: float) -> None:
-        """Record how long a block took."""
-        self._durations_s.append(duration_s)
+    @abstractmethod
+    def assign(self) -> None:
+        """Give idle collectors blocks."""
 
-    def watch(self, begun_at: float | None, *, now: float) -> None:
-        """Set the timer to the block assigned at this time, unless it is overdue already."""
-        self.stop()
-        if begun_at is not None and begun_at + self.age_s > now:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(begun_at + self.age_s, self._overdue)
+    @abstractmethod
+    def waits_for(self) -> str:
+        """One line: the side that waits and the cause; empty once the run is finished."""
 
-    def stop(self) -> None:
-        """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
+    @abstractmethod
+    def answered(self, member: Member, report: BlockReport) -> None:
+        """Take a report of a collector that is idle from now on."""
 
+    @abstractmethod
+    def failed(self, member: Member, key: BlockKey, reason: str) -> None:
+        """Take note that a collector could not play its block, and is idle from now on."""
 
-class _Waiting(NamedTuple):
-    """An iteration that waits for its blocks."""
-
-    keys: Sequence[BlockKey]
-    play: PlayTerms
-    complete: "asyncio.Future[list[BlockReport]]"
-
-
-class CollectorPool:
-    """Plays iterations on collectors; each block is taken once, from the first that returns it.
-
-    Args:
-        plan: Blocks of an iteration.
-        settings: Deadlines.
-        roster: Attached collectors.
-        learners: Attached learners, which hold the numerics of the run.
-        progress: Shows what the run waits for.
-        event_log: Receives each block that is assigned.
-        identity: The run; it fixes the layout of rows.
-        agents: Number of agents, M.
-
-    Attributes:
-        plan: As given.
-        roster: As given.
-        eligible: Record of each collector that may play.
-        scheduler: Blocks without an answer, and their players.
-        totals: Blocks and times so far.
-        awaited: Iteration that cannot go on without its blocks; None while there is none.
-        lost: Collectors that were lost with each block that is not played.
-    """
-
-    def __init__(
-        self,
-        plan: BlockPlan,
-        settings: ControllerSettings,
-        *,
-        roster: Roster,
-        learners: Roster,
-        progress: RunProgress,
-        event_log: EventLog,
-        identity: RunIdentity,
-        agents: int,
-    ) -> None:
-        self.plan, self.roster = plan, roster
-        self._learners, self._progress = learners, progress
-        self._event_log, self._identity, self._agents = event_log, identity, agents
-        self.scheduler: BlockScheduler[BlockReport] = BlockScheduler()
-        self.totals = BlockTotals()
-        self.awaited: int | None = None
-        self.lost: Counter[BlockKey] = Counter()
-        self.eligible: dict[Member, CollectorWork] = {}
-        self._iterations: dict[int, _Waiting] = {}
-        self._deadline = BlockDeadline(settings, self.assign)
-        self._sender = OrderSender(write_s=settings.lost_after_s)
-        self._stalled = self._ended = False
-
-    async def play(
-        self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
-    ) -> list[BlockReport]:
-        """Return the reports on blocks of an iteration, once collectors have played all of them.
-
-        Raises:
-            EnvironmentFailed: A block failed too often.
-        """
-        self.scheduler.open(keys)
-        complete: asyncio.Future[list[BlockReport]] = asyncio.get_running_loop().create_future()
-        self._iterations[iteration] = _Waiting(keys, play, complete)
-        self.assign()
-        try:
-            return await complete
-        finally:
-            del self._iterations[iteration]
-
-    @contextmanager
-    def awaiting(self, iteration: int) -> Iterator[None]:
-        """Take note that the run waits for the blocks of an iteration in the body."""
-        clock = asyncio.get_running_loop().time
-        self.awaited, began_at = iteration, clock()
-        try:
-            yield
-        finally:
-            self.awaited = None
-            self.totals.awaited_s += clock() - began_at
+    @abstractmethod
+    def lose(self, member: Member, block: BlockKey | None) -> None:
+        """Forget a collector that may play, and assign its block to another one."""
 
     def end(self) -> None:
         """Assign no more."""
         self._ended = True
-        self._deadline.stop()
-
-    def assign(self) -> None:
-        """Give idle collectors blocks, now and when a block is overdue."""
-        if self._ended:
-            return
-        self._attach()
-        now, deadline_s = asyncio.get_running_loop().time(), self._deadline.age_s
-        members = {member.learner: member for member in self.eligible}
-        for collector, key in self.scheduler.assign(now, deadline_s=deadline_s):
-            member, play = members[collector], self._iterations[key.iteration].play
-            work = self.eligible[member]
-            self._sender.send(member.outbox, work, key, play, now=now, deadline_s=deadline_s)
-            self._event_log.append(
-                BlockAssigned(
-                    term=self._identity.term,
-                    iteration=key.iteration,
-                    block=key.block,
-                    collector=collector,
-                    version=play.publication.version,
-                )
-            )
-            again = len(self.scheduler.holders(key)) > 1
-            work.reassigned += again
-            self.totals.assigned += 1
-            self.totals.reassigned += again
-        self._deadline.watch(self.scheduler.begun_at(), now=now)
-        self._show()
-
-    def _attach(self) -> None:
-        """Let the ready collectors of the run's numerics play."""
-        self.roster.numerics = self._learners.numerics
-        if self.roster.numerics is None:
-            return
-        for member in self.roster.eligible:
-            if member not in self.eligible:
-                self.eligible[member] = CollectorWork()
-                self.scheduler.attach(member.learner)
 
     def admit(self, member: Member) -> None:
-        """Let a collector that is ready play, if its numerics are those of the run."""
+        """Let a collector that is ready play, if it may."""
         self.assign()
 
     def leave(self, member: Member) -> None:
         """Forget a collector whose stream ended; its block is assigned to another."""
         work = self.eligible.pop(member, None)
         if work is not None:
-            if work.block is not None:
-                self.totals.lost += 1
-                if work.block in self.scheduler.waiting:
-                    self.lost[work.block] += 1
-            self.scheduler.detach(member.learner)
+            self.totals.lost += work.block is not None
+            self.lose(member, work.block)
         self.roster.leave(member)
         self.assign()
+
+    def _order(
+        self,
+        member: Member,
+        key: BlockKey,
+        play: PlayTerms,
+        *,
+        oldest: int,
+        deadline_s: float = 0.0,
+    ) -> None:
+        """Order a block of a collector."""
+        self._sender.send(
+            member.outbox,
+            self.eligible[member],
+            key,
+            play,
+            now=asyncio.get_running_loop().time(),
+            deadline_s=deadline_s,
+            oldest=oldest,
+            heads=self.heads.messages if self.heads is not None else (),
+        )
+        self.event_log.append(
+            BlockAssigned(
+                term=self.identity.term,
+                iteration=key.iteration,
+                block=key.block,
+                collector=member.learner,
+                version=play.publication.version,
+            )
+        )
+        self.totals.assigned += 1
 
     def take(self, member: Member, message: pb.CollectorMessage) -> None:
         """Take a message of a collector.
@@ -226,27 +140,25 @@ class CollectorPool:
         Raises:
             InvalidContribution: A field is wrong; the stream must end.
         """
-        if message.WhichOneof("message") == "failed":
-            failed = message.failed
-            key = BlockKey(failed.iteration, failed.block)
-            self._check_assigned(member, key)
-            self.failed(member, key, failed.reason)
-            return
-        if message.WhichOneof("message") != "played":
-            raise InvalidContribution(f"{message.WhichOneof('message')} was not expected here")
-        problem = self._identity.problem
-        report = block_report(
-            message.played,
-            self.plan,
-            agents=self._agents,
-            ends=0 if problem.episodes is None else 1,
-            row_size=problem.row_size,
-        )
-        self._check_assigned(member, report.key)
-        self.answered(member, report)
+        kind = message.WhichOneof("message")
+        if kind == "failed":
+            key = BlockKey(message.failed.iteration, message.failed.block)
+            self._take_failure(self._work_on(member, key), member, key, message.failed.reason)
+        elif kind == "played":
+            report = block_report(
+                message.played,
+                self.plan,
+                agents=self.agents,
+                ends=0 if self.identity.problem.episodes is None else 1,
+                row_size=self.identity.problem.row_size,
+                shares=self.heads is not None,
+            )
+            self._take_report(self._work_on(member, report.key), member, report)
+        else:
+            raise InvalidContribution(f"{kind} was not expected here")
 
-    def _check_assigned(self, member: Member, key: BlockKey) -> None:
-        """Refuse a block that the collector was not assigned.
+    def _work_on(self, member: Member, key: BlockKey) -> CollectorWork:
+        """Return the record of a collector that plays a block.
 
         Raises:
             InvalidContribution: It was assigned another one, or none.
@@ -256,34 +168,27 @@ class CollectorPool:
             raise InvalidContribution(
                 f"block {key.block} of iteration {key.iteration} was not assigned to this collector"
             )
+        return work
 
-    def answered(self, member: Member, report: BlockReport) -> None:
-        """Take a report of a collector; the first one of a block counts, another one is named."""
-        work, key = self.eligible[member], report.key
-        report = report._replace(collector=member.learner)
-        differing = self.scheduler.answer(member.learner, key, report)
+    def _take_failure(self, work: CollectorWork, member: Member, key: BlockKey, said: str) -> None:
+        work.block, work.failed = None, one_line(said)
+        self.totals.failed += 1
+        log.warning(
+            "block_failed collector=%d host=%s %s", member.learner, member.host, work.failed
+        )
+        self.failed(member, key, work.failed)
+
+    def _take_report(self, work: CollectorWork, member: Member, report: BlockReport) -> None:
         for sums in (work, self.totals):
             sums.playing_s += report.playing_s
             sums.idle_s += report.idle_s
         work.block, work.blocks = None, work.blocks + 1
         self.totals.played += 1
-        self.lost.pop(key, None)
-        self._deadline.record(asyncio.get_running_loop().time() - work.assigned_at)
-        if differing is not None:
-            caveat = (
-                f"collectors {differing.first} and {differing.second} played block {key.block} of "
-                f"iteration {key.iteration} differently; the answer of collector "
-                f"{differing.first} was taken"
-            )
-            self._progress.record_caveat("collectors", caveat)
-            log.warning("blocks_differ %s", caveat)
-        waiting = self._iterations.get(key.iteration)
-        if waiting is not None and not waiting.complete.done():
-            blocks = self.scheduler.take(waiting.keys)
-            if blocks is not None:
-                waiting.complete.set_result(blocks)
-        self.assign()
-        log.debug("played collector=%d %s playing_s=%.3f", member.learner, key, report.playing_s)
+        if report.container is not None:
+            work.take_shares(report.container, played=len(report.outcomes.lengths))
+            self.totals.handed_over += len(report.container.handed_over)
+        self.answered(member, report._replace(collector=member.learner, version=work.version or 0))
+        log.debug("played collector=%d %s", member.learner, report.key)
 
     def distrust(self, reports: Iterable[BlockReport]) -> None:
         """End the streams of collectors that falsely reported these blocks as staged."""
@@ -300,53 +205,6 @@ class CollectorPool:
                     )
                 )
 
-    def failed(self, member: Member, key: BlockKey, reason: str) -> None:
-        """Take note that a collector's environment raised; too many failures end run and pool."""
-        work, reason = self.eligible[member], one_line(reason)
-        work.block, work.failed = None, reason
-        self.totals.failed += 1
-        log.warning("block_failed collector=%d host=%s %s", member.learner, member.host, reason)
-        try:
-            self.scheduler.fail(member.learner, key, f"on {member.host}: {reason}")
-        except EnvironmentFailed as error:
-            self.end()
-            for waiting in self._iterations.values():
-                if not waiting.complete.done():
-                    waiting.complete.set_exception(error)
-            return
-        self.assign()
-
-    def _show(self) -> None:
-        """Say what the run waits for while no collector can play."""
-        roster = self.roster
-        if self._iterations and not self.eligible:
-            waits = f"{unplayed(self.scheduler.waiting)}, which waits for a collector"
-            if self._progress.stall(f"{waits}{excluded(roster.members, roster.numerics)}"):
-                log.warning("stalled reason=%s", self._progress.message)
-            self._stalled = True
-        elif self._stalled:
-            self._progress.run()
-            self._stalled = False
-
-    def waits_for(self) -> str:
-        """One line: the side that waits and the cause; empty once the run is finished."""
-        keys, progress = self.scheduler.waiting, self._progress
-        if progress.finished:
-            return ""
-        if not keys:
-            return (
-                f"{len(self.eligible)} collectors wait for the update of iteration "
-                f"{progress.applied}"
-            )
-        first, blocks = keys[0], unplayed(keys)
-        holders = self.scheduler.holders(first)
-        who = f"collectors {holders}" if holders else "a collector"
-        left = self.lost[first]
-        lost = f"; {left} collectors were lost while they played it" if left else ""
-        if self.awaited is None:
-            return f"played ahead: {blocks}, with {who}{lost}"
-        return f"the run waits for collectors: {blocks}, which waits for {who}{lost}"
-
     def statuses(self, *, version: int, now: float) -> Iterator[pb.CollectorStatus]:
         """The status of each attached collector.
 
@@ -356,15 +214,13 @@ class CollectorPool:
         """
         for member in self.roster.members:
             work = self.eligible.get(member) or CollectorWork()
-            block = work.block
-            status = member_status(member, now=now, lag=work.lag(version), failed=work.failed)
-            status.spare = member.objection(self.roster.numerics)
-            status.blocks, status.playing = work.blocks, block is not None
-            if block is not None:
-                status.iteration, status.block = block
-                status.playing_s = now - work.assigned_at
-            status.block_s, status.idle = work.block_s, work.idle
-            status.reassigned = work.reassigned
+            status = work.status(version=version, now=now)
+            status.collector, status.host = member.learner, member.host
+            if member.numerics is not None:
+                status.fingerprint = member.numerics.fingerprint
+            if member not in self.eligible:
+                status.spare = member.objection(self.roster.numerics)
+            status.silent_s = now - member.heard_at
             yield status
 
     def blocks(self) -> pb.BlocksStatus:
@@ -375,7 +231,7 @@ class CollectorPool:
             reassigned=totals.reassigned,
             lost=totals.lost,
             failed=totals.failed,
-            waiting=len(self.scheduler.waiting),
+            waiting=len(self.waiting),
             block_s=totals.playing_s / totals.played if totals.played else 0.0,
             awaited_s=totals.awaited_s,
         )
@@ -386,25 +242,33 @@ class CollectorPool:
         Args:
             version: Version of the current parameters.
         """
-        eligible, totals = self.eligible, self.totals
-        yield from pool_metrics(
-            self.roster,
-            playing=len(eligible),
-            lags={str(each.learner): work.lag(version) for each, work in eligible.items()},
+        works, totals = (
+            {str(each.learner): work for each, work in self.eligible.items()},
+            self.totals,
         )
-        yield gauge(
-            "collector_block_seconds",
-            "Mean duration of a block of each collector.",
-            {str(each.learner): work.block_s for each, work in eligible.items()},
-            label="collector",
-        )
-        yield gauge("blocks_waiting", "Blocks without an answer.", len(self.scheduler.waiting))
+        yield gauge("collectors_attached", "Collectors attached.", len(self.roster.members))
+        yield gauge("collectors_eligible", "Collectors that may play.", len(works))
+        for name, text, values in (
+            (
+                "collector_lag",
+                "Lag of each collector, in updates.",
+                {number: float(work.lag(version)) for number, work in works.items()},
+            ),
+            (
+                "collector_block_seconds",
+                "Mean duration of a block of each collector.",
+                {number: work.block_s for number, work in works.items()},
+            ),
+        ):
+            yield gauge(name, text, values, label="collector")
+        yield gauge("blocks_waiting", "Blocks without an answer.", len(self.waiting))
         for name, text, total in (
             ("blocks_played", "Blocks that collectors have played.", totals.played),
             ("blocks_assigned", "Blocks assigned, again when overdue.", totals.assigned),
             ("blocks_reassigned", "Overdue blocks reassigned.", totals.reassigned),
             ("blocks_lost", "Blocks whose collector was lost.", totals.lost),
             ("blocks_failed", "Blocks whose environment raised.", totals.failed),
+            ("blocks_stale", "Blocks whose parameters were too old.", totals.stale),
             ("collectors_playing_seconds", "Time of playing.", totals.playing_s),
             ("collectors_idle_seconds", "Time of collectors without blocks.", totals.idle_s),
             ("blocks_awaited_seconds", "Time of the run without blocks.", totals.awaited_s),

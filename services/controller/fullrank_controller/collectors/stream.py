@@ -10,8 +10,9 @@ from fullrank.host.process import first
 from fullrank.net.errors import Context
 from fullrank.net.messages import check_version, run_term_of
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member, Numerics
-from fullrank_controller.run import Collectors, Run
+from fullrank_controller.run import Run
 from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, origin_of
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
 
 async def _converse(
     run: Run,
-    pool: Collectors,
+    pool: CollectorPool,
     member: Member,
     requests: CollectorMessages,
     context: Context,
@@ -78,7 +79,7 @@ async def _converse(
     await first(member.outbox.drain(context.write), _read(pool, member, requests))
 
 
-async def _read(pool: Collectors, member: Member, requests: CollectorMessages) -> None:
+async def _read(pool: CollectorPool, member: Member, requests: CollectorMessages) -> None:
     clock = asyncio.get_running_loop().time
     async for message in requests:
         member.heard_at = member.sent_at = clock()

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fullrank.audit.proof import BLOCKS, Evidence
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.runs.checkpoint import Checkpoint, newest, saved
@@ -34,7 +35,7 @@ class Restored:
     committed: int
     """Iterations in the loaded checkpoint; 0 without one."""
     head: int
-    """Replay position that belongs to the checkpoint."""
+    """Replay position from which the run goes on."""
     known: int
     """Iterations that were ever committed, including those whose updates were not stored."""
     journalled: Sequence[StoredIteration]
@@ -65,11 +66,15 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
     if fault:
         log.warning("journal_ends_early iteration=%d %s", committed + len(entries), fault)
     condemn(directory.metrics, committed + len(entries), term=directory.term)
+    journalled = list(_repeatable(entries))
+    for entry in entries[: len(journalled)]:
+        if BLOCKS in entry.facts:  # its rows are kept, not played again
+            head = Evidence.of(entry).sample.head
     return Restored(
         committed=committed,
         head=head,
         known=committed + len(entries),
-        journalled=list(_repeatable(entries)),
+        journalled=journalled,
     )
 
 

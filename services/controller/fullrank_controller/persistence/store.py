@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from fullrank.audit.proof import NEWEST
+from fullrank.audit.proof import BLOCKS
 from fullrank.common.failpoints import reach
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.event_log import EventLog
@@ -60,13 +60,13 @@ class RunStore:
         )
 
     def _append(self, record: IterationRecord, decided: DecidedIteration) -> None:
-        newest = decided.collected.newest
-        drawn = {} if newest is None else {NEWEST: newest}
+        blocks = decided.collected.blocks
+        drawn = {} if blocks is None else {BLOCKS: blocks}
         stored = self._journal.append(
             record.iteration,
             facts={"record": to_facts(record), **decided.round.evidence.to_facts(), **drawn},
             updates=decided.round.decision.updates,
-            reproducible=record.exact and newest is None,  # the next draw reaches further
+            reproducible=record.exact and blocks is None,  # the next draw reaches further
         )
         self._mirror(stored)
 

@@ -1,6 +1,7 @@
 """Collection: play transitions, possibly ahead of their iteration, and append them to replay."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -21,7 +22,7 @@ from fullrank.training.collection import Collection
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training, capacity_of, spare_rows
 from fullrank_controller.collectors.blocks_in import BlockReport
-from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.watchdog import Watchdog
 
@@ -48,16 +49,22 @@ class TransitionTable(Protocol):
         """
 
 
-class Playback(Protocol):
+class Playback(ABC):
     """Plays the collections of a run, possibly ahead of their iterations, and stores them."""
+
+    draws_again = True
+    """Committed iterations are drawn again after a restart, unless their updates are kept."""
 
     @property
     def ahead(self) -> CollectTask | None:
         """The last collection that this process plays, or None."""
+        return None
 
     def begin(self, iteration: int) -> object:
         """Start playing for an iteration with the current parameters, unless that was done."""
+        return None
 
+    @abstractmethod
     async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
         """Store an iteration's transitions from position ``first`` on, once they are played.
 
@@ -65,14 +72,30 @@ class Playback(Protocol):
             The collection, and the acknowledged head.
         """
 
+    async def store_again(
+        self, iteration: int, first: int, statistics: Mapping[str, float | None]
+    ) -> tuple[Collected | None, int]:
+        """Store a committed iteration with these statistics once more.
+
+        Returns:
+            The collection, None where no further update will be computed over it; and the head.
+        """
+        return await self.store(iteration, first)
+
+    def committed(self, iterations: int) -> None:
+        """Take note of the number of durable iterations."""
+        return
+
     async def finish(self) -> None:
         """Return when this process plays no collection."""
+        return
 
     async def end(self) -> None:
         """Play no more, once this process plays no collection."""
+        return
 
 
-class OwnPlayback:
+class OwnPlayback(Playback):
     """Plays in this process, one collection at a time.
 
     Args:
@@ -121,9 +144,6 @@ class OwnPlayback:
             with self._watchdog.phase("playing"):
                 await asyncio.wait(self._playing.values())
 
-    async def end(self) -> None:
-        """Return: no collection is played."""
-
 
 @dataclass(slots=True)
 class _Ordered:
@@ -140,7 +160,7 @@ class _Ordered:
         self.play_s = now - self.began_at
 
 
-class PoolPlayback:
+class KeyedPlayback(Playback):
     """Lets collectors play the blocks of each iteration, and accepts what they have staged.
 
     Args:
@@ -150,11 +170,8 @@ class PoolPlayback:
         grant: What they may stage for an iteration.
     """
 
-    ahead = None
-    """No collection is played in this process."""
-
     def __init__(
-        self, collection: KeyedCollection, table: ReplayClient, pool: CollectorPool, grant: Grant
+        self, collection: KeyedCollection, table: ReplayClient, pool: KeyedPool, grant: Grant
     ) -> None:
         self._collection, self._table = collection, table
         self._pool, self._grant = pool, grant
@@ -174,7 +191,7 @@ class PoolPlayback:
         self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
     ) -> list[BlockReport]:
         """Return the reports on blocks, which collectors may stage from now on."""
-        await self._table.grant(iteration, self._grant)
+        await self._table.grant(iteration, range(self._collection.plan.blocks), self._grant)
         return await self._pool.play(iteration, keys, play)
 
     async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
@@ -212,9 +229,6 @@ class PoolPlayback:
             again = await self._play(iteration, [report.key for report in lost], play)
             for report in again:
                 reports[report.key.block] = report
-
-    async def finish(self) -> None:
-        """Return: collectors have parameters of their own."""
 
     async def end(self) -> None:
         """Dismiss the collectors, and cancel the collections that they play."""
@@ -276,7 +290,8 @@ class ReplayPipeline:
             head=head,
             run_term=self._identity.run_term,
         )
-        if held != head or self._tail > max(0, head - self._capacity):
+        evicted = self._playback.draws_again and self._tail > max(0, head - self._capacity)
+        if held < head or evicted:
             lost = rows_lost(iteration=resumes_at, expected=head, tail=self._tail, head=held)
             self._lost(lost)
         if held == self._tail:
@@ -316,9 +331,13 @@ class ReplayPipeline:
 
     async def collect_again(
         self, iteration: int, statistics: Mapping[str, float | None]
-    ) -> Collected:
+    ) -> Collected | None:
         """Collect for a committed iteration once more, which gives the same rows."""
-        return await self.collect(iteration)
+        self._training.collector.publish(iteration)
+        collected, head = await self._playback.store_again(iteration, self.head, statistics)
+        self._first = self.head
+        self._acknowledge(head)
+        return collected
 
     async def _collect(self, iteration: int) -> Collected:
         self._training.collector.publish(iteration)
@@ -333,7 +352,8 @@ class ReplayPipeline:
         self._event_log.append(Acknowledged(term=self._identity.term, head=head))
 
     def committed(self, iterations: int) -> None:
-        """Do nothing: parameters are published with the blocks that use them."""
+        """Take note of the number of durable iterations."""
+        self._playback.committed(iterations)
 
     async def finish_playing(self) -> None:
         """Return when this process plays no collection."""

@@ -64,26 +64,22 @@ export function drawLearners({ status: { learners } }) {
   $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "No learner is attached."))]));
 }
 
-const BLOCKS = ["a block", "reassigned", "idle"];
-const EPISODES = ["settled", "stale", "invalid"];
+const BLOCKS = ["a block", "reassigned", "stale", "idle"];
 const LEARNING = { played: "played", handed_over: "handed over" };
 
 /** Table of the attached collectors, their totals, and who waits for whom; hidden in runs without any. */
 export function drawCollectors({ status: { collectors, blocks, playing } }) {
-  const free = collectors.some((each) => each.free);
   const learning = collectors.some((each) => each.container);
-  $("#collectors").hidden = !blocks && !free;
-  if (!blocks && !free) return;
+  $("#collectors").hidden = !blocks;
+  if (!blocks) return;
   $("#collectors .lead").textContent = playing;
-  $("#collectors .note").textContent = blocks ? [
+  $("#collectors .note").textContent = [
     `${whole(blocks.played)} blocks played, ${seconds(blocks.block_s)} each`,
     `${whole(blocks.reassigned)} reassigned, ${whole(blocks.lost)} lost with their collector, ${whole(blocks.failed)} failed`,
     `the run waited ${seconds(blocks.awaited_s)} for blocks`,
-  ].join("; ") + "." : "Episodes that replay has settled, and those that it refused as too old or invalid.";
+  ].join("; ") + ".";
   const idle = (each) => h("span", {}, h("progress", { max: 1, value: each.idle, "aria-hidden": "true" }), percent(each.idle));
-  const facts = (each) => (free
-    ? EPISODES.map((name) => whole(each[name]))
-    : [seconds(each.block_s), whole(each.reassigned), idle(each)]);
+  const facts = (each) => [seconds(each.block_s), whole(each.reassigned), whole(each.stale), idle(each)];
   const learned = ({ container }) => (container
     ? [...Object.keys(LEARNING).map((name) => whole(container[name])), container.divergence.toFixed(3)] : []);
   const cells = (each) => [
@@ -91,7 +87,7 @@ export function drawCollectors({ status: { collectors, blocks, playing } }) {
     whole(each.lag), `${seconds(each.silent_s)} ago`,
   ];
   const heads = [
-    "collector", "host", "state", "blocks", ...(free ? EPISODES : BLOCKS),
+    "collector", "host", "state", "blocks", ...BLOCKS,
     ...(learning ? [...Object.values(LEARNING), "divergence"] : []), "lag", "heard",
   ];
   $("#collectors thead tr").replaceChildren(...heads.map((head) => h("th", {}, head)));

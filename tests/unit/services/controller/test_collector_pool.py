@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from tests.unit.services.controller.builders import NUMERICS, make_config, make_run
 from tests.waiting import WAIT_S
@@ -12,10 +11,8 @@ from fullrank.common.errors import EnvironmentFailed, InvalidContribution
 from fullrank.runs.event_log import EventLog
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import FAILURES, BlockKey, BlockPlan
-from fullrank.training.episodes import Outcomes
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.blocks_in import BlockReport
-from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
@@ -24,13 +21,13 @@ KEY = BlockKey(0, 0)
 PLAY = PlayTerms(publication=Publication(version=0, sections={}), env_steps=0)
 
 
-def make_pool(roster: Roster, *, deadline_s: float) -> CollectorPool:
+def make_pool(roster: Roster, *, deadline_s: float) -> KeyedPool:
     """A pool of one block in each iteration."""
     learners = Roster()
     learners.numerics = NUMERICS
-    return CollectorPool(
-        BlockPlan(copies=1, size=1),
-        replace(make_config().controller, deadline_s=deadline_s),
+    return KeyedPool(
+        plan=BlockPlan(copies=1, size=1),
+        settings=replace(make_config().controller, deadline_s=deadline_s),
         roster=roster,
         learners=learners,
         progress=RunProgress(committed=0),
@@ -46,9 +43,12 @@ def joined(roster: Roster) -> Member:
     return member
 
 
-def report() -> BlockReport:
-    outcomes = Outcomes(np.zeros((1, 1)), np.zeros(1, bool), np.ones(1, np.int64))
-    return BlockReport(KEY, 1, bytes(16), outcomes, playing_s=1.0)
+def take(pool: KeyedPool, member: Member) -> None:
+    """Take a report on the block."""
+    played = pb.Played(
+        rows=1, earned=[0.0], won=[False], lengths=[1], digest=bytes(16), staged=True
+    )
+    pool.take(member, pb.CollectorMessage(played=played))
 
 
 @pytest.mark.parametrize("answered_first", [True, False])
@@ -64,12 +64,12 @@ async def test_a_collector_that_is_lost_counts_until_its_block_is_played(
         await asyncio.sleep(0)
         pool.assign()
     if answered_first:
-        pool.answered(first, report())
+        take(pool, first)
         pool.leave(second)
     else:
         pool.leave(second)
         assert pool.lost[KEY] == 1
-        pool.answered(first, report())
+        take(pool, first)
     assert not pool.lost
     assert pool.totals.lost == 1
     assert len(await playing) == 1
@@ -87,7 +87,7 @@ async def test_a_block_is_taken_of_the_collector_alone_that_was_assigned_it() ->
         failed = pb.Failed(iteration=key.iteration, block=key.block, reason="it raises")
         with pytest.raises(InvalidContribution, match="was not assigned to this collector"):
             pool.take(member, pb.CollectorMessage(failed=failed))
-    pool.answered(first, report())
+    take(pool, first)
     assert len(await playing) == 1
 
 
@@ -100,7 +100,8 @@ async def test_once_a_block_has_failed_too_often_none_is_assigned() -> None:
     await asyncio.sleep(0)
     for _ in range(FAILURES):
         assert pool.scheduler.holders(KEY) == [member.learner]
-        pool.failed(member, KEY, "it raises")
+        failed = pb.Failed(iteration=KEY.iteration, block=KEY.block, reason="it raises")
+        pool.take(member, pb.CollectorMessage(failed=failed))
     with pytest.raises(EnvironmentFailed, match="it raises; block 0 failed 3 times"):
         await playing
     joined(roster)
@@ -115,7 +116,7 @@ async def test_a_collector_that_staged_no_block_of_its_report_is_expelled() -> N
     liar, honest = joined(roster), joined(roster)
     playing = asyncio.create_task(pool.play(0, [KEY], PLAY))
     await asyncio.sleep(0)
-    pool.answered(liar, report())
+    take(pool, liar)
     reports = await playing
     pool.distrust([each._replace(is_staged=False) for each in reports])
     assert not liar.expelled.done()
@@ -127,5 +128,5 @@ async def test_a_collector_that_staged_no_block_of_its_report_is_expelled() -> N
     await asyncio.sleep(0)
     pool.leave(liar)
     assert pool.scheduler.holders(KEY) == [honest.learner]
-    pool.answered(honest, report())
+    take(pool, honest)
     assert len(await again) == 1

@@ -1,83 +1,115 @@
-"""Free collection: what collectors report takes bounded memory, and what is refused is not kept."""
+"""Collectors that play freely: what they are ordered, and what a failure of theirs costs."""
+
+import asyncio
+from typing import Any
 
 import pytest
-from tests.unit.services.controller.builders import NUMERICS, make_config
+from tests.unit.services.controller.free_blocks import (
+    AGENTS,
+    KEY,
+    joined,
+    make_pool,
+    played,
+    settle,
+    terms,
+)
 
 from fullrank.common.errors import InvalidContribution
-from fullrank.training.block_player import PlayTerms, Publication
+from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.free_pool import KEPT_EPISODES, FreePool
+from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.membership.member import Member
-from fullrank_controller.membership.roster import Roster
-from fullrank_controller.progress import RunProgress
-
-AGENTS = 2
 
 
-async def playing() -> tuple[FreePool, Member]:
-    """A pool with one collector that plays."""
-    roster, settings = Roster(), make_config().controller
-    roster.numerics = NUMERICS
-    pool = FreePool(settings, roster=roster, progress=RunProgress(committed=0), agents=AGENTS)
-    member = roster.join("host", now=0.0)
-    roster.ready(member, numerics=NUMERICS, stable=True)
-    pool.publish(PlayTerms(publication=Publication(version=0, sections={}), env_steps=0))
-    return pool, member
+def ordered(pool: FreePool, member: Member) -> BlockKey | None:
+    return pool.eligible[member].block
 
 
-def wrote(*lengths: int, **fields: object) -> pb.CollectorMessage:
-    count = len(lengths)
-    report = {"earned": [1.0] * count * AGENTS, "won": [False] * count, **fields}
-    return pb.CollectorMessage(wrote=pb.Wrote(lengths=lengths, **report))  # type: ignore[arg-type]
+async def test_a_block_is_played_with_the_newest_parameters_that_are_young_enough() -> None:
+    pool = make_pool(block=1)
+    member = joined(pool)
+    playing = asyncio.create_task(pool.play(KEY))
+    await settle()
+    assert ordered(pool, member) is None  # nothing is published
+    pool.publish(terms(4), oldest=5)
+    assert ordered(pool, member) is None
+    pool.publish(terms(5), oldest=5)
+    assert ordered(pool, member) == KEY
+    pool.take(member, played(KEY, 3))
+    report = await playing
+    assert (report.version, report.rows, report.collector) == (5, 3, member.learner)
+    pool.pause(oldest=6)
+    later = asyncio.create_task(pool.play(BlockKey(3, 1)))
+    await settle()
+    assert ordered(pool, member) is None
+    later.cancel()
 
 
-def kept(pool: FreePool) -> list[int]:
-    return [int(length) for report in pool.take_written() for length in report.lengths]
+async def test_the_block_of_a_collector_that_is_lost_or_fails_is_open_again() -> None:
+    pool = make_pool(block=1)
+    lost, bad, good = joined(pool), joined(pool), joined(pool)
+    pool.publish(terms(0), oldest=0)
+    playing = asyncio.create_task(pool.play(KEY))
+    await settle()
+    assert ordered(pool, lost) == KEY
+    pool.leave(lost)
+    assert ordered(pool, bad) == KEY
+    failed = pb.Failed(iteration=KEY.iteration, block=KEY.block, reason="it\nraises")
+    pool.take(bad, pb.CollectorMessage(failed=failed))
+    assert list(pool.progress.caveats) == ["collector 1 on host: it raises"]
+    assert (ordered(pool, bad), ordered(pool, good)) == (KEY, None)  # it has another try
+    pool.leave(bad)
+    pool.take(good, played(KEY, 1))
+    await playing
+    totals = pool.totals
+    assert (totals.assigned, totals.played, totals.lost, totals.failed) == (4, 1, 2, 1)
 
 
-async def test_reports_are_taken_once_in_order() -> None:
-    pool, member = await playing()
-    pool.take(member, wrote(1, 2))
-    pool.take(member, wrote(3))
-    assert kept(pool) == [1, 2, 3]
-    assert kept(pool) == []
-    pool.take(member, wrote(4))
-    assert kept(pool) == [4]
+async def test_a_block_is_taken_of_the_collector_alone_that_was_assigned_it() -> None:
+    pool = make_pool(block=1)
+    first, second = joined(pool), joined(pool)
+    pool.publish(terms(0), oldest=0)
+    playing = asyncio.create_task(pool.play(KEY))
+    await settle()
+    for member, key in ((second, KEY), (first, BlockKey(KEY.iteration, 1))):
+        with pytest.raises(InvalidContribution, match="was not assigned to this collector"):
+            pool.take(member, played(key, 1))
+    pool.take(first, played(KEY, 1))
+    await playing
 
 
-async def test_while_no_iteration_begins_the_newest_reports_are_kept() -> None:
-    pool, member = await playing()
-    reports, each = 4 * KEPT_EPISODES // 100, 100
-    for report in range(reports):
-        pool.take(member, wrote(*[report + 1] * each))
-    lengths = kept(pool)
-    assert len(lengths) == KEPT_EPISODES
-    assert lengths == sorted(lengths)
-    assert (lengths[0], lengths[-1]) == (reports - KEPT_EPISODES // each + 1, reports)
-    assert pool.totals["episodes"] == reports * each
+WRONG: dict[str, dict[str, Any]] = {
+    "lengths": {"lengths": [0]},
+    "won": {"won": []},
+    "earned": {"earned": [0.0] * (AGENTS - 1)},
+    "earned has an entry": {"earned": [float("nan")] * AGENTS},
+    "rows is 4, expected 3": {"rows": 4},
+    "digest": {"digest": b""},
+}
 
 
-async def test_one_report_of_many_episodes_replaces_all_others() -> None:
-    pool, member = await playing()
-    pool.take(member, wrote(1))
-    pool.take(member, wrote(*[2] * KEPT_EPISODES))
-    assert kept(pool) == [2] * KEPT_EPISODES
+@pytest.mark.parametrize("named", WRONG)
+async def test_a_report_with_a_wrong_field_is_refused_whole(named: str) -> None:
+    pool = make_pool(block=1)
+    member = joined(pool)
+    pool.publish(terms(0), oldest=0)
+    playing = asyncio.create_task(pool.play(KEY))
+    await settle()
+    with pytest.raises(InvalidContribution, match=rf"played\.{named}"):
+        pool.take(member, played(KEY, 3, **WRONG[named]))
+    assert not pool.totals.played
+    playing.cancel()
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        wrote(),
-        wrote(1, 0),
-        wrote(2**31),
-        wrote(1, won=[]),
-        wrote(1, earned=[0.0]),
-        wrote(1, earned=[0.0, float("nan")]),
-    ],
-)
-async def test_a_report_with_a_wrong_field_is_refused_whole(message: pb.CollectorMessage) -> None:
-    pool, member = await playing()
-    with pytest.raises(InvalidContribution, match="wrote"):
-        pool.take(member, message)
-    assert kept(pool) == []
-    assert not pool.totals["episodes"]
+async def test_one_record_tells_of_a_collector_whatever_it_plays() -> None:
+    pool = make_pool(block=1)
+    member = joined(pool)
+    pool.publish(terms(0), oldest=0)
+    playing = asyncio.create_task(pool.play(KEY))
+    await settle()
+    pool.take(member, played(KEY, 3, playing_s=2.0, idle_s=2.0))
+    pool.refuse(await playing)
+    (status,) = pool.statuses(version=4, now=0.0)
+    assert (status.blocks, status.stale, status.lag) == (1, 1, 4)
+    assert (status.block_s, status.idle, status.playing) == (2.0, 0.5, False)
+    assert pool.blocks().played == 1

@@ -1,23 +1,30 @@
 """Heads of containers in the controller: the newest counts, and survives the controller."""
 
+import asyncio
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.services.controller.builders import NUMERICS, make_config
+from tests.unit.services.controller.free_blocks import (
+    TERM,
+    joined,
+    make_pool,
+    played,
+    settle,
+    terms,
+)
 from tests.waiting import eventually
 
 from fullrank.common.errors import InvalidContribution, StaleTerm
 from fullrank.net.messages import head_message
-from fullrank.training.block_player import PlayTerms, Publication
+from fullrank.training.blocks import BlockKey
 from fullrank.training.heads import ContainerHead
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.membership.member import Member
-from fullrank_controller.membership.roster import Roster
-from fullrank_controller.progress import RunProgress
 
 SIZE = 6
 METRICS = Path(__file__).parents[4] / "deploy" / "metrics"
@@ -89,33 +96,38 @@ async def test_a_superseded_controller_writes_no_head(
 
 
 async def playing(tmp_path: Path) -> tuple[FreePool, Member]:
-    """A pool with one container that plays."""
-    roster = Roster()
-    pool = FreePool(
-        make_config().controller,
-        roster=roster,
-        progress=RunProgress(committed=0),
-        agents=1,
-        heads=store_in(tmp_path),
-    )
-    member = roster.join("host", now=0.0)
-    roster.ready(member, numerics=NUMERICS, stable=True)
-    pool.publish(PlayTerms(publication=Publication(version=0, sections={}), env_steps=0))
+    """A pool with one container that plays the first block."""
+    pool = make_pool(store_in(tmp_path), block=3)
+    member = joined(pool)
+    pool.publish(terms(0), oldest=0)
+    play(pool, 0)
+    await settle()
     return pool, member
 
 
-def wrote(handed_over: int, **facts: float) -> pb.CollectorMessage:
+PLAYING = set[asyncio.Task[BlockReport]]()
+
+
+def play(pool: FreePool, block: int) -> None:
+    """Open a block."""
+    PLAYING.add(asyncio.create_task(pool.play(BlockKey(TERM, block))))
+
+
+def shared(*handed_over: int, block: int = 0, **facts: float) -> pb.CollectorMessage:
+    """Report a block of three episodes of two steps, of which these are handed over."""
     report = pb.ContainerReport(handed_over=handed_over, **facts)  # type: ignore[arg-type]
-    block = pb.Wrote(earned=[1.0] * 3, won=[False] * 3, lengths=[2] * 3, container=report)
-    return pb.CollectorMessage(wrote=block)
+    rows = 2 * len(handed_over)
+    return played(BlockKey(TERM, block), 2, 2, 2, rows=rows, container=report)
 
 
 async def test_the_status_and_the_metrics_show_what_a_container_does(tmp_path: Path) -> None:
     pool, member = await playing(tmp_path)
-    pool.take(member, wrote(2, updates=7, divergence=0.25))
-    pool.take(member, wrote(1, updates=9, divergence=0.5))
+    pool.take(member, shared(0, 2, updates=7, divergence=0.25))
+    play(pool, 1)
+    await settle()
+    pool.take(member, shared(1, block=1, updates=9, divergence=0.5))
     pool.take(member, pb.CollectorMessage(head=message(0, 8)))
-    pool.publish(PlayTerms(publication=Publication(version=4, sections={}), env_steps=0))
+    pool.publish(terms(4), oldest=0)
     (status,) = pool.statuses(version=4, now=0.0)
     assert status.lag == 4  # its trunk is that of version 0
     assert status.container == pb.ContainerStatus(
@@ -140,10 +152,12 @@ async def test_a_container_that_has_reported_nothing_shows_the_head_that_is_kept
     assert pool.heads is not None
     pool.heads.take(1, message(1, 8))
     joining = pool.roster.join("host", now=0.0)
+    pool.admit(joining)
     kept = pb.ContainerStatus(updates=8, published=8)
     assert [each.container for each in pool.statuses(version=0, now=0.0)][1] == kept
-    pool.admit(joining)
-    pool.take(joining, wrote(0, updates=6))  # older than the head
+    play(pool, 1)
+    await settle()
+    pool.take(joining, shared(block=1, updates=6))  # older than the head
     shown = {
         family.name: family.values["1"]
         for family in pool.metrics(version=0)
@@ -157,8 +171,9 @@ async def test_heads_go_with_the_next_publication_and_to_a_container_that_joins(
 ) -> None:
     pool, member = await playing(tmp_path)
     pool.take(member, pb.CollectorMessage(head=message(0, 8)))
-    joining = pool.roster.join("host", now=0.0)
-    pool.admit(joining)
+    play(pool, 1)
+    joining = joined(pool)
+    await settle()
     written = list[bytes]()
 
     async def write(encoded: bytes) -> None:
@@ -174,8 +189,10 @@ async def test_heads_go_with_the_next_publication_and_to_a_container_that_joins(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (wrote(4), "hands over 4 of 3 episodes"),
-        (wrote(1, divergence=np.nan), "with a divergence of nan"),
+        (shared(1, 3), r"hands over episodes \[1, 3\] of 3"),
+        (shared(1, 1), r"hands over episodes \[1, 1\] of 3"),
+        (shared(1, divergence=np.nan), "divergence is nan"),
+        (shared(1, version=9), "version is 9, not sent yet"),
     ],
 )
 async def test_an_impossible_report_is_refused_whole(
@@ -184,11 +201,12 @@ async def test_an_impossible_report_is_refused_whole(
     pool, member = await playing(tmp_path)
     with pytest.raises(InvalidContribution, match=said):
         pool.take(member, wrong)
-    assert pool.take_written() == []
+    assert not pool.totals.handed_over
+    assert len(pool.waiting) == 1
 
 
 async def test_a_refused_head_is_named_and_the_container_goes_on(tmp_path: Path) -> None:
     pool, member = await playing(tmp_path)
     pool.take(member, pb.CollectorMessage(head=message(0, 8, np.nan)))
-    assert "not finite" in pool.players[member].failed
-    pool.take(member, wrote(1))
+    assert "not finite" in pool.eligible[member].failed
+    pool.take(member, shared(1))

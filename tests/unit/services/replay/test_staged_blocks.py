@@ -17,7 +17,7 @@ from fullrank_replay import staged_blocks
 
 from .replay_service import RUN_TERM, Replay, drawn, rows, sample, serving
 
-GRANT = Grant(blocks=2, most_rows=4, episodes=None)
+GRANT = Grant(most_rows=4, episodes=None)
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def stage(client: BlockStager, block: int, data: FloatArray, iteration: in
 
 
 async def test_accepted_blocks_lie_in_their_order_and_may_be_accepted_again(replay: Replay) -> None:
-    await replay.client.grant(0, GRANT)
+    await replay.client.grant(0, range(2), GRANT)
     async with stager(replay) as client:
         second = await stage(client, 1, rows(2, first=4))
         first = await stage(client, 0, rows(4))
@@ -50,14 +50,31 @@ async def test_accepted_blocks_lie_in_their_order_and_may_be_accepted_again(repl
 
 
 async def test_while_a_block_is_missing_none_is_stored(replay: Replay) -> None:
-    await replay.client.grant(0, GRANT)
+    await replay.client.grant(0, range(2), GRANT)
     async with stager(replay) as client:
         first = await stage(client, 0, rows(4))
         missing = await replay.client.accept(0, 0, [first, bytes(16)], rows=6)
-        assert missing == Unstaged([1], granted=True)
+        assert missing == Unstaged([1], granted=True, head=0)
         assert replay.head == 0
         second = await stage(client, 1, rows(2, first=4))
     assert await replay.client.accept(0, 0, [first, second], rows=6) is None
+
+
+async def test_free_blocks_are_accepted_one_by_one_and_rows_of_a_part_are_discarded(
+    replay: Replay,
+) -> None:
+    own = RunTerm(RUN_TERM.run, RUN_TERM.term + 1, 7)  # the same controller may open it again
+    await replay.client.open_table(row_size=3, capacity=10, head=0, run_term=own)
+    for block in (7, 8):
+        await replay.client.grant(1, range(block, block + 1), GRANT)
+    async with stager(replay, own) as client:
+        later = await stage(client, 8, rows(2), iteration=1)
+    assert await replay.client.accept(1, 0, [later], rows=2, first=8) is None
+    missing = await replay.client.accept(1, 2, [bytes(16)], rows=4, first=7)
+    assert missing == Unstaged([7], granted=True, head=2)
+    assert await replay.client.truncate(1) == (0, 1)
+    gone = await replay.client.accept(1, 1, [bytes(16)], rows=4, first=7)
+    assert gone == Unstaged([7], granted=False, head=1)
 
 
 async def test_without_a_grant_nothing_is_staged_and_the_controller_learns_of_it(
@@ -66,11 +83,13 @@ async def test_without_a_grant_nothing_is_staged_and_the_controller_learns_of_it
     async with stager(replay) as client:
         with pytest.raises(NotFound, match="block 0 of iteration 0 is not granted"):
             await stage(client, 0, rows(4))
-    assert await replay.client.accept(0, 0, [bytes(16)], rows=4) == Unstaged([0], granted=False)
+    assert await replay.client.accept(0, 0, [bytes(16)], rows=4) == Unstaged(
+        [0], granted=False, head=0
+    )
 
 
 async def test_a_later_term_ends_grants_and_what_was_staged(replay: Replay) -> None:
-    await replay.client.grant(0, GRANT)
+    await replay.client.grant(0, range(2), GRANT)
     later = RunTerm(RUN_TERM.run, RUN_TERM.term + 1)
     async with stager(replay) as client, stager(replay, later) as other:
         first = await stage(client, 0, rows(4))
@@ -79,13 +98,13 @@ async def test_a_later_term_ends_grants_and_what_was_staged(replay: Replay) -> N
             await stage(client, 0, rows(4))
         with pytest.raises(NotFound):
             await stage(other, 0, rows(4))
-    assert await replay.client.accept(0, 0, [first], rows=4) == Unstaged([0], granted=False)
+    assert await replay.client.accept(0, 0, [first], rows=4) == Unstaged([0], granted=False, head=0)
 
 
 async def test_rows_beyond_the_grant_and_rows_that_are_not_finite_are_refused(
     replay: Replay,
 ) -> None:
-    await replay.client.grant(0, GRANT)
+    await replay.client.grant(0, range(2), GRANT)
     wrong = rows(4)
     wrong[1, 2] = np.inf
     async with stager(replay) as client:
@@ -99,7 +118,7 @@ async def test_no_more_blocks_come_at_a_time_than_there_is_room_for(
     replay: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staged_blocks, "STREAMS", 0)
-    await replay.client.grant(0, GRANT)
+    await replay.client.grant(0, range(2), GRANT)
     async with stager(replay) as client:
         with pytest.raises(Overloaded, match="0 blocks come already"):
             await stage(client, 0, rows(4))
@@ -109,7 +128,7 @@ async def test_a_block_larger_than_an_append_is_stored_in_several() -> None:
     row_size = 1000
     count = APPEND_BYTES // (4 * row_size) + 1
     async with serving(row_size=row_size, capacity=count) as service:
-        await service.client.grant(0, Grant(blocks=1, most_rows=count, episodes=None))
+        await service.client.grant(0, range(1), Grant(most_rows=count, episodes=None))
         data = rows(count, row_size=row_size)
         async with stager(service) as client:
             digest = await stage(client, 0, data)
