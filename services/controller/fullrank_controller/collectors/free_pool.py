@@ -106,8 +106,10 @@ class FreePool(CollectorPool):
             work.take_head(heads.updates_of(member.learner))
 
     def answered(self, member: Member, report: BlockReport) -> None:
-        """Hand a report to the owner of its block."""
-        self._open[report.key].set_result(report)
+        """Hand a report to the owner of its block, unless the run has given that up."""
+        owner = self._open.get(report.key)
+        if owner is not None and not owner.done():
+            owner.set_result(report)
         self.assign()
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:

@@ -78,6 +78,21 @@ async def test_a_block_is_taken_of_the_collector_alone_that_was_assigned_it() ->
     await playing
 
 
+async def test_a_report_on_a_block_that_the_run_has_given_up_is_dropped() -> None:
+    pool = make_pool(block=1)
+    first, second = joined(pool), joined(pool)
+    pool.publish(terms(0), oldest=0)
+    playing = [asyncio.create_task(pool.play(BlockKey(KEY.iteration, block))) for block in (0, 1)]
+    await settle()
+    for block in playing:
+        block.cancel()
+    pool.take(first, played(KEY, 1))
+    await settle()
+    pool.take(second, played(BlockKey(KEY.iteration, 1), 1))
+    assert pool.totals.played == 2
+    assert not pool.waiting
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "lengths": {"lengths": [0]},
     "won": {"won": []},
