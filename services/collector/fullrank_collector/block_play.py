@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SendMessage = Callable[[pb.CollectorMessage], Awaitable[None]]
 
 
-class Sharing(Protocol):
+class ContainerSide(Protocol):
     """Decides with which parameters a container plays, and which of its episodes travel."""
 
     def terms(self, newest: PlayTerms, *, oldest: int) -> PlayTerms:
@@ -76,7 +76,7 @@ class BlockPlay:
             raise InvalidContribution(f"{self._peer}: it orders a block while another one waits")
         self._ordered.put_nowait((order, play))
 
-    async def run(self, send: SendMessage, container: Sharing | None = None) -> None:
+    async def run(self, send: SendMessage, container: ContainerSide | None = None) -> None:
         """Play until cancelled; stages and reports each block, or the reason of its failure.
 
         Args:
@@ -113,7 +113,7 @@ class BlockPlay:
             raise EnvironmentFailed(str(error))
 
     async def _played(
-        self, order: pb.Play, play: PlayTerms, container: Sharing | None, *, idle_s: float
+        self, order: pb.Play, play: PlayTerms, container: ContainerSide | None, *, idle_s: float
     ) -> pb.CollectorMessage:
         """Play and stage a block; returns the report."""
         key, report = BlockKey(order.iteration, order.block), None
