@@ -87,7 +87,7 @@ class Measured:
 
 def pass_over(k: int) -> None:
     """Skip the ``k`` stragglers of each iteration in this process, the controller's."""
-    from fullrank_controller.rounds.dispatcher import Dispatcher
+    from fullrank_controller.rounds.round_runner import Dispatcher
 
     assign = Dispatcher.assign
     stragglers = FixedK(k=k, delay_s=DELAY_S)

@@ -32,7 +32,7 @@ SLICES: dict[str, dict[str, Any]] = {
         **{"learnt": ("3m",), "steps": 60, "seeds": 2},
     },
     "multi-gpu": {
-        **{"hidden": 16, "agents": (2, 4), "batch": 16, "ranked_agents": (2, 4)},
+        **{"hidden": 16, "agents": (2, 4), "batch": 16, "ranked_agents": (4, 6)},
         **{"batches": (16,), "repeats": 1, "seeds": 2, "iterations": 2, "learning_batch": 16},
     },
 }

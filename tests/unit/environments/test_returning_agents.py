@@ -15,8 +15,8 @@ from fullrank.environments import make_environment
 from fullrank.environments.parallel import parallel_env
 from fullrank.local import LocalRun
 from fullrank.networks.fused.minibatch import Minibatch
-from fullrank.replay.episode_checks import check_steps
 from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.staging import check_steps
 from fullrank.training.rollouts import Rollout
 
 from .games import Watch

@@ -15,7 +15,7 @@ from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import Arrived, Reported, RoundEvent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_controller.learners.contributions import ContributionParser
+from fullrank_controller.learners.servicer import ContributionParser
 from fullrank_controller.membership.member import Member
 from fullrank_controller.run import Run
 

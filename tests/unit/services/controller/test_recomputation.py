@@ -13,7 +13,7 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
 from fullrank.rounds.reports import Claim
-from fullrank_controller.rounds.recomputation import Recomputation
+from fullrank_controller.rounds.auditor import Recomputation
 
 SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1)
 
