@@ -27,6 +27,8 @@ def run_of(path: Path, *, iterations: int = 10, rows: int = 12, capacity: int = 
     mark(path, head=10)
     (path / "config.toml").write_text("format = 1\n")
     (path / "run.json").write_text(json.dumps({"format": 1, "run": "a", "term": 1}))
+    for name in ("numerics.json", "verdicts.json", "caveats.txt"):
+        (path / name).write_text("[]\n")
     (path / "audit.key").write_text("secret")
     (path / "history").mkdir()
     (path / "history" / "controller.jsonl").write_bytes(b"{}\n{}\n{half")
