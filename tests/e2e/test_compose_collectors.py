@@ -47,7 +47,7 @@ def test_awl_trains_as_it_is_shipped_and_a_killed_collector_costs_no_committed_i
         after = stack.starts()
         assert {name for name in before if after[name] != before[name]} == {victim.name}
         status = stack.compose("run", "--rm", "admin", "status", "controller:50053")
-        assert "settled" in status  # by replay, of each collector's episodes
+        assert "blocks" in status  # of each collector
 
 
 def test_a_lost_container_that_learns_has_its_head_again_and_the_run_is_recomputed(
