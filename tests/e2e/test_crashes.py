@@ -50,6 +50,8 @@ WITHIN_ITERATIONS = (
     "transitions.appended:2",
     "row.assigned:6",
     "row.arrived:5",
+)
+WITHIN_COMMITS = (
     "round.decided:2",
     "journal.written:2",
     "journal.synced:2",
@@ -197,8 +199,8 @@ def services(
         *(
             ("maddpg", points, 0)
             for points in (
-                *(BEFORE_THE_FIRST, WITHIN_ITERATIONS, AT_CHECKPOINTS, AT_THE_END),
-                *(IN_EVERY_TERM, WHILE_REPEATING),
+                *(BEFORE_THE_FIRST, WITHIN_ITERATIONS, WITHIN_COMMITS, AT_CHECKPOINTS),
+                *(AT_THE_END, IN_EVERY_TERM, WHILE_REPEATING),
             )
         ),
         ("qmix", QMIX_POINTS, 1),
