@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Error, Page, async_playwright
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.config import load
@@ -25,6 +25,9 @@ REQUIRED = bool(os.environ.get("FULLRANK_REQUIRE_CHROMIUM"))
 
 WAIT_MS = 1000 * WAIT_S
 """Playwright's own limits, of 30 s, would judge a slow machine."""
+
+TRIES = 20
+"""Loads of a page while networks of the host change, as those of containers do."""
 
 Show: TypeAlias = Callable[..., AbstractAsyncContextManager[str]]
 """Serves a page over the given runs and settings; returns its address."""
@@ -48,11 +51,33 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
     page = await browser.new_page()
     page.set_default_timeout(WAIT_MS)
     page.on("console", lambda message: print("the page says:", message.text))
-    page.on("requestfailed", lambda request: print("failed:", request.url, request.failure))
+    _go_patiently(page)
     failed: list[str] = []
     page.on("pageerror", lambda error: failed.append(str(error)))
     yield page
     assert failed == []
+
+
+def _go_patiently(page: Page) -> None:
+    """Load a page again whose files Chromium gave up, as it does when the host gets a network."""
+    failures: list[str] = []
+    page.on("requestfailed", lambda request: failures.append(f"{request.url} {request.failure}"))
+    goto = page.goto
+
+    async def patient(address: str) -> None:
+        for left in reversed(range(TRIES)):
+            failures.clear()
+            try:
+                await goto(address)
+            except Error as error:
+                if "ERR_NETWORK_CHANGED" not in str(error) or not left:
+                    raise
+                continue
+            if not any("ERR_NETWORK_CHANGED" in each for each in failures):
+                return
+            print("failed:", *failures)
+
+    page.goto = patient  # type: ignore[method-assign,assignment]
 
 
 @pytest.fixture

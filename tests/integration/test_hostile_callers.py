@@ -135,8 +135,9 @@ async def assail(address: str, calls: dict[str, Sequence[Message]]) -> None:
 
 
 def check_log(caplog: pytest.LogCaptureFixture) -> None:
-    """No handler raised what it does not mean to."""
-    traced = [record for record in caplog.records if record.exc_info]
+    """No handler raised what it does not mean to; gRPC's own poller may, and goes on."""
+    raised = [record for record in caplog.records if record.exc_info]
+    traced = [each for each in raised if "PollerCompletionQueue" not in each.getMessage()]
     assert not traced, caplog.text[-3000:]
 
 
