@@ -1,12 +1,12 @@
 """Several updates over each collection: a small PPO, coded, on every host, resumed and verified."""
 
 import asyncio
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.integration.cluster import Cluster
-from tests.integration.collecting import SMALL, settings
+from tests.integration.collecting import SMALL, alone, settings
 from tests.integration.test_local import run
 from tests.small_ppo import SmallPPO
 
@@ -14,7 +14,6 @@ from fullrank.algorithms.groups import Networks
 from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
-from fullrank.local import LocalRun
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
@@ -34,15 +33,6 @@ PPO = (
 )
 """Collections of 8 episodes, in two epochs of two minibatches: K = 4."""
 K = 4
-
-
-@cache
-def alone(overrides: tuple[str, ...]) -> tuple[list[str], str]:
-    """Update digests and parameters of the centralised run."""
-    reference = LocalRun(settings(*overrides).config, coded=False)
-    return [
-        iteration.update_digest for iteration in reference.train()
-    ], reference.parameter_digest()
 
 
 async def test_the_first_update_over_a_collection_records_its_episodes(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from fullrank.net.server import Health
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.view import RunView, code_facts
 
+log = logging.getLogger(__name__)
+
 STATIC = Path(__file__).parent / "static"
 PERIOD_S = 0.25
 """Time between two messages to a page."""
@@ -134,8 +136,6 @@ def _message(number: int, news: JSON | None) -> str:
         return ""
     return f"data: {json.dumps({'run': number} | news, allow_nan=False)}\n\n"
 
-
-log = logging.getLogger(__name__)
 
 DRAIN_S = 1
 """Grace period of pages that do not read, seconds."""

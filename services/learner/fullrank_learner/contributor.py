@@ -25,6 +25,8 @@ from fullrank_learner.active_assignment import ActiveAssignment, CodedRow, Progr
 from fullrank_learner.run_context import LearnerContext
 from fullrank_learner.shared_memory import SectionsDamaged, SharedMemory
 
+log = logging.getLogger(__name__)
+
 
 async def compute(
     context: LearnerContext,
@@ -115,9 +117,6 @@ def _compute(
             ]
             post(Progress(reports.copy(), rows))
             reports.clear()
-
-
-log = logging.getLogger(__name__)
 
 
 class Contributor:

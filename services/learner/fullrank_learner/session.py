@@ -32,6 +32,8 @@ from fullrank_learner.contributor import Contributor
 from fullrank_learner.run_context import HostPlace, LearnerContext
 from fullrank_learner.shared_memory import SharedMemory
 
+log = logging.getLogger(__name__)
+
 
 class AssignmentInbox:
     """Receives assignments; at most one is in progress.
@@ -137,8 +139,6 @@ class AssignmentInbox:
             work.complete_at = asyncio.get_running_loop().time()
             work.task = asyncio.create_task(self._contributor.contribute(work))
 
-
-log = logging.getLogger(__name__)
 
 FAREWELL_S = 2.0
 """Longest wait for a controller to end the stream of a learner that leaves, seconds."""

@@ -20,6 +20,8 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_straggler.injection import Injection, StreamIdentity
 
+log = logging.getLogger(__name__)
+
 
 def read_learner(message: bytes) -> pb.LearnerMessage | None:
     """The message of a learner; None if it carries no part of a vector, or is no such message."""
@@ -61,9 +63,6 @@ def corrupt(chunk: Chunk, fault: CorruptFault) -> bool:
     if fault.mend_checksum:
         chunk.crc32c = google_crc32c.value(chunk.data)
     return True
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

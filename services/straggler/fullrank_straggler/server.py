@@ -22,6 +22,8 @@ from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.injection import Control, Injection, injection_of
 from fullrank_straggler.relay import Proxy
 
+log = logging.getLogger(__name__)
+
 
 class StragglerServicer:
     """StragglerService over the injection of one process."""
@@ -74,9 +76,6 @@ def _fault(index: int, fault: pb.Fault) -> Fault:
         return decode_fault(fault)
     except ConfigError as error:
         raise InvalidContribution(f"faults.{index}.{error}") from None
-
-
-log = logging.getLogger(__name__)
 
 
 def main(launch: Launch) -> int:

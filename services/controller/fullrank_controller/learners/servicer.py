@@ -27,6 +27,8 @@ from fullrank_controller.rounds.reception import Reception
 from fullrank_controller.run import Run
 from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, origin_of
 
+log = logging.getLogger(__name__)
+
 
 class ContributionParser:
     """Validates the messages of one learner and assembles its coded vectors.
@@ -136,8 +138,6 @@ class ContributionParser:
             streamed=not header.offset,
         )
 
-
-log = logging.getLogger(__name__)
 
 SHOWN_ROWS = 16
 """Most rows that the farewell of a learner names."""

@@ -29,6 +29,8 @@ from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.round_runner import RoundResult
 from fullrank_controller.run import Run
 
+log = logging.getLogger(__name__)
+
 DECIDED = "the round is decided"
 """Reason for which a recomputation stops."""
 
@@ -172,8 +174,6 @@ class Recomputation:
         digests, self.digests = self.digests, {}
         return digests
 
-
-log = logging.getLogger(__name__)
 
 TRIES = 3
 """Rounds in which the controller attempts to finish a unit before the round ends."""

@@ -45,6 +45,14 @@ from fullrank_controller.rounds.timeline import Timeline
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SMALL = 2**16
+"""Entries up to which a vector is decoded on the event loop: half a millisecond, less than a thread
+takes to start on a processor that learners use, too."""
+
 
 class Dispatcher:
     """Sends rows of C, and extra rows, to learners.
@@ -150,15 +158,6 @@ class Dispatcher:
         reach("row.assigned")
         if not shared:
             await asyncio.sleep(0)  # let the stream write before the next row is encoded
-
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-SMALL = 2**16
-"""Entries up to which a vector is decoded on the event loop: half a millisecond, less than a thread
-takes to start on a processor that learners use, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
