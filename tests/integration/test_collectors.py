@@ -15,7 +15,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize(
-    ("overrides", "lag"), [(VALUES, 2), (ACTORS, 0)], ids=["qmix ahead", "maddpg"]
+    ("overrides", "lag"),
+    [((*VALUES, "audit.blocks=1.0"), 2), (ACTORS, 0)],
+    ids=["qmix ahead, each block audited", "maddpg"],
 )
 async def test_a_run_with_collectors_is_bit_for_bit_that_without(
     tmp_path: Path, overrides: tuple[str, ...], lag: int

@@ -169,7 +169,7 @@ def _collectors_of(
     common: dict[str, Any] = {
         "plan": plan_of(config),
         "settings": config.controller,
-        "roster": Roster(settings=config.controller),
+        "roster": Roster(learners.verdicts, config.controller, role="collector"),
         "progress": progress,
         "event_log": event_log,
         "identity": identity,

@@ -20,7 +20,7 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.verdicts import Verdicts
 from fullrank.training.block_collection import FreeCollection, KeyedCollection
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import Training, capacity_of, pace_of, spare_rows
+from fullrank.wiring import Training, block_player_of, capacity_of, pace_of, spare_rows
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.plugins import spec_of_agents
 from fullrank_controller.collectors.blocks_in import most_rows
@@ -39,6 +39,7 @@ from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.auditor import Auditor
+from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.free_playback import FreePlayback
 from fullrank_controller.rounds.network import NetworkRounds
@@ -255,20 +256,43 @@ def own_playback(term: Term, table: TransitionTable) -> OwnPlayback:
 def _playback(term: Term, replay: ReplayClient, pool: CollectorPool | None) -> Playback:
     """Let the collectors of a run play; without any, this process."""
     collection = term.training.collector.collection
+    if pool is None:
+        return own_playback(term, replay)
+    audit = _block_audit(term, pool)
     if isinstance(pool, FreePool) and isinstance(collection, FreeCollection):
         return FreePlayback(
             collection,
             replay,
             pool,
             _grant(term, copies=term.config.collect.block),
+            audit=audit,
             window=partial(_draw_window, term),
             term=term.run.identity.term,
             progress=term.run.progress,
         )
-    if isinstance(pool, KeyedPool) and isinstance(collection, KeyedCollection):
-        copies = len(collection.plan.copies_of(0))
-        return KeyedPlayback(collection, replay, pool, _grant(term, copies=copies))
-    return own_playback(term, replay)
+    assert isinstance(pool, KeyedPool)
+    assert isinstance(collection, KeyedCollection)
+    grant = _grant(term, copies=len(collection.plan.copies_of(0)))
+    return KeyedPlayback(collection, replay, pool, grant, audit=audit)
+
+
+def _block_audit(term: Term, pool: CollectorPool) -> BlockAudit:
+    """Make the audit of blocks, which plays as collectors do."""
+    config, training = term.config, term.training
+    return BlockAudit(
+        pool,
+        share=config.audit.blocks,
+        secret=term.directory.secret,
+        make_player=partial(
+            block_player_of,
+            config,
+            training.collector.agents,
+            state_size=training.state_size,
+            masked=training.masked,
+        ),
+        own_numerics=partial(own_numerics, config, training),
+        watchdog=term.watchdog,
+    )
 
 
 def _grant(term: Term, *, copies: int) -> Grant:

@@ -35,6 +35,8 @@ class AuditDraws:
         window, place = divmod(iteration, every)
         return place == self.below(every, "audit", window)
 
-    def spots(self, iteration: int, index: int, *, probability: float) -> bool:
-        """True with a probability, independently for each iteration and index."""
-        return self.below(2**64, "spot", iteration, index) < probability * 2**64
+    def spots(
+        self, iteration: int, index: int, *, probability: float, purpose: str = "spot"
+    ) -> bool:
+        """True with a probability, independently for each purpose, iteration and index."""
+        return self.below(2**64, purpose, iteration, index) < probability * 2**64

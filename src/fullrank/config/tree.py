@@ -242,7 +242,7 @@ class RankSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """Audits of learners, beyond the checks before every commit."""
+    """Audits of learners and collectors, beyond the checks before every commit."""
 
     every: NonNegative = 100
     """Mean period of audits, in iterations: every learner finishes and reports, and the controller
@@ -255,6 +255,10 @@ class AuditSettings:
     spot: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Probability with which the controller computes a unit itself before it is committed; k lies
     are caught with probability 1 - (1 - spot)^k."""
+    blocks: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability with which the controller plays a block of a collector itself before it accepts
+    it; k false blocks are caught with probability 1 - (1 - blocks)^k. Blocks of containers, and of
+    collectors of another numeric fingerprint, are believed, and counted in a caveat."""
     fingerprint: Fingerprint = "controller"
     """Numeric fingerprint of the run, fixed when it begins; learners with others are spares.
     ``controller``: that of the controller; ``learners``: that of most learners at the first epoch,

@@ -1,4 +1,4 @@
-"""Verdicts of a run: the learners that were found wrong.
+"""Verdicts of a run: the learners and collectors that were found wrong.
 
 They are part of the run's state, in ``verdicts.json`` of its directory: a controller that resumes
 the run bars the same learners, and its status and ``fullrank verify`` say what was found.
@@ -27,10 +27,11 @@ MOST = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A learner, by what its stream proved and what it claimed."""
+    """A learner or a collector, by what its stream proved and what it claimed."""
 
     learner: LearnerId
     """Its index when it sent the contribution."""
+    role: Literal["learner", "collector"] = "learner"
     host: str = ""
     """Name of its host, as it claimed."""
     address: str = ""
@@ -46,7 +47,7 @@ class Party:
         facts = (self.address, self.certificate, self.process and f"process {self.process[:8]}")
         said = ", ".join(filter(None, facts))
         host = f" on {self.host}" if self.host else ""
-        return f"learner {self.learner}{host}" + (f" ({said})" if said else "")
+        return f"{self.role} {self.learner}{host}" + (f" ({said})" if said else "")
 
 
 Kind: TypeAlias = Literal["convicted", "left out", "suspected"]
@@ -54,7 +55,7 @@ Kind: TypeAlias = Literal["convicted", "left out", "suspected"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """What the controller found about a learner."""
+    """What the controller found about a learner, or a collector."""
 
     kind: Kind
     """*Convicted*: its contribution was wrong. *Left out*: it is a party to a dispute that no proof
@@ -67,7 +68,7 @@ class RunVerdict:
 
     @property
     def bars(self) -> bool:
-        """True if the learner holds no row from then on."""
+        """True if the learner holds no row, or the collector plays no block, from then on."""
         return self.kind in ("convicted", "left out")
 
     def concerns(self, other: Party) -> bool:
@@ -154,7 +155,7 @@ class Verdicts:
         self._all = [] if run_dir is None else read_verdicts(run_dir)
         self._condemned = [] if run_dir is None else condemnations(run_dir)
         again = [verdict for verdict in self._all if verdict.iteration >= resumes_at]
-        self._unpublished = [verdict.party.learner for verdict in again if verdict.bars]
+        self._unpublished = _barred(again)
 
     @property
     def lines(self) -> Sequence[str]:
@@ -171,14 +172,14 @@ class Verdicts:
             kind=kind, term=self._term, iteration=iteration, reason=reason, party=party
         )
         self._all = kept([*self._all, verdict])
-        self._unpublished += [party.learner] if verdict.bars else []
+        self._unpublished += _barred([verdict])
         if self._run_dir is not None:
             self._confirm()
             write_verdicts(self._run_dir, self._all)
         return verdict
 
     def against(self, party: Party) -> str:
-        """Why a learner holds no row; empty if it may."""
+        """Why a learner holds no row, or a collector plays no block; empty if it may."""
         barring = (each for each in reversed(self._all) if each.bars and each.concerns(party))
         return next((verdict.reason for verdict in barring), "")
 
@@ -186,3 +187,9 @@ class Verdicts:
         """Learners that were barred since the last call, for the next record."""
         taken, self._unpublished = self._unpublished, []
         return tuple(sorted(set(taken)))
+
+
+def _barred(verdicts: Iterable[RunVerdict]) -> list[LearnerId]:
+    """The learners among the parties that verdicts bar."""
+    barring = (verdict.party for verdict in verdicts if verdict.bars)
+    return [party.learner for party in barring if party.role == "learner"]

@@ -20,10 +20,10 @@ class CollectorWork:
 
     block: BlockKey | None = None
     assigned_at: float = 0.0
-    sent: int | None = None
-    """Version of the parameters that it was sent last."""
+    sent: PlayTerms | None = None
+    """Parameters and exploration that it was sent last."""
     version: int | None = None
-    """The same; of a container, that of the trunk with which it played last."""
+    """Their version; of a container, that of the trunk with which it played last."""
     blocks: int = 0
     """Blocks that it has played."""
     reassigned: int = 0
@@ -55,7 +55,7 @@ class CollectorWork:
         """
         status = self.container
         assert status is not None  # only containers report so
-        if report.version > (self.sent or 0):
+        if self.sent is None or report.version > self.sent.publication.version:
             raise InvalidContribution(f"played.container.version is {report.version}, not sent yet")
         self.version = report.version
         status.played += played
@@ -186,8 +186,9 @@ class OrderSender:
             oldest: Oldest version that a container may act with.
             heads: Heads of containers, the same object as long as none is newer.
         """
-        publication, messages = play.publication, list[bytes]()
-        if work.sent != publication.version or work.heads is not heads:
+        publication, messages, sent = play.publication, list[bytes](), work.sent
+        is_new = sent is None or sent.publication.version != publication.version
+        if is_new or work.heads is not heads:
             messages = self._encoder.encode(publication, heads)
         order = pb.Play(
             iteration=key.iteration,
@@ -203,7 +204,7 @@ class OrderSender:
             deadline_s=self._write_s,
         )
         work.block, work.assigned_at, work.heads = key, now, heads
-        work.sent = publication.version
+        work.sent = play
         if work.container is None or work.version is None:
             work.version = publication.version
 

@@ -10,9 +10,11 @@ from fullrank.common.deadlines import is_duration
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.replay.staging import block_digest
+from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.training.episodes import Outcomes
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.membership.member import Member
 
 BLOCK_BYTES = 2**30
 """Limit on the bytes of the rows of one block."""
@@ -40,8 +42,10 @@ class BlockReport(NamedTuple):
     """Seconds without a block before it."""
     is_staged: bool = True
     """False if the collector says that replay did not take the rows."""
-    collector: int = -1
-    """Its collector."""
+    member: Member | None = None
+    """Its collector; None before the report is taken."""
+    play: PlayTerms | None = None
+    """Parameters and exploration that its collector was sent with the order."""
     version: int = 0
     """Version of the parameters with which it was played."""
     container: pb.ContainerReport | None = None

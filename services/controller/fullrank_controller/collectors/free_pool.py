@@ -75,7 +75,9 @@ class FreePool(CollectorPool):
             self._order(member, key, play, oldest=max(0, self._oldest))
 
     def admit(self, member: Member) -> None:
-        """Let a collector that is ready play."""
+        """Let a collector that is ready play, unless it was found wrong."""
+        if member.quarantined:
+            return
         work = self.eligible[member] = CollectorWork()
         if self.heads is not None:
             work.container = pb.ContainerStatus()
@@ -120,8 +122,8 @@ class FreePool(CollectorPool):
     def refuse(self, report: BlockReport) -> None:
         """Count a block whose parameters were too old when it came."""
         self.totals.stale += 1
-        for member, work in self.eligible.items():
-            work.stale += member.learner == report.collector
+        if (work := self.eligible.get(report.member)) is not None:
+            work.stale += 1
 
     def _name(self, member: Member, work: CollectorWork, reason: str) -> None:
         work.failed = reason = one_line(reason)

@@ -96,11 +96,33 @@ class CollectorPool(ABC):
 
     def leave(self, member: Member) -> None:
         """Forget a collector whose stream ended; its block is assigned to another."""
+        self._release(member)
+        self.roster.leave(member)
+        self.assign()
+
+    def _release(self, member: Member) -> None:
+        """Let a collector play no more."""
         work = self.eligible.pop(member, None)
         if work is not None:
             self.totals.lost += work.block is not None
             self.lose(member, work.block)
-        self.roster.leave(member)
+
+    def convict(self, report: BlockReport) -> None:
+        """Quarantine the collector of a report: played again, the block is another one."""
+        member = report.member
+        assert member is not None  # the report was taken
+        if member.quarantined:
+            return
+        work = self.eligible.get(member) or CollectorWork()
+        reason = (
+            f"{self.plan.named(report.key)}, played again, is not what it reported; it has played "
+            f"{work.blocks} blocks"
+        )
+        log.error("convicted collector=%d reason=%s", member.learner, reason)
+        self.roster.convict(member, reason, iteration=self.progress.applied)
+        for other in self.roster.members:
+            if other.quarantined:
+                self._release(other)
         self.assign()
 
     def _order(
@@ -135,12 +157,14 @@ class CollectorPool(ABC):
         self.totals.assigned += 1
 
     def take(self, member: Member, message: pb.CollectorMessage) -> None:
-        """Take a message of a collector.
+        """Take a message of a collector; one that was found wrong is not heard.
 
         Raises:
             InvalidContribution: A field is wrong; the stream must end.
         """
         kind = message.WhichOneof("message")
+        if member.quarantined:
+            return
         if kind == "failed":
             key = BlockKey(message.failed.iteration, message.failed.block)
             self._take_failure(self._work_on(member, key), member, key, message.failed.reason)
@@ -187,17 +211,15 @@ class CollectorPool(ABC):
         if report.container is not None:
             work.take_shares(report.container, played=len(report.outcomes.lengths))
             self.totals.handed_over += len(report.container.handed_over)
-        self.answered(member, report._replace(collector=member.learner, version=work.version or 0))
+        facts = {"member": member, "play": work.sent, "version": work.version or 0}
+        self.answered(member, report._replace(**facts))
         log.debug("played collector=%d %s", member.learner, report.key)
 
     def distrust(self, reports: Iterable[BlockReport]) -> None:
         """End the streams of collectors that falsely reported these blocks as staged."""
-        blamed = dict[int, BlockKey]()
         for report in reports:
-            if report.is_staged:
-                blamed.setdefault(report.collector, report.key)
-        for member in self.eligible:
-            if (key := blamed.get(member.learner)) is not None:
+            member, key = report.member, report.key
+            if report.is_staged and member in self.eligible:
                 member.expel(
                     InvalidContribution(
                         f"played: no rows of its digest are staged for block {key.block} of "
@@ -219,7 +241,7 @@ class CollectorPool(ABC):
             if member.numerics is not None:
                 status.fingerprint = member.numerics.fingerprint
             if member not in self.eligible:
-                status.spare = member.objection(self.roster.numerics)
+                status.spare = member.quarantined or member.objection(self.roster.numerics)
             status.silent_s = now - member.heard_at
             yield status
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_bytes
-from typing import Self
+from typing import Literal, Self
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import LearnerId
@@ -63,10 +63,11 @@ def identity_of(numerics: Numerics | None) -> str:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Member:
-    """An attached learner."""
+    """An attached learner or collector."""
 
     learner: LearnerId
     host: str
+    role: Literal["learner", "collector"] = "learner"
     heard_at: float
     """Loop time of the last message or heartbeat."""
     silence: Silence
@@ -113,6 +114,7 @@ class Member:
         """What its stream has proved and claimed, for a verdict on it."""
         return Party(
             learner=self.learner,
+            role=self.role,
             host=self.host,
             address=self.origin.address,
             certificate=self.origin.certificate,

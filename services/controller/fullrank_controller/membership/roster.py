@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fullrank.common.deadlines import FACTOR
 from fullrank.common.errors import Overloaded, ServiceLost
@@ -31,6 +31,7 @@ class Roster:
     Args:
         verdicts: Those of the run, which bar learners from rows; the roster adds to them.
         settings: Limits on the streams of one origin.
+        role: Role of its members.
 
     Attributes:
         verdicts: As given.
@@ -42,8 +43,10 @@ class Roster:
         self,
         verdicts: Verdicts | None = None,
         settings: ControllerSettings = DEFAULTS,
+        *,
+        role: Literal["learner", "collector"] = "learner",
     ) -> None:
-        self._settings = settings
+        self._settings, self._role = settings, role
         self.numerics: Numerics | None = None
         self.verdicts = Verdicts() if verdicts is None else verdicts
         self._departed: deque[_Stay] = deque(maxlen=DEPARTED)
@@ -80,6 +83,7 @@ class Roster:
         member = Member(
             learner=learner,
             host=host,
+            role=self._role,
             heard_at=now,
             silence=Silence(self._settings, now=now),
             domain=domain,
@@ -117,14 +121,24 @@ class Roster:
             kind: Kind of the verdict.
         """
         stay = self._stay_at(learner, iteration)
-        if stay is None or self.verdicts.against(stay.party):
+        if stay is not None:
+            self._bar(stay.party, stay.member, reason, iteration=iteration, kind=kind)
+
+    def convict(self, member: Member, reason: str, *, iteration: int) -> None:
+        """Quarantine a member, also if it has left."""
+        self._bar(member.party, member, reason, iteration=iteration, kind="convicted")
+
+    def _bar(
+        self, party: Party, member: Member | None, reason: str, *, iteration: int, kind: Kind
+    ) -> None:
+        if self.verdicts.against(party) or (member is not None and member.quarantined):
             return
-        if stay.member is not None and stay.member.quarantined:
-            return
-        verdict = self.verdicts.add(kind, reason, iteration=iteration, party=stay.party)
-        for member in self.members:
-            if member is stay.member or verdict.concerns(member.party):
-                member.quarantined = reason
+        verdict = self.verdicts.add(kind, reason, iteration=iteration, party=party)
+        if member is not None:
+            member.quarantined = reason
+        for other in self.members:
+            if verdict.concerns(other.party):
+                other.quarantined = reason
         self._notify()
 
     def named(self, learners: Iterable[LearnerId], *, at: int) -> str:

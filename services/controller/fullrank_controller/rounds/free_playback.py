@@ -17,6 +17,7 @@ from fullrank.training.rollouts import Collected
 from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.progress import RunProgress
+from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.rounds.replay_pipeline import Playback
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class FreePlayback(Playback):
         table: The run's table.
         pool: The collectors.
         grant: What they may stage in a block.
+        audit: Plays drawn blocks again before they are accepted.
         window: Makes the window of draws from the iteration, the head of the table and the accepted
             episodes, None for an empty table.
         term: Term of the controller.
@@ -59,11 +61,13 @@ class FreePlayback(Playback):
         pool: FreePool,
         grant: Grant,
         *,
+        audit: BlockAudit,
         window: Callable[[int, int, int | None], DrawWindow],
         term: int,
         progress: RunProgress,
     ) -> None:
         self._collection, self._table, self._pool, self._grant = collection, table, pool, grant
+        self._audit = audit
         self._make_window, self._term, self._progress = window, term, progress
         self._window: DrawWindow | None = None
         self._unpublished: PlayTerms | None = None
@@ -161,7 +165,9 @@ class FreePlayback(Playback):
             self._moved.notify_all()
 
     async def _taken(self, report: BlockReport) -> bool:
-        """Take a block as soon as iterations are not too far behind."""
+        """Take a block as soon as iterations are not too far behind, unless an audit refutes it."""
+        if await self._audit.refuted([report]):
+            return False
         window = self._window
         assert window is not None  # opened
         if report.rows:
@@ -202,3 +208,4 @@ class FreePlayback(Playback):
         for block in playing:
             block.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
+        await self._audit.end()

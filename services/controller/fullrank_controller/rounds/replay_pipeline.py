@@ -24,6 +24,7 @@ from fullrank.wiring import Training, capacity_of, spare_rows
 from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.identity import RunIdentity
+from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.watchdog import Watchdog
 
 CollectTask: TypeAlias = asyncio.Task[Collected]
@@ -168,13 +169,20 @@ class KeyedPlayback(Playback):
         table: The run's table.
         pool: The collectors.
         grant: What they may stage for an iteration.
+        audit: Plays drawn blocks again before they are accepted.
     """
 
     def __init__(
-        self, collection: KeyedCollection, table: ReplayClient, pool: KeyedPool, grant: Grant
+        self,
+        collection: KeyedCollection,
+        table: ReplayClient,
+        pool: KeyedPool,
+        grant: Grant,
+        *,
+        audit: BlockAudit,
     ) -> None:
         self._collection, self._table = collection, table
-        self._pool, self._grant = pool, grant
+        self._pool, self._grant, self._audit = pool, grant, audit
         self._ordered: dict[int, _Ordered] = {}
 
     def begin(self, iteration: int) -> _Ordered:
@@ -190,9 +198,17 @@ class KeyedPlayback(Playback):
     async def _play(
         self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
     ) -> list[BlockReport]:
-        """Return the reports on blocks, which collectors may stage from now on."""
-        await self._table.grant(iteration, range(self._collection.plan.blocks), self._grant)
-        return await self._pool.play(iteration, keys, play)
+        """Return the reports on blocks, which collectors may stage from now on.
+
+        Those that an audit refutes are played again.
+        """
+        reports = dict[BlockKey, BlockReport]()
+        while keys:
+            await self._table.grant(iteration, range(self._collection.plan.blocks), self._grant)
+            played = await self._pool.play(iteration, keys, play)
+            reports |= {report.key: report for report in played}
+            keys = await self._audit.refuted(played)
+        return [reports[key] for key in sorted(reports)]
 
     async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
         """Accept an iteration's blocks, once they are played and staged."""
@@ -237,6 +253,7 @@ class KeyedPlayback(Playback):
         for reports in playing:
             reports.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
+        await self._audit.end()
 
 
 class ReplayPipeline:
