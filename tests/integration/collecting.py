@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 
+import pytest
 from tests.faultlab.history import read_history
 from tests.integration.cluster import Cluster
 from tests.waiting import WAIT_S
@@ -14,10 +15,14 @@ from fullrank.host.certificates import Role
 from fullrank.local import LocalRun
 from fullrank.net.controller_client import ControllerClient
 from fullrank.net.errors import translated
+from fullrank.replay.staging import rows_digest
 from fullrank.runs.events import BlockAssigned
+from fullrank.training.block_player import PlayedBlock, PlayTerms
+from fullrank.training.blocks import BlockKey
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import initial_algorithm, training_of
+from fullrank_collector.timed_player import TimedPlayer
 
 SMALL = (
     "iterations=4",
@@ -124,3 +129,23 @@ def ready_of(cluster: Cluster) -> pb.Ready:
     digests = probe_of(algorithm, training.collector.agents, seed=cluster.config.seed).digests
     training.collector.close()
     return pb.Ready(fingerprint=algorithm.gradients.fingerprint(), probe=digests, stable=True)
+
+
+class Lying:
+    """Lets the first collector that plays pass other episodes off as the third block it plays."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lies = list[str]()
+        self._liar: TimedPlayer | None = None
+        self._blocks, honest = 0, TimedPlayer.play
+
+        async def play(player: TimedPlayer, key: BlockKey, terms: PlayTerms) -> PlayedBlock:
+            self._liar = self._liar or player
+            self._blocks += player is self._liar
+            if player is not self._liar or self._blocks != 3:
+                return await honest(player, key, terms)
+            lie = await honest(player, key._replace(iteration=key.iteration + 1), terms)
+            self.lies.append(rows_digest(lie.rows).hex())
+            return lie
+
+        monkeypatch.setattr(TimedPlayer, "play", play)

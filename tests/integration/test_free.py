@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, Service
-from tests.integration.collecting import ACTORS, VALUES, settings
+from tests.integration.collecting import ACTORS, VALUES, Lying, settings
 from tests.waiting import WAIT_S
 
 from fullrank.audit.proof import blocks_in
@@ -242,6 +242,22 @@ async def test_an_environment_that_fails_costs_its_collector_alone_and_is_named(
         await cluster.status_when(names(reason), what="it is named")
         cluster.collector()
         assert names(reason)(await cluster.finished())
+
+
+async def test_a_collector_that_passes_other_episodes_off_as_its_block_is_convicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lying = Lying(monkeypatch)
+    async with Cluster(tmp_path, settings(*QMIX, "audit.blocks=1.0")) as cluster:
+        services(cluster, collectors=1)
+        status = await cluster.status_when(lambda status: bool(status.verdicts), what="a verdict")
+        assert re.search(r"collector 0 on .*block \d+ of term 1, played again", status.verdicts[0])
+        cluster.collector()
+        status = await cluster.finished()
+        assert (len(status.verdicts), list(status.caveats)) == (1, [])
+        await trained(cluster)
+    (lie,) = lying.lies
+    assert lie not in {block.digest for block in held(tmp_path)}
 
 
 async def test_an_environment_that_hangs_ends_its_collector_and_is_named(

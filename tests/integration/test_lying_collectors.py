@@ -10,6 +10,7 @@ from tests.integration.cluster import Cluster
 from tests.integration.collecting import (
     VALUES,
     FakeCollector,
+    Lying,
     alone,
     no_block,
     ready_of,
@@ -21,10 +22,7 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.common.errors import InvalidContribution
 from fullrank.local import LocalRun
 from fullrank.replay.staging import rows_digest
-from fullrank.training.block_player import PlayedBlock, PlayTerms
-from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.timed_player import TimedPlayer
 
 pytestmark = pytest.mark.integration
 
@@ -123,26 +121,6 @@ async def test_two_collectors_that_play_one_block_differently_are_named(tmp_path
         await cluster.finished()
         liar.cancel()
         assert cluster.outcome() == alone(chosen)
-
-
-class Lying:
-    """Lets the first collector that plays pass other episodes off as the third block it plays."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lies = list[str]()
-        self._liar: TimedPlayer | None = None
-        self._blocks, honest = 0, TimedPlayer.play
-
-        async def play(player: TimedPlayer, key: BlockKey, terms: PlayTerms) -> PlayedBlock:
-            self._liar = self._liar or player
-            self._blocks += player is self._liar
-            if player is not self._liar or self._blocks != 3:
-                return await honest(player, key, terms)
-            lie = await honest(player, key._replace(iteration=key.iteration + 1), terms)
-            self.lies.append(rows_digest(lie.rows).hex())
-            return lie
-
-        monkeypatch.setattr(TimedPlayer, "play", play)
 
 
 async def test_a_collector_that_passes_other_episodes_off_as_its_block_is_convicted(

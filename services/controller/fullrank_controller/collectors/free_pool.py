@@ -122,8 +122,8 @@ class FreePool(CollectorPool):
     def refuse(self, report: BlockReport) -> None:
         """Count a block whose parameters were too old when it came."""
         self.totals.stale += 1
-        if (work := self.eligible.get(report.member)) is not None:
-            work.stale += 1
+        for member, work in self.eligible.items():
+            work.stale += member is report.member
 
     def _name(self, member: Member, work: CollectorWork, reason: str) -> None:
         work.failed = reason = one_line(reason)

@@ -211,8 +211,8 @@ class CollectorPool(ABC):
         if report.container is not None:
             work.take_shares(report.container, played=len(report.outcomes.lengths))
             self.totals.handed_over += len(report.container.handed_over)
-        facts = {"member": member, "play": work.sent, "version": work.version or 0}
-        self.answered(member, report._replace(**facts))
+        report = report._replace(member=member, play=work.sent, version=work.version or 0)
+        self.answered(member, report)
         log.debug("played collector=%d %s", member.learner, report.key)
 
     def distrust(self, reports: Iterable[BlockReport]) -> None:

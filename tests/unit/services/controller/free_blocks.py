@@ -31,7 +31,7 @@ def make_pool(heads: HeadStore | None = None, *, block: int = 1000) -> FreePool:
     return FreePool(
         plan=FreePlan(2**48, block),
         settings=make_config().controller,
-        roster=Roster(),
+        roster=Roster(role="collector"),
         progress=RunProgress(committed=0),
         event_log=EventLog(),
         identity=make_run().identity,
@@ -40,9 +40,9 @@ def make_pool(heads: HeadStore | None = None, *, block: int = 1000) -> FreePool:
     )
 
 
-def joined(pool: FreePool) -> Member:
+def joined(pool: FreePool, *, process: bytes = b"") -> Member:
     """A collector that may play."""
-    member = pool.roster.join("host", now=0.0)
+    member = pool.roster.join("host", now=0.0, process=process)
     pool.roster.ready(member, numerics=NUMERICS, stable=True)
     pool.admit(member)
     return member

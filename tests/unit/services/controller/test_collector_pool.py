@@ -37,8 +37,8 @@ def make_pool(roster: Roster, *, deadline_s: float) -> KeyedPool:
     )
 
 
-def joined(roster: Roster) -> Member:
-    member = roster.join("host", now=0.0)
+def joined(roster: Roster, *, process: bytes = b"one") -> Member:
+    member = roster.join("host", now=0.0, process=process)
     roster.ready(member, numerics=NUMERICS, stable=True)
     return member
 
@@ -108,6 +108,33 @@ async def test_once_a_block_has_failed_too_often_none_is_assigned() -> None:
     pool.assign()
     assert pool.scheduler.holders(KEY) == []
     assert pool.totals.assigned == FAILURES
+
+
+async def test_a_convicted_collector_plays_no_block_again_and_is_not_heard() -> None:
+    """It plays a block at that time, and dials again later."""
+    roster = Roster(role="collector")
+    pool = make_pool(roster, deadline_s=WAIT_S)
+    liar = joined(roster)
+    playing = asyncio.create_task(pool.play(0, [KEY], PLAY))
+    await asyncio.sleep(0)
+    take(pool, liar)
+    (report,) = await playing
+    again = asyncio.create_task(pool.play(0, [KEY], PLAY))
+    await asyncio.sleep(0)
+    assert pool.scheduler.holders(KEY) == [liar.learner]
+    pool.convict(report)
+    take(pool, liar)
+    assert not again.done()
+    pool.leave(liar)
+    barred, honest = joined(roster), joined(roster, process=b"another")
+    pool.admit(barred)
+    assert pool.scheduler.holders(KEY) == [honest.learner]
+    assert "iteration 0, copies 0 to 0, played again" in barred.quarantined
+    assert str(barred.party).startswith("collector ")
+    take(pool, honest)
+    (report,) = await again
+    assert report.member is honest
+    assert not roster.verdicts.take_quarantined()
 
 
 async def test_a_collector_that_staged_no_block_of_its_report_is_expelled() -> None:

@@ -24,8 +24,10 @@ from fullrank.training.block_collection import FreeCollection
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.training.episodes import Outcomes
+from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds import free_playback
+from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.rounds.free_playback import FreePlayback
 
 PACE = Pace(episodes_per_update=2, window=2, warmup=2, max_lag=2)
@@ -94,16 +96,34 @@ class Collection:
         self.drawn_by.append((reach, Outcomes.joined([Outcomes.none(2), *written])))
 
 
+class Audit:
+    """Stands for the audit of blocks: refutes those with these numbers, once each."""
+
+    def __init__(self) -> None:
+        self.false = set[int]()
+
+    async def refuted(self, reports: Sequence[BlockReport]) -> list[BlockKey]:
+        """Refute what is false."""
+        keys = [report.key for report in reports if report.key.block in self.false]
+        self.false -= {key.block for key in keys}
+        return keys
+
+    async def end(self) -> None:
+        """Do nothing."""
+
+
 class Played:
     """A run whose one collector plays blocks of one episode of three steps."""
 
     def __init__(self, *, pace: Pace = PACE, block: int = 1) -> None:
         self.table, self.collection, self.pool = Table(), Collection(), make_pool(block=block)
+        self.audit = Audit()
         self.playback = FreePlayback(
             cast(FreeCollection, self.collection),
             cast(ReplayClient, self.table),
             self.pool,
             Grant(most_rows=100, episodes=None),
+            audit=cast(BlockAudit, self.audit),
             window=lambda iteration, head, episodes: DrawWindow(
                 pace, capacity=1000, newest=1000, following=iteration, head=head, episodes=episodes
             ),
@@ -213,6 +233,16 @@ async def test_a_collector_that_staged_no_block_of_its_report_is_expelled() -> N
     assert run.table.granted == [0, 1, 0]
     run.member.expelled.exception()
     drawing.cancel()
+    await run.playback.end()
+
+
+async def test_a_block_that_an_audit_refutes_is_not_accepted_and_is_played_again() -> None:
+    run = Played()
+    run.audit.false.add(0)
+    drawing = asyncio.create_task(run.playback.store(0, 0))
+    assert [(await run.plays()).block for _ in range(3)] == [0, 1, 0]
+    assert run.table.accepted == [(0, 1), (3, 0)]
+    await asyncio.wait_for(drawing, WAIT_S)
     await run.playback.end()
 
 

@@ -37,7 +37,7 @@ async def test_a_block_is_played_with_the_newest_parameters_that_are_young_enoug
     assert ordered(pool, member) == KEY
     pool.take(member, played(KEY, 3))
     report = await playing
-    assert (report.version, report.rows, report.collector) == (5, 3, member.learner)
+    assert (report.version, report.rows, report.member) == (5, 3, member)
     pool.pause(oldest=6)
     later = asyncio.create_task(pool.play(BlockKey(3, 1)))
     await settle()
