@@ -51,7 +51,7 @@ PAUSE_S = 5e-3
 """Pause between two calls of the client, seconds."""
 LARGE = bytes(64 * 2**20)
 METHODS = {
-    "replay": "/fullrank.v1.ReplayService/Append",
+    "replay": "/fullrank.v1.ReplayService/AcceptBlocks",
     "controller": "/fullrank.v1.ControllerService/GetStatus",
 }
 FLOODS: dict[str, dict[str, Any]] = {

@@ -74,9 +74,9 @@ async def oversized(address: str) -> None:
     """Messages far beyond the limit."""
     async with grpc.aio.insecure_channel(address, options=UNLIMITED) as channel:
         stub = ReplayServiceStub(channel)
-        request = pb.AppendRequest(table=TABLE, chunk=Chunk(data=bytes(MESSAGE_BYTES)))
+        request = pb.AcceptBlocksRequest(table=TABLE, chunk=Chunk(data=bytes(MESSAGE_BYTES)))
         for _ in range(3):
-            call = stub.Append(iter([request]), timeout=WAIT_S)
+            call = stub.AcceptBlocks(iter([request]), timeout=WAIT_S)
             assert await call.code() is StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -95,9 +95,9 @@ async def compressed_messages(address: str) -> None:
         address, compression=grpc.Compression.Gzip, options=UNLIMITED
     ) as channel:
         stub = ReplayServiceStub(channel)
-        request = pb.AppendRequest(table=TABLE, chunk=Chunk(data=bytes(MESSAGE_BYTES)))
+        request = pb.AcceptBlocksRequest(table=TABLE, chunk=Chunk(data=bytes(MESSAGE_BYTES)))
         for _ in range(3):
-            call = stub.Append(iter([request]), timeout=WAIT_S)
+            call = stub.AcceptBlocks(iter([request]), timeout=WAIT_S)
             # gRPC ends the stream with one of two codes, by chance.
             assert await call.code() in {StatusCode.UNIMPLEMENTED, StatusCode.INTERNAL}
 

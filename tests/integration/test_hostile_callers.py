@@ -68,7 +68,7 @@ REPLAY: dict[str, Sequence[Message]] = {
             table="other", row_size=3, capacity=10, run_term=TERM, version=__version__
         )
     ],
-    "ReplayService/Append": list(append_requests(TABLE, 0, rows(2), run_term=TERM)),
+    "ReplayService/AcceptBlocks": list(append_requests(TABLE, 0, rows(2), run_term=TERM)),
     "ReplayService/GrantBlocks": [
         replay_pb2.GrantBlocksRequest(table=TABLE, run_term=TERM, blocks=1, most_rows=2)
     ],
@@ -76,9 +76,6 @@ REPLAY: dict[str, Sequence[Message]] = {
         replay_pb2.StageBlockRequest(
             table=TABLE, run_term=TERM, lengths=[2], chunk=next(chunks(rows(2), array_id=0))
         )
-    ],
-    "ReplayService/AcceptBlocks": [
-        replay_pb2.AcceptBlocksRequest(table=TABLE, run_term=TERM, digests=[bytes(16)])
     ],
     "ReplayService/LocateTable": [replay_pb2.LocateTableRequest(table=TABLE)],
     "ReplayService/GetSamples": [

@@ -95,16 +95,18 @@ async def test_a_writer_that_waited_too_long_is_told_when_to_try_again_and_does(
     refusals: list[grpc.aio.AioRpcError] = []
     await pair.stalled()
     stub = pair.writer._stub
-    append = stub.Append
+    append = stub.AcceptBlocks
 
-    async def noted(requests: Iterator[pb.AppendRequest], **kwargs: Any) -> pb.AppendResponse:
+    async def noted(
+        requests: Iterator[pb.AcceptBlocksRequest], **kwargs: Any
+    ) -> pb.AcceptBlocksResponse:
         try:
             return await append(requests, **kwargs)
         except grpc.aio.AioRpcError as error:
             refusals.append(error)
             raise
 
-    monkeypatch.setattr(stub, "Append", noted)
+    monkeypatch.setattr(stub, "AcceptBlocks", noted)
     writing = pair.write(2 * CAPACITY, 3)
     await eventually(lambda: len(refusals) >= 2, what="the writer tries again")
     for each in refusals:
@@ -124,7 +126,7 @@ async def test_appends_that_wait_take_a_bounded_room(
     await eventually(lambda: pair.service.waiting == 3, what="the appends wait")
     rows = np.zeros((1, ROW_SIZE), np.float32)
     surplus = append_requests(TABLE, 0, rows, run_term=run_term_message(RUN_TERM))
-    call = pair.writer._stub.Append(surplus, timeout=WAIT_S)
+    call = pair.writer._stub.AcceptBlocks(surplus, timeout=WAIT_S)
     assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "3 appends of 72 bytes wait already" in await call.details()
     await pair.read(tail=CAPACITY, head=2 * CAPACITY)

@@ -28,7 +28,7 @@ from fullrank.runs.events import Stored
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.pacing import Pacing, shielded
 
-Chunked = TypeVar("Chunked", pb.AppendRequest, pb.StageBlockRequest)
+Chunked = TypeVar("Chunked", pb.AcceptBlocksRequest, pb.StageBlockRequest)
 """A message of a stream that carries rows in chunks."""
 
 APPENDS = 16
@@ -98,24 +98,25 @@ class Appends:
         """Appends that are received, wait or are being stored."""
         return self._room.count
 
-    async def serve(self, requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendResponse:
-        """Receive and store the rows of one append.
+    async def serve(
+        self, request: pb.AcceptBlocksRequest, messages: AsyncIterator[pb.AcceptBlocksRequest]
+    ) -> pb.AcceptBlocksResponse:
+        """Receive and store the rows that a request and the messages after it bring.
 
         Raises:
             FullrankError: They are not stored.
         """
-        request = await first_message(requests)
         try:
-            rows, room = await self._receive(request, requests)
+            rows, room = await self._receive(request, messages)
         except (InvalidContribution, NotFound, Overloaded, StaleTerm):
-            await drain(requests)
+            await drain(messages)
             raise
         key = _key_of(request)
         head = await shielded(self._store_received(key, request, rows, room))
-        return pb.AppendResponse(head=head, repeated=self._store.get(key).repeated)
+        return pb.AcceptBlocksResponse(head=head, repeated=self._store.get(key).repeated)
 
     async def _receive(
-        self, request: pb.AppendRequest, messages: AsyncIterator[pb.AppendRequest]
+        self, request: pb.AcceptBlocksRequest, messages: AsyncIterator[pb.AcceptBlocksRequest]
     ) -> tuple[FloatArray, ExitStack]:
         """The rows of an append, and the room that they occupy until the stack is closed."""
         key, total = _key_of(request), request.chunk.total
@@ -128,7 +129,7 @@ class Appends:
             return rows, room.pop_all()
 
     async def _store_received(
-        self, key: str, request: pb.AppendRequest, rows: FloatArray, room: ExitStack
+        self, key: str, request: pb.AcceptBlocksRequest, rows: FloatArray, room: ExitStack
     ) -> int:
         with room:
             return await self.store(
@@ -179,7 +180,7 @@ class Appends:
         return head
 
 
-def _key_of(request: pb.AppendRequest) -> str:
+def _key_of(request: pb.AcceptBlocksRequest) -> str:
     """The key of the table that the first message of an append names."""
     return table_key(request.run_term.run, request.table)
 

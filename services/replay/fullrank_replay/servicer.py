@@ -16,7 +16,7 @@ from fullrank.replay.table import Table
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Truncated
 from fullrank.v1 import replay_pb2 as pb
-from fullrank_replay.appends import Appends
+from fullrank_replay.appends import Appends, first_message
 from fullrank_replay.pacing import Pacing, shielded
 from fullrank_replay.reads import Reads
 from fullrank_replay.staged_blocks import StagedBlocks
@@ -102,13 +102,6 @@ class ReplayServicer:
         """Appends that are received, wait or are being stored."""
         return self._appends.waiting
 
-    async def Append(
-        self, requests: AsyncIterator[pb.AppendRequest], context: Context
-    ) -> pb.AppendResponse:
-        """Receive, store and acknowledge rows."""
-        async with statuses(context):
-            return await self._appends.serve(aiter(requests))
-
     async def GrantBlocks(
         self, request: pb.GrantBlocksRequest, context: Context
     ) -> pb.GrantBlocksResponse:
@@ -124,10 +117,14 @@ class ReplayServicer:
             return await self._blocks.stage(aiter(requests))
 
     async def AcceptBlocks(
-        self, request: pb.AcceptBlocksRequest, context: Context
+        self, requests: AsyncIterator[pb.AcceptBlocksRequest], context: Context
     ) -> pb.AcceptBlocksResponse:
-        """Store staged blocks."""
+        """Store staged blocks, or rows that come with the call, and acknowledge them."""
         async with statuses(context):
+            messages = aiter(requests)
+            request = await first_message(messages)
+            if request.HasField("chunk"):
+                return await self._appends.serve(request, messages)
             return await self._blocks.accept(request)
 
     async def LocateTable(

@@ -191,17 +191,27 @@ class ReplayClient:
         step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
-            requests = partial(self._append_requests, head, block)
-            append = partial(self._stub.Append, timeout=self._deadline_s, wait_for_ready=True)
-            await self._calls.insist(partial(_stored, append, requests))
+            await self._accepted(partial(self._own_block, head, block))
             head += len(block)
         return head
 
-    def _append_requests(self, head: int, rows: FloatArray) -> Iterator[pb.AppendRequest]:
+    def _own_block(self, head: int, rows: FloatArray) -> Iterator[pb.AcceptBlocksRequest]:
         """The messages of one attempt to append rows, by which replay knows all samples so far."""
         return append_requests(
             TABLE, head, rows, run_term=self._run_term, drawn_head=self._drawn_head
         )
+
+    async def _accepted(
+        self, requests: Callable[[], Iterator[pb.AcceptBlocksRequest]]
+    ) -> pb.AcceptBlocksResponse:
+        """Insist on an acceptance, whose messages are made anew for each attempt."""
+        timeout_s = self._deadline_s
+
+        async def asked() -> pb.AcceptBlocksResponse:
+            call = self._stub.AcceptBlocks(requests(), timeout=timeout_s, wait_for_ready=True)
+            return checked(await call)
+
+        return await self._calls.insist(asked)
 
     async def grant(self, iteration: int, blocks: range, grant: Grant) -> None:
         """Let collectors stage blocks, the keyed ones of an iteration or a free one of a term.
@@ -253,7 +263,7 @@ class ReplayClient:
             drawn_head=self._drawn_head,
             first=first,
         )
-        response = await self._insist(self._stub.AcceptBlocks, request)
+        response = await self._accepted(lambda: iter([request]))
         if missing := sorted(response.missing):
             if not first <= missing[0] <= missing[-1] < first + len(digests):
                 raise Malformed(f"{self._peer}: it misses blocks {missing[0]} to {missing[-1]}")
@@ -328,14 +338,6 @@ async def close_run(address: str, run_term: RunTerm, *, security: Security = PLA
             await ReplayServiceStub(channel).CloseRun(request, timeout=CLOSE_S)
 
 
-async def _stored(
-    append: Callable[[Iterator[pb.AppendRequest]], Awaitable[pb.AppendResponse]],
-    requests: Callable[[], Iterator[pb.AppendRequest]],
-) -> None:
-    """Store rows in one append, whose requests are made anew for each attempt."""
-    await append(requests())
-
-
 async def _gather(
     mapped: MappedTable, sample: Sample, items: Items, row_size: int
 ) -> Gathered | None:
@@ -353,12 +355,12 @@ def append_requests(
     *,
     run_term: common_pb2.RunTerm,
     drawn_head: int = 0,
-) -> Iterator[pb.AppendRequest]:
-    """The messages of one append; the first of them names it."""
-    request = pb.AppendRequest(
+) -> Iterator[pb.AcceptBlocksRequest]:
+    """The messages that store a block of the caller; the first of them names it."""
+    request = pb.AcceptBlocksRequest(
         table=table, first_position=first_position, run_term=run_term, drawn_head=drawn_head
     )
     for chunk in chunks(rows, array_id=0):
         request.chunk.CopyFrom(chunk)
         yield request
-        request = pb.AppendRequest()
+        request = pb.AcceptBlocksRequest()

@@ -1130,8 +1130,8 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def verdicts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Learners that were found wrong and iterations that were condemned since the run began, a line
-        each, the oldest first.
+        """Learners and collectors that were found wrong and iterations that were condemned since the run
+        began, a line each, the oldest first.
         """
 
     def __init__(

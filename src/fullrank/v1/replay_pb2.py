@@ -27,7 +27,7 @@ from fullrank.v1 import common_pb2 as fullrank_dot_v1_dot_common__pb2
 from fullrank.v1 import tensor_pb2 as fullrank_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"H\n\x0f\x43loseRunRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"\x12\n\x10\x43loseRunResponse\"\x9b\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\tJ\x04\x08\x07\x10\x08R\x07\x61rrival\"S\n\x0c\x45pisodeSizes\x12\x19\n\x11observation_sizes\x18\x01 \x03(\r\x12\x14\n\x0c\x61\x63tion_sizes\x18\x02 \x03(\r\x12\x12\n\nstate_size\x18\x03 \x01(\r\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xaf\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x12\n\ndrawn_head\x18\x07 \x01(\x04J\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"\xbd\x01\n\x12GrantBlocksRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x0e\n\x06\x62locks\x18\x04 \x01(\r\x12\x11\n\tmost_rows\x18\x05 \x01(\x04\x12+\n\x08\x65pisodes\x18\x06 \x01(\x0b\x32\x19.fullrank.v1.EpisodeSizes\x12\r\n\x05\x66irst\x18\x07 \x01(\r\"\x15\n\x13GrantBlocksResponse\"\xa0\x01\n\x11StageBlockRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\r\n\x05\x62lock\x18\x04 \x01(\r\x12\x0f\n\x07lengths\x18\x05 \x03(\x04\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"\x14\n\x12StageBlockResponse\"\xab\x01\n\x13\x41\x63\x63\x65ptBlocksRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x04 \x01(\x04\x12\x0f\n\x07\x64igests\x18\x05 \x03(\x0c\x12\x12\n\ndrawn_head\x18\x06 \x01(\x04\x12\r\n\x05\x66irst\x18\x07 \x01(\r\"F\n\x14\x41\x63\x63\x65ptBlocksResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\r\x12\x0f\n\x07granted\x18\x03 \x01(\x08\"0\n\x12LocateTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"[\n\x13LocateTableResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\x0c\x12$\n\x06opened\x18\x03 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"d\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x0e\n\x06mapped\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\r\x12\x0b\n\x03run\x18\x04 \x01(\t\"H\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0f\n\x07lengths\x18\x02 \x03(\r2\xd0\x05\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12Y\n\x0bGrantBlocks\x12\x1f.fullrank.v1.GrantBlocksRequest\x1a .fullrank.v1.GrantBlocksResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12X\n\nStageBlock\x12\x1e.fullrank.v1.StageBlockRequest\x1a\x1f.fullrank.v1.StageBlockResponse\"\x07\x8a\xb5\x18\x03\n\x01\x06(\x01\x12\\\n\x0c\x41\x63\x63\x65ptBlocks\x12 .fullrank.v1.AcceptBlocksRequest\x1a!.fullrank.v1.AcceptBlocksResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12Z\n\x0bLocateTable\x12\x1f.fullrank.v1.LocateTableRequest\x1a .fullrank.v1.LocateTableResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x12P\n\x08\x43loseRun\x12\x1c.fullrank.v1.CloseRunRequest\x1a\x1d.fullrank.v1.CloseRunResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"H\n\x0f\x43loseRunRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"\x12\n\x10\x43loseRunResponse\"\x9b\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\tJ\x04\x08\x07\x10\x08R\x07\x61rrival\"S\n\x0c\x45pisodeSizes\x12\x19\n\x11observation_sizes\x18\x01 \x03(\r\x12\x14\n\x0c\x61\x63tion_sizes\x18\x02 \x03(\r\x12\x12\n\nstate_size\x18\x03 \x01(\r\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xbd\x01\n\x12GrantBlocksRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x0e\n\x06\x62locks\x18\x04 \x01(\r\x12\x11\n\tmost_rows\x18\x05 \x01(\x04\x12+\n\x08\x65pisodes\x18\x06 \x01(\x0b\x32\x19.fullrank.v1.EpisodeSizes\x12\r\n\x05\x66irst\x18\x07 \x01(\r\"\x15\n\x13GrantBlocksResponse\"\xa0\x01\n\x11StageBlockRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\r\n\x05\x62lock\x18\x04 \x01(\r\x12\x0f\n\x07lengths\x18\x05 \x03(\x04\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"\x14\n\x12StageBlockResponse\"\xce\x01\n\x13\x41\x63\x63\x65ptBlocksRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12&\n\x08run_term\x18\x02 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x11\n\titeration\x18\x03 \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x04 \x01(\x04\x12\x0f\n\x07\x64igests\x18\x05 \x03(\x0c\x12\x12\n\ndrawn_head\x18\x06 \x01(\x04\x12\r\n\x05\x66irst\x18\x07 \x01(\r\x12!\n\x05\x63hunk\x18\x08 \x01(\x0b\x32\x12.fullrank.v1.Chunk\"X\n\x14\x41\x63\x63\x65ptBlocksResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\r\x12\x0f\n\x07granted\x18\x03 \x01(\x08\x12\x10\n\x08repeated\x18\x04 \x01(\x04\"0\n\x12LocateTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"[\n\x13LocateTableResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\x0c\x12$\n\x06opened\x18\x03 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"d\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x0e\n\x06mapped\x18\x02 \x01(\x0c\x12\r\n\x05items\x18\x03 \x03(\r\x12\x0b\n\x03run\x18\x04 \x01(\t\"H\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk\x12\x0f\n\x07lengths\x18\x02 \x03(\r2\x84\x05\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12Y\n\x0bGrantBlocks\x12\x1f.fullrank.v1.GrantBlocksRequest\x1a .fullrank.v1.GrantBlocksResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12X\n\nStageBlock\x12\x1e.fullrank.v1.StageBlockRequest\x1a\x1f.fullrank.v1.StageBlockResponse\"\x07\x8a\xb5\x18\x03\n\x01\x06(\x01\x12^\n\x0c\x41\x63\x63\x65ptBlocks\x12 .fullrank.v1.AcceptBlocksRequest\x1a!.fullrank.v1.AcceptBlocksResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12Z\n\x0bLocateTable\x12\x1f.fullrank.v1.LocateTableRequest\x1a .fullrank.v1.LocateTableResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x12P\n\x08\x43loseRun\x12\x1c.fullrank.v1.CloseRunRequest\x1a\x1d.fullrank.v1.CloseRunResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,8 +36,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['OpenTable']._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['OpenTable']._serialized_options = b'\212\265\030\003\n\001\001'
-  _globals['_REPLAYSERVICE'].methods_by_name['Append']._loaded_options = None
-  _globals['_REPLAYSERVICE'].methods_by_name['Append']._serialized_options = b'\212\265\030\003\n\001\001'
   _globals['_REPLAYSERVICE'].methods_by_name['GrantBlocks']._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['GrantBlocks']._serialized_options = b'\212\265\030\003\n\001\001'
   _globals['_REPLAYSERVICE'].methods_by_name['StageBlock']._loaded_options = None
@@ -60,30 +58,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EPISODESIZES']._serialized_end=454
   _globals['_OPENTABLERESPONSE']._serialized_start=456
   _globals['_OPENTABLERESPONSE']._serialized_end=520
-  _globals['_APPENDREQUEST']._serialized_start=523
-  _globals['_APPENDREQUEST']._serialized_end=698
-  _globals['_APPENDRESPONSE']._serialized_start=700
-  _globals['_APPENDRESPONSE']._serialized_end=748
-  _globals['_GRANTBLOCKSREQUEST']._serialized_start=751
-  _globals['_GRANTBLOCKSREQUEST']._serialized_end=940
-  _globals['_GRANTBLOCKSRESPONSE']._serialized_start=942
-  _globals['_GRANTBLOCKSRESPONSE']._serialized_end=963
-  _globals['_STAGEBLOCKREQUEST']._serialized_start=966
-  _globals['_STAGEBLOCKREQUEST']._serialized_end=1126
-  _globals['_STAGEBLOCKRESPONSE']._serialized_start=1128
-  _globals['_STAGEBLOCKRESPONSE']._serialized_end=1148
-  _globals['_ACCEPTBLOCKSREQUEST']._serialized_start=1151
-  _globals['_ACCEPTBLOCKSREQUEST']._serialized_end=1322
-  _globals['_ACCEPTBLOCKSRESPONSE']._serialized_start=1324
-  _globals['_ACCEPTBLOCKSRESPONSE']._serialized_end=1394
-  _globals['_LOCATETABLEREQUEST']._serialized_start=1396
-  _globals['_LOCATETABLEREQUEST']._serialized_end=1444
-  _globals['_LOCATETABLERESPONSE']._serialized_start=1446
-  _globals['_LOCATETABLERESPONSE']._serialized_end=1537
-  _globals['_GETSAMPLESREQUEST']._serialized_start=1539
-  _globals['_GETSAMPLESREQUEST']._serialized_end=1639
-  _globals['_GETSAMPLESRESPONSE']._serialized_start=1641
-  _globals['_GETSAMPLESRESPONSE']._serialized_end=1713
-  _globals['_REPLAYSERVICE']._serialized_start=1716
-  _globals['_REPLAYSERVICE']._serialized_end=2436
+  _globals['_GRANTBLOCKSREQUEST']._serialized_start=523
+  _globals['_GRANTBLOCKSREQUEST']._serialized_end=712
+  _globals['_GRANTBLOCKSRESPONSE']._serialized_start=714
+  _globals['_GRANTBLOCKSRESPONSE']._serialized_end=735
+  _globals['_STAGEBLOCKREQUEST']._serialized_start=738
+  _globals['_STAGEBLOCKREQUEST']._serialized_end=898
+  _globals['_STAGEBLOCKRESPONSE']._serialized_start=900
+  _globals['_STAGEBLOCKRESPONSE']._serialized_end=920
+  _globals['_ACCEPTBLOCKSREQUEST']._serialized_start=923
+  _globals['_ACCEPTBLOCKSREQUEST']._serialized_end=1129
+  _globals['_ACCEPTBLOCKSRESPONSE']._serialized_start=1131
+  _globals['_ACCEPTBLOCKSRESPONSE']._serialized_end=1219
+  _globals['_LOCATETABLEREQUEST']._serialized_start=1221
+  _globals['_LOCATETABLEREQUEST']._serialized_end=1269
+  _globals['_LOCATETABLERESPONSE']._serialized_start=1271
+  _globals['_LOCATETABLERESPONSE']._serialized_end=1362
+  _globals['_GETSAMPLESREQUEST']._serialized_start=1364
+  _globals['_GETSAMPLESREQUEST']._serialized_end=1464
+  _globals['_GETSAMPLESRESPONSE']._serialized_start=1466
+  _globals['_GETSAMPLESRESPONSE']._serialized_end=1538
+  _globals['_REPLAYSERVICE']._serialized_start=1541
+  _globals['_REPLAYSERVICE']._serialized_end=2185
 # @@protoc_insertion_point(module_scope)

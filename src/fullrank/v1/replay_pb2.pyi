@@ -164,73 +164,6 @@ class OpenTableResponse(_message.Message):
 Global___OpenTableResponse: _TypeAlias = OpenTableResponse  # noqa: Y015
 
 @_typing.final
-class AppendRequest(_message.Message):
-    """The first message of an append names the table, the position and the term; the others carry
-    nothing but their chunk.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLE_FIELD_NUMBER: _builtins.int
-    FIRST_POSITION_FIELD_NUMBER: _builtins.int
-    RUN_TERM_FIELD_NUMBER: _builtins.int
-    CHUNK_FIELD_NUMBER: _builtins.int
-    DRAWN_HEAD_FIELD_NUMBER: _builtins.int
-    table: _builtins.str
-    first_position: _builtins.int
-    """Position of the first row: the idempotency key."""
-    drawn_head: _builtins.int
-    """Head of the newest sample that the caller has drawn; 0: none. It paces appends, since learners
-    that have mapped the table's file gather without asking.
-    """
-    @_builtins.property
-    def run_term(self) -> _common_pb2.RunTerm: ...
-    @_builtins.property
-    def chunk(self) -> _tensor_pb2.Chunk:
-        """A piece of the rows: `array` = 0, float32, row-major; `total` is a whole number of rows."""
-
-    def __init__(
-        self,
-        *,
-        table: _builtins.str = ...,
-        first_position: _builtins.int = ...,
-        run_term: _common_pb2.RunTerm | None = ...,
-        chunk: _tensor_pb2.Chunk | None = ...,
-        drawn_head: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "run_term", b"run_term"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "drawn_head", b"drawn_head", "first_position", b"first_position", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AppendRequest: _TypeAlias = AppendRequest  # noqa: Y015
-
-@_typing.final
-class AppendResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HEAD_FIELD_NUMBER: _builtins.int
-    REPEATED_FIELD_NUMBER: _builtins.int
-    head: _builtins.int
-    """One past the newest acknowledged position."""
-    repeated: _builtins.int
-    """Rows of this table that were sent more than once since the service started."""
-    def __init__(
-        self,
-        *,
-        head: _builtins.int = ...,
-        repeated: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "repeated", b"repeated"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AppendResponse: _TypeAlias = AppendResponse  # noqa: Y015
-
-@_typing.final
 class GrantBlocksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -350,6 +283,8 @@ Global___StageBlockResponse: _TypeAlias = StageBlockResponse  # noqa: Y015
 
 @_typing.final
 class AcceptBlocksRequest(_message.Message):
+    """The first message names the table, the position and the term; others carry nothing but a chunk."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
@@ -359,19 +294,28 @@ class AcceptBlocksRequest(_message.Message):
     DIGESTS_FIELD_NUMBER: _builtins.int
     DRAWN_HEAD_FIELD_NUMBER: _builtins.int
     FIRST_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     iteration: _builtins.int
     first_position: _builtins.int
     """Position of the first row: the idempotency key."""
     drawn_head: _builtins.int
-    """As of `AppendRequest`."""
+    """Head of the newest sample that the caller has drawn; 0: none. It paces acceptances, since
+    learners that have mapped the table's file gather without asking.
+    """
     first: _builtins.int
     """Number of the first block."""
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """BLAKE3-128 of each block, in their order: of the digest of its rows and of its lengths."""
+        """BLAKE3-128 of each staged block, in their order: of the digest of its rows and of its lengths."""
+
+    @_builtins.property
+    def chunk(self) -> _tensor_pb2.Chunk:
+        """A piece of the caller's own rows: `array` = 0, float32, row-major; `total` is a whole number of
+        rows. Unset where the blocks are staged.
+        """
 
     def __init__(
         self,
@@ -383,10 +327,11 @@ class AcceptBlocksRequest(_message.Message):
         digests: _abc.Iterable[_builtins.bytes] | None = ...,
         drawn_head: _builtins.int = ...,
         first: _builtins.int = ...,
+        chunk: _tensor_pb2.Chunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "drawn_head", b"drawn_head", "first", b"first", "first_position", b"first_position", "iteration", b"iteration", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "digests", b"digests", "drawn_head", b"drawn_head", "first", b"first", "first_position", b"first_position", "iteration", b"iteration", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -399,10 +344,13 @@ class AcceptBlocksResponse(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     GRANTED_FIELD_NUMBER: _builtins.int
+    REPEATED_FIELD_NUMBER: _builtins.int
     head: _builtins.int
     """One past the position of the last row; if blocks are missing, that of the table."""
     granted: _builtins.bool
     """False if the service knows no grant of the blocks, as after a restart."""
+    repeated: _builtins.int
+    """Rows of this table that were sent more than once since the service started."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Numbers of the blocks of which no rows with this digest are staged."""
@@ -413,10 +361,11 @@ class AcceptBlocksResponse(_message.Message):
         head: _builtins.int = ...,
         missing: _abc.Iterable[_builtins.int] | None = ...,
         granted: _builtins.bool = ...,
+        repeated: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted", "head", b"head", "missing", b"missing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted", "head", b"head", "missing", b"missing", "repeated", b"repeated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -484,7 +433,7 @@ class GetSamplesRequest(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     mapped: _builtins.bytes
-    """Deprecated and ignored: `AppendRequest.drawn_head` tells of samples for which no learner asks."""
+    """Deprecated and ignored: `AcceptBlocksRequest.drawn_head` tells of samples for which no learner asks."""
     run: _builtins.str
     """The run whose table it is."""
     @_builtins.property

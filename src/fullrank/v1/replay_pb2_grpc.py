@@ -39,11 +39,6 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.OpenTableRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.OpenTableResponse.FromString,
                 _registered_method=True)
-        self.Append = channel.stream_unary(
-                '/fullrank.v1.ReplayService/Append',
-                request_serializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
-                response_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
-                _registered_method=True)
         self.GrantBlocks = channel.unary_unary(
                 '/fullrank.v1.ReplayService/GrantBlocks',
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.GrantBlocksRequest.SerializeToString,
@@ -54,7 +49,7 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.StageBlockRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.StageBlockResponse.FromString,
                 _registered_method=True)
-        self.AcceptBlocks = channel.unary_unary(
+        self.AcceptBlocks = channel.stream_unary(
                 '/fullrank.v1.ReplayService/AcceptBlocks',
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.FromString,
@@ -94,23 +89,6 @@ class ReplayServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Append(self, request_iterator, context):
-        """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
-        stored when the caller has sent all of them and closed its side of the stream; a stream that
-        breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
-        repeat: rows already stored are not stored again.
-
-        INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
-        if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
-        not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
-        ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
-        come. Waits rather than evict rows that no sample has been able to draw; then ends with
-        RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def GrantBlocks(self, request, context):
         """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
         acceptance follows theirs, or another controller opens the table: each block once or, where two
@@ -123,7 +101,7 @@ class ReplayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StageBlock(self, request_iterator, context):
-        """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+        """Stage the rows of one block, sent in chunks, so that a row may be larger than a message. A staged block is in the
         memory of the service; nobody reads it until it is accepted.
 
         NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
@@ -135,10 +113,23 @@ class ReplayServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AcceptBlocks(self, request, context):
-        """Store staged blocks that were granted together, one after the other, as durably as `Append`
-        stores rows and with its waits and errors; or answer which of them are not staged, and store
-        none. Safe to repeat, and to repeat with blocks that were staged anew.
+    def AcceptBlocks(self, request_iterator, context):
+        """Store rows: those of staged blocks that were granted together, one after the other, or of the
+        caller's own block, which come with the call in chunks, so that a row may be larger than a
+        message. Answers which blocks are not staged, and then stores none. The response acknowledges
+        every row below `head`. Safe to repeat, and to repeat with blocks that were staged anew: rows
+        already stored are not stored again.
+
+        Rows that come with the call are stored when the caller has sent all of them and closed its side
+        of the stream; a stream that breaks before then stores nothing.
+
+        INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+        if the rows do not fit the table, or come with the call, exceed 4 MiB and are more than one, or
+        hold a value that is not finite. OUT_OF_RANGE if they would leave a gap, NOT_FOUND if there is
+        no such table, ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next
+        chunk does not come. Waits rather than evict rows that no sample has been able to draw; then
+        ends with RESOURCE_EXHAUSTED, as when too many rows wait, with trailing metadata
+        `retry-after-s`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -186,11 +177,6 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.OpenTableRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.OpenTableResponse.SerializeToString,
             ),
-            'Append': grpc.stream_unary_rpc_method_handler(
-                    servicer.Append,
-                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.FromString,
-                    response_serializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.SerializeToString,
-            ),
             'GrantBlocks': grpc.unary_unary_rpc_method_handler(
                     servicer.GrantBlocks,
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.GrantBlocksRequest.FromString,
@@ -201,7 +187,7 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.StageBlockRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.StageBlockResponse.SerializeToString,
             ),
-            'AcceptBlocks': grpc.unary_unary_rpc_method_handler(
+            'AcceptBlocks': grpc.stream_unary_rpc_method_handler(
                     servicer.AcceptBlocks,
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.AcceptBlocksResponse.SerializeToString,
@@ -249,33 +235,6 @@ class ReplayService(object):
             '/fullrank.v1.ReplayService/OpenTable',
             fullrank_dot_v1_dot_replay__pb2.OpenTableRequest.SerializeToString,
             fullrank_dot_v1_dot_replay__pb2.OpenTableResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Append(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/fullrank.v1.ReplayService/Append',
-            fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
-            fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -341,7 +300,7 @@ class ReplayService(object):
             _registered_method=True)
 
     @staticmethod
-    def AcceptBlocks(request,
+    def AcceptBlocks(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -351,8 +310,8 @@ class ReplayService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_unary(
+            request_iterator,
             target,
             '/fullrank.v1.ReplayService/AcceptBlocks',
             fullrank_dot_v1_dot_replay__pb2.AcceptBlocksRequest.SerializeToString,

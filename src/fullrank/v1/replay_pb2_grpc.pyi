@@ -44,19 +44,6 @@ class ReplayServiceStub:
     DATA_LOSS if its file is damaged. INVALID_ARGUMENT if the name of the table, or of the run, has
     other characters than letters, digits, - and _.
     """
-    Append: _grpc.StreamUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]
-    """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
-    stored when the caller has sent all of them and closed its side of the stream; a stream that
-    breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
-    repeat: rows already stored are not stored again.
-
-    INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
-    if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
-    not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
-    ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
-    come. Waits rather than evict rows that no sample has been able to draw; then ends with
-    RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
-    """
     GrantBlocks: _grpc.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]
     """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
     acceptance follows theirs, or another controller opens the table: each block once or, where two
@@ -65,7 +52,7 @@ class ReplayServiceStub:
     NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
     """
     StageBlock: _grpc.StreamUnaryMultiCallable[_replay_pb2.StageBlockRequest, _replay_pb2.StageBlockResponse]
-    """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+    """Stage the rows of one block, sent in chunks, so that a row may be larger than a message. A staged block is in the
     memory of the service; nobody reads it until it is accepted.
 
     NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
@@ -73,10 +60,23 @@ class ReplayServiceStub:
     finite or are not episodes of these lengths that could have been played. RESOURCE_EXHAUSTED if
     too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
     """
-    AcceptBlocks: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]
-    """Store staged blocks that were granted together, one after the other, as durably as `Append`
-    stores rows and with its waits and errors; or answer which of them are not staged, and store
-    none. Safe to repeat, and to repeat with blocks that were staged anew.
+    AcceptBlocks: _grpc.StreamUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]
+    """Store rows: those of staged blocks that were granted together, one after the other, or of the
+    caller's own block, which come with the call in chunks, so that a row may be larger than a
+    message. Answers which blocks are not staged, and then stores none. The response acknowledges
+    every row below `head`. Safe to repeat, and to repeat with blocks that were staged anew: rows
+    already stored are not stored again.
+
+    Rows that come with the call are stored when the caller has sent all of them and closed its side
+    of the stream; a stream that breaks before then stores nothing.
+
+    INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+    if the rows do not fit the table, or come with the call, exceed 4 MiB and are more than one, or
+    hold a value that is not finite. OUT_OF_RANGE if they would leave a gap, NOT_FOUND if there is
+    no such table, ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next
+    chunk does not come. Waits rather than evict rows that no sample has been able to draw; then
+    ends with RESOURCE_EXHAUSTED, as when too many rows wait, with trailing metadata
+    `retry-after-s`.
     """
     LocateTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
@@ -115,19 +115,6 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     DATA_LOSS if its file is damaged. INVALID_ARGUMENT if the name of the table, or of the run, has
     other characters than letters, digits, - and _.
     """
-    Append: _aio.StreamUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]  # type: ignore[assignment]
-    """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
-    stored when the caller has sent all of them and closed its side of the stream; a stream that
-    breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
-    repeat: rows already stored are not stored again.
-
-    INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
-    if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
-    not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
-    ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
-    come. Waits rather than evict rows that no sample has been able to draw; then ends with
-    RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
-    """
     GrantBlocks: _aio.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]  # type: ignore[assignment]
     """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
     acceptance follows theirs, or another controller opens the table: each block once or, where two
@@ -136,7 +123,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
     """
     StageBlock: _aio.StreamUnaryMultiCallable[_replay_pb2.StageBlockRequest, _replay_pb2.StageBlockResponse]  # type: ignore[assignment]
-    """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+    """Stage the rows of one block, sent in chunks, so that a row may be larger than a message. A staged block is in the
     memory of the service; nobody reads it until it is accepted.
 
     NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
@@ -144,10 +131,23 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     finite or are not episodes of these lengths that could have been played. RESOURCE_EXHAUSTED if
     too many blocks are being received, DEADLINE_EXCEEDED if the next chunk does not come.
     """
-    AcceptBlocks: _aio.UnaryUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]  # type: ignore[assignment]
-    """Store staged blocks that were granted together, one after the other, as durably as `Append`
-    stores rows and with its waits and errors; or answer which of them are not staged, and store
-    none. Safe to repeat, and to repeat with blocks that were staged anew.
+    AcceptBlocks: _aio.StreamUnaryMultiCallable[_replay_pb2.AcceptBlocksRequest, _replay_pb2.AcceptBlocksResponse]  # type: ignore[assignment]
+    """Store rows: those of staged blocks that were granted together, one after the other, or of the
+    caller's own block, which come with the call in chunks, so that a row may be larger than a
+    message. Answers which blocks are not staged, and then stores none. The response acknowledges
+    every row below `head`. Safe to repeat, and to repeat with blocks that were staged anew: rows
+    already stored are not stored again.
+
+    Rows that come with the call are stored when the caller has sent all of them and closed its side
+    of the stream; a stream that breaks before then stores nothing.
+
+    INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+    if the rows do not fit the table, or come with the call, exceed 4 MiB and are more than one, or
+    hold a value that is not finite. OUT_OF_RANGE if they would leave a gap, NOT_FOUND if there is
+    no such table, ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next
+    chunk does not come. Waits rather than evict rows that no sample has been able to draw; then
+    ends with RESOURCE_EXHAUSTED, as when too many rows wait, with trailing metadata
+    `retry-after-s`.
     """
     LocateTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]  # type: ignore[assignment]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
@@ -191,25 +191,6 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def Append(
-        self,
-        request_iterator: _MaybeAsyncIterator[_replay_pb2.AppendRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_replay_pb2.AppendResponse, _abc.Awaitable[_replay_pb2.AppendResponse]]:
-        """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
-        stored when the caller has sent all of them and closed its side of the stream; a stream that
-        breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
-        repeat: rows already stored are not stored again.
-
-        INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
-        if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
-        not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
-        ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
-        come. Waits rather than evict rows that no sample has been able to draw; then ends with
-        RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
-        """
-
-    @_abc_1.abstractmethod
     def GrantBlocks(
         self,
         request: _replay_pb2.GrantBlocksRequest,
@@ -228,7 +209,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_replay_pb2.StageBlockRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.StageBlockResponse, _abc.Awaitable[_replay_pb2.StageBlockResponse]]:
-        """Stage the rows of one block, sent in chunks like those of an append. A staged block is in the
+        """Stage the rows of one block, sent in chunks, so that a row may be larger than a message. A staged block is in the
         memory of the service; nobody reads it until it is accepted.
 
         NOT_FOUND if no grant names the block, ABORTED if another controller has opened the table since,
@@ -240,12 +221,25 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def AcceptBlocks(
         self,
-        request: _replay_pb2.AcceptBlocksRequest,
+        request_iterator: _MaybeAsyncIterator[_replay_pb2.AcceptBlocksRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.AcceptBlocksResponse, _abc.Awaitable[_replay_pb2.AcceptBlocksResponse]]:
-        """Store staged blocks that were granted together, one after the other, as durably as `Append`
-        stores rows and with its waits and errors; or answer which of them are not staged, and store
-        none. Safe to repeat, and to repeat with blocks that were staged anew.
+        """Store rows: those of staged blocks that were granted together, one after the other, or of the
+        caller's own block, which come with the call in chunks, so that a row may be larger than a
+        message. Answers which blocks are not staged, and then stores none. The response acknowledges
+        every row below `head`. Safe to repeat, and to repeat with blocks that were staged anew: rows
+        already stored are not stored again.
+
+        Rows that come with the call are stored when the caller has sent all of them and closed its side
+        of the stream; a stream that breaks before then stores nothing.
+
+        INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+        if the rows do not fit the table, or come with the call, exceed 4 MiB and are more than one, or
+        hold a value that is not finite. OUT_OF_RANGE if they would leave a gap, NOT_FOUND if there is
+        no such table, ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next
+        chunk does not come. Waits rather than evict rows that no sample has been able to draw; then
+        ends with RESOURCE_EXHAUSTED, as when too many rows wait, with trailing metadata
+        `retry-after-s`.
         """
 
     @_abc_1.abstractmethod

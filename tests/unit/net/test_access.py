@@ -60,7 +60,7 @@ def test_each_role_may_make_these_calls_and_no_others() -> None:
     reading = {"GetStatus", "Watch", "GetCode", "GetConfiguration", "GetPolicies", "GetInjection"}
     assert made == {
         Role.CONTROLLER: {
-            *("GetStatus", "OpenTable", "CloseRun", "Append"),
+            *("GetStatus", "OpenTable", "CloseRun"),
             *("LocateTable", "GetSamples", "GrantBlocks", "AcceptBlocks"),
         },
         Role.LEARNER: {"Work", "Heartbeat", "GetStatus", "LocateTable", "GetSamples"},

@@ -109,7 +109,7 @@ CASES: dict[str, tuple[ServiceDescriptor, Sequence[Message], Ask]] = {
     ),
     "append": (
         REPLAY,
-        [replay_pb2.AppendResponse(head=2)],
+        [replay_pb2.AcceptBlocksResponse(head=2)],
         of_replay(lambda client: client.append(0, rows(2))),
     ),
     "accept": (REPLAY, [replay_pb2.AcceptBlocksResponse(head=4)], of_replay(accepted)),

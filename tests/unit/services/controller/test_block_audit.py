@@ -81,7 +81,10 @@ async def test_a_block_that_is_another_one_here_is_refuted_and_its_collector_con
     assert not audit.pool.eligible
     honest = joined(audit.pool, process=b"another")
     assert list(audit.pool.eligible) == [honest]
-    assert "collector 0 on host (process 6f6e65) was found wrong" in audit.pool.roster.verdicts.lines[0]
+    assert (
+        "collector 0 on host (process 6f6e65) was found wrong"
+        in audit.pool.roster.verdicts.lines[0]
+    )
     assert not audit.pool.progress.caveats
 
 

@@ -48,11 +48,13 @@ class Replay:
         """One past the last row that the table holds."""
         return self.store.get(KEY).head
 
-    async def append(self, messages: Sequence[pb.AppendRequest]) -> pb.AppendResponse:
+    async def append(self, messages: Sequence[pb.AcceptBlocksRequest]) -> pb.AcceptBlocksResponse:
         """Make one append of these messages."""
-        return await self.stub.Append(iter(messages), timeout=WAIT_S)
+        return await self.stub.AcceptBlocks(iter(messages), timeout=WAIT_S)
 
-    async def refused(self, messages: Sequence[pb.AppendRequest]) -> tuple[grpc.StatusCode, str]:
+    async def refused(
+        self, messages: Sequence[pb.AcceptBlocksRequest]
+    ) -> tuple[grpc.StatusCode, str]:
         """Status and details with which an append is refused."""
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await self.append(messages)
@@ -85,7 +87,7 @@ def rows(count: int, *, first: int = 0, row_size: int = ROW_SIZE) -> FloatArray:
     return np.arange(start, end, dtype=np.float32).reshape(count, row_size)
 
 
-def append(data: FloatArray, *, at: int = 0, table: str = TABLE) -> list[pb.AppendRequest]:
+def append(data: FloatArray, *, at: int = 0, table: str = TABLE) -> list[pb.AcceptBlocksRequest]:
     return list(append_requests(table, at, data, run_term=run_term_message(RUN_TERM)))
 
 

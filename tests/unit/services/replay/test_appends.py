@@ -24,7 +24,7 @@ from fullrank_replay.appends import APPENDS, AppendRoom
 from .replay_service import KEY, RUN_TERM, Replay, append, drawn, eventually, rows, sample, serving
 
 
-def damaged(sent: FloatArray, **changes: object) -> list[pb.AppendRequest]:
+def damaged(sent: FloatArray, **changes: object) -> list[pb.AcceptBlocksRequest]:
     """An append of ``sent`` at position 4 whose first chunk has other fields."""
     messages = append(sent, at=4)
     for name, value in changes.items():
@@ -138,7 +138,7 @@ INFINITE = np.array([[1.0, np.inf, 0.0]], np.float32)
         ),
         (append(rows(1), at=4) * 2, grpc.StatusCode.INVALID_ARGUMENT, "table is given again"),
         (
-            [*append(rows(1), at=4), pb.AppendRequest()],
+            [*append(rows(1), at=4), pb.AcceptBlocksRequest()],
             grpc.StatusCode.INVALID_ARGUMENT,
             "chunk.offset is 0, beyond the end",
         ),
@@ -156,7 +156,7 @@ INFINITE = np.array([[1.0, np.inf, 0.0]], np.float32)
     ids=lambda value: value.name if isinstance(value, grpc.StatusCode) else "",
 )
 async def test_a_wrong_append_is_refused_and_stores_nothing(
-    replay: Replay, messages: list[pb.AppendRequest], code: grpc.StatusCode, said: str
+    replay: Replay, messages: list[pb.AcceptBlocksRequest], code: grpc.StatusCode, said: str
 ) -> None:
     await replay.client.append(0, rows(4))
     async with grpc.aio.insecure_channel(replay.address) as unlimited:
@@ -186,7 +186,7 @@ async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() 
     async with serving(row_size=LARGE, capacity=3) as service:
         messages = append(rows(1, row_size=LARGE))
         async with open_channel(service.address) as channel:
-            call = ReplayServiceStub(channel).Append(timeout=WAIT_S)
+            call = ReplayServiceStub(channel).AcceptBlocks(timeout=WAIT_S)
             for message in messages[:-1]:
                 await call.write(message)
             await eventually(lambda: service.servicer.waiting == 1)
@@ -198,7 +198,7 @@ async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() 
 async def test_an_append_that_a_successor_overtakes_stores_nothing() -> None:
     async with serving(row_size=LARGE, capacity=3) as service:
         first, *others = append(rows(1, row_size=LARGE))
-        call = service.stub.Append(timeout=WAIT_S)
+        call = service.stub.AcceptBlocks(timeout=WAIT_S)
         await call.write(first)
         await eventually(lambda: service.servicer.waiting == 1)
         successor = ReplayClient(service.address, deadline_s=WAIT_S)
@@ -224,12 +224,13 @@ async def test_an_append_whose_caller_is_gone_keeps_its_turn_until_it_is_stored(
         assert release.wait(WAIT_S)
         return store(first, data)
 
-    async def messages() -> AsyncIterator[pb.AppendRequest]:
-        for message in append(rows(1)):
+    async def messages() -> AsyncIterator[pb.AcceptBlocksRequest]:
+        for message in more:
             yield message
 
     monkeypatch.setattr(table, "append", slow)
-    serving = asyncio.create_task(replay.servicer._appends.serve(messages()))
+    request, *more = append(rows(1))
+    serving = asyncio.create_task(replay.servicer._appends.serve(request, messages()))
     assert await asyncio.to_thread(entered.wait, WAIT_S)
     serving.cancel()
     await asyncio.wait({serving})
@@ -255,7 +256,7 @@ async def test_a_caller_that_sends_no_more_gives_its_room_to_others(
         messages = append(rows(1, row_size=LARGE))
         with monkeypatch.context() as patch:
             patch.setattr(appends, "RECEIVE_S", 0.05)
-            call = service.stub.Append(timeout=WAIT_S)
+            call = service.stub.AcceptBlocks(timeout=WAIT_S)
             await call.write(messages[0])
             assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert (await service.append(messages)).head == 1
@@ -265,7 +266,7 @@ async def test_large_appends_take_a_bounded_room_together(monkeypatch: pytest.Mo
     monkeypatch.setattr(appends, "APPENDS", 1)
     async with serving(row_size=LARGE, capacity=3) as service:
         messages = append(rows(1, row_size=LARGE))
-        call = service.stub.Append(timeout=WAIT_S)
+        call = service.stub.AcceptBlocks(timeout=WAIT_S)
         await call.write(messages[0])
         await eventually(lambda: service.servicer.waiting == 1)
         code, details = await service.refused(messages)
