@@ -28,7 +28,6 @@ from typing import Final, TypeVar
 import numpy as np
 
 from fullrank.common.types import JSON, FloatArray, RunTerm
-from fullrank.net.block_stager import BlockStager
 from fullrank.net.channel import PLAINTEXT
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
@@ -137,7 +136,6 @@ class Client:
     def __init__(self, address: str) -> None:
         self._replay = ReplayClient(address, deadline_s=DEADLINE_S)
         self._replay.under(RUN_TERM)
-        self._stager = BlockStager(address, run_term=RUN_TERM, deadline_s=DEADLINE_S)
         self._turn, self._blocks = asyncio.Lock(), 0
         self.head = 0
 
@@ -151,7 +149,7 @@ class Client:
         """Let a block be granted, staged and accepted."""
         block, self._blocks = self._blocks, self._blocks + 1
         await self._replay.grant(1, range(block, block + 1), GRANT)
-        await self._stager.stage(1, block, rows, np.array(lengths))
+        await self._replay.stage(1, block, rows, np.array(lengths))
         digest = block_digest(rows_digest(rows), lengths)
         async with self._turn:
             unstaged = await self._replay.accept(
@@ -162,7 +160,6 @@ class Client:
 
     async def close(self) -> None:
         """Close the channels."""
-        await self._stager.close()
         await self._replay.close()
 
 

@@ -14,7 +14,7 @@ from fullrank.common.errors import (
     Stuck,
 )
 from fullrank.common.types import FloatArray
-from fullrank.net.block_stager import BlockStager
+from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.staging import rows_digest
 from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
@@ -43,7 +43,7 @@ class BlockPlay:
     Args:
         player: Plays the blocks.
         publications: Those of the stream.
-        stager: Stages their rows.
+        stager: Stages their rows in replay.
         peer: The controller, for messages.
         patience: Failures on end after which this collector gives up; None: the run decides.
     """
@@ -52,7 +52,7 @@ class BlockPlay:
         self,
         player: TimedPlayer,
         publications: Publications,
-        stager: BlockStager,
+        stager: ReplayClient,
         *,
         peer: str,
         patience: int | None = None,

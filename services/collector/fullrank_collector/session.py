@@ -18,11 +18,11 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.certificates import Role
 from fullrank.host.process import first
 from fullrank.net.attachment import keep_lease, received, welcomed
-from fullrank.net.block_stager import BlockStager
 from fullrank.net.channel import Security
 from fullrank.net.controller_client import CollectCall, ControllerClient
 from fullrank.net.errors import translated
 from fullrank.net.messages import run_term_message
+from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
 from fullrank.training.blocks import FAILURES
 from fullrank.v1 import controller_pb2 as pb
@@ -117,12 +117,12 @@ class CollectorSession:
         )
         config = context.config
         player = TimedPlayer(context.player, pool=self._pool, settings=config.controller)
-        stager = BlockStager(
+        stager = ReplayClient(
             welcome.replay_address,
-            run_term=context.run_term,
             deadline_s=self._settings.replay.deadline_s,
             security=self._security,
         )
+        stager.under(context.run_term)
         blocks = BlockPlay(
             player,
             publications,

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from fullrank import __version__
 from fullrank.common.errors import InvalidContribution, Malformed, NotFound, StaleTerm
 from fullrank.common.text import plain
-from fullrank.common.types import FloatArray, RunTerm
+from fullrank.common.types import FloatArray, IntArray, RunTerm
 from fullrank.host.certificates import Role
 from fullrank.net.channel import PLAINTEXT, Security, open_channel
 from fullrank.net.codec import CHUNK_BYTES, chunks
@@ -31,6 +31,8 @@ from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 
 T = TypeVar("T")
+Chunked = TypeVar("Chunked", pb.AcceptBlocksRequest, pb.StageBlockRequest)
+"""A message of a stream that carries rows in chunks."""
 
 CONFIRM_S = 5.0
 """Longest wait for the term that has opened a table."""
@@ -53,7 +55,7 @@ class Unstaged(NamedTuple):
 
 
 class ReplayClient:
-    """Appends to and samples from one table of a replay service.
+    """Stores blocks in and samples from one table of a replay service.
 
     Positions make every call idempotent, so that calls survive a restart of the service.
 
@@ -230,6 +232,26 @@ class ReplayClient:
         )
         await self._insist(self._stub.GrantBlocks, request)
 
+    async def stage(self, iteration: int, block: int, rows: FloatArray, lengths: IntArray) -> None:
+        """Stage a block, as a collector, within the deadline.
+
+        Raises:
+            NotFound: It is not granted.
+            InvalidContribution: It could not have been played.
+            StaleTerm: Another controller has opened the table since.
+            ServiceLost: The service does not answer, or has no room.
+        """
+        request = pb.StageBlockRequest(
+            table=TABLE,
+            run_term=self._run_term,
+            iteration=iteration,
+            block=block,
+            lengths=lengths,
+        )
+        messages, timeout_s = in_chunks(request, rows), self._deadline_s
+        with translated(self._peer):
+            await self._stub.StageBlock(messages, timeout=timeout_s, wait_for_ready=True)
+
     async def accept(
         self,
         iteration: int,
@@ -356,11 +378,16 @@ def append_requests(
     run_term: common_pb2.RunTerm,
     drawn_head: int = 0,
 ) -> Iterator[pb.AcceptBlocksRequest]:
-    """The messages that store a block of the caller; the first of them names it."""
+    """The messages that store a block of the caller."""
     request = pb.AcceptBlocksRequest(
         table=table, first_position=first_position, run_term=run_term, drawn_head=drawn_head
     )
+    return in_chunks(request, rows)
+
+
+def in_chunks(request: Chunked, rows: FloatArray) -> Iterator[Chunked]:
+    """The messages of a request with rows; the first of them names what all bring."""
     for chunk in chunks(rows, array_id=0):
         request.chunk.CopyFrom(chunk)
         yield request
-        request = pb.AcceptBlocksRequest()
+        request = type(request)()

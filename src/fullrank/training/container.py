@@ -12,8 +12,7 @@ import numpy as np
 from fullrank.algorithms.container_learner import ContainerLearner
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray
-from fullrank.replay.episode_buffer import EpisodeBuffer
-from fullrank.replay.hand_over import HandOver, ReturnPriority
+from fullrank.replay.hand_over import EpisodeBuffer, HandOver, ReturnPriority
 from fullrank.training.heads import ContainerHead, Heads
 
 

@@ -16,7 +16,6 @@ from tests.waiting import WAIT_S
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, Malformed
 from fullrank.config.tree import PluginSettings
-from fullrank.net.block_stager import BlockStager
 from fullrank.net.codec import chunks
 from fullrank.net.controller_client import ControllerClient
 from fullrank.net.messages import run_term_message, sample_message
@@ -63,14 +62,6 @@ def sampled(message: common_pb2.Sample, items: tuple[int, ...] | None) -> Ask:
         assert gathered.rows.shape[1] == ROW_SIZE
 
     return of_replay(fetch)
-
-
-async def staged(address: str) -> None:
-    stager = BlockStager(address, run_term=RUN_TERM, deadline_s=WAIT_S)
-    try:
-        await stager.stage(0, 0, rows(2), np.array([2]))
-    finally:
-        await stager.close()
 
 
 def of_controller(call: Callable[[ControllerClient], Awaitable[Any]]) -> Ask:
@@ -133,7 +124,11 @@ CASES: dict[str, tuple[ServiceDescriptor, Sequence[Message], Ask]] = {
         [replay_pb2.CloseRunResponse()],
         lambda address: close_run(address, RUN_TERM),
     ),
-    "stage": (REPLAY, [replay_pb2.StageBlockResponse()], staged),
+    "stage": (
+        REPLAY,
+        [replay_pb2.StageBlockResponse()],
+        of_replay(lambda client: client.stage(0, 0, rows(2), np.array([2]))),
+    ),
     "heartbeat": (
         CONTROLLER,
         [controller_pb2.HeartbeatResponse()],

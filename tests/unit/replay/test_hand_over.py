@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
-from fullrank.replay.episode_buffer import EpisodeBuffer
 from fullrank.replay.episodes import EpisodeLayout
-from fullrank.replay.hand_over import HandOver, ReturnPriority
+from fullrank.replay.hand_over import EpisodeBuffer, HandOver, ReturnPriority
 
 LAYOUT = EpisodeLayout(observation_sizes=(1,), action_sizes=(2,))
 

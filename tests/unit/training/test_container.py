@@ -17,9 +17,8 @@ from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Discrete
-from fullrank.replay.episode_buffer import EpisodeBuffer
 from fullrank.replay.episodes import episodes_in
-from fullrank.replay.hand_over import HandOver, ReturnPriority
+from fullrank.replay.hand_over import EpisodeBuffer, HandOver, ReturnPriority
 from fullrank.training.container import Container
 from fullrank.training.heads import ContainerHead, Heads
 

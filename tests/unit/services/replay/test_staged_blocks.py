@@ -9,8 +9,7 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import InvalidContribution, NotFound, Overloaded, StaleTerm
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.net.block_stager import BlockStager
-from fullrank.net.replay_client import Unstaged
+from fullrank.net.replay_client import ReplayClient, Unstaged
 from fullrank.replay.limits import APPEND_BYTES
 from fullrank.replay.staging import Grant, judged
 from fullrank_replay import staged_blocks
@@ -21,16 +20,17 @@ GRANT = Grant(most_rows=4, episodes=None)
 
 
 @asynccontextmanager
-async def stager(replay: Replay, run_term: RunTerm = RUN_TERM) -> AsyncIterator[BlockStager]:
+async def stager(replay: Replay, run_term: RunTerm = RUN_TERM) -> AsyncIterator[ReplayClient]:
     """A collector's client."""
-    client = BlockStager(replay.address, run_term=run_term, deadline_s=WAIT_S)
+    client = ReplayClient(replay.address, deadline_s=WAIT_S)
+    client.under(run_term)
     try:
         yield client
     finally:
         await client.close()
 
 
-async def stage(client: BlockStager, block: int, data: FloatArray, iteration: int = 0) -> bytes:
+async def stage(client: ReplayClient, block: int, data: FloatArray, iteration: int = 0) -> bytes:
     """Stage a block of one episode; returns its digest."""
     await client.stage(iteration, block, data, np.array([len(data)]))
     return judged(data, [len(data)], None)
