@@ -115,14 +115,6 @@ class _OpenBlock(Generic[BlockAnswer]):
         self.failures[GONE] += self.failures.pop(collector, 0)
 
 
-class Differing(NamedTuple):
-    """Two collectors that played one block differently."""
-
-    key: BlockKey
-    first: int
-    second: int
-
-
 class BlockScheduler(Generic[BlockAnswer]):
     """Assigns open blocks to idle collectors, one at a time, in the order of keys.
 
@@ -205,17 +197,16 @@ class BlockScheduler(Generic[BlockAnswer]):
         ]
         return min(times, default=None)
 
-    def answer(self, collector: int, key: BlockKey, played: BlockAnswer) -> Differing | None:
+    def answer(self, collector: int, key: BlockKey, played: BlockAnswer) -> int | None:
         """Take an answer of a collector to the block that it plays; the first one counts.
 
         Returns:
-            The two collectors, if the answer differs from the first one.
+            The collector of the first answer, if this one differs from it.
         """
         if self._busy.get(collector) != key:
             return None
         self._busy[collector] = None
-        first = self._open[key].take_answer(collector, played)
-        return None if first is None else Differing(key, first, collector)
+        return self._open[key].take_answer(collector, played)
 
     def fail(self, collector: int, key: BlockKey, reason: str) -> None:
         """Record that a collector could not play its block, which waits again.

@@ -52,6 +52,11 @@ class BlockReport(NamedTuple):
     """Facts about a container, which has staged only a share of the episodes."""
 
     @property
+    def is_void(self) -> bool:
+        """Return whether its collector was found wrong."""
+        return self.member is not None and bool(self.member.quarantined)
+
+    @property
     def staged(self) -> list[int]:
         """Return the steps of each episode that is staged."""
         lengths: list[int] = self.outcomes.lengths.tolist()

@@ -173,14 +173,14 @@ class KeyedPool(CollectorPool):
     def answered(self, member: Member, report: BlockReport) -> None:
         """Take a report of a collector; the first one of a block counts, another one is named."""
         key, now = report.key, asyncio.get_running_loop().time()
-        differing = self.scheduler.answer(member.learner, key, report)
+        first = self.scheduler.answer(member.learner, key, report)
         self.lost.pop(key, None)
         self._deadline.record(now - self.eligible[member].assigned_at)
-        if differing is not None:
+        if first is not None:
             caveat = (
-                f"collectors {differing.first} and {differing.second} played block {key.block} of "
+                f"collectors {first} and {member.learner} played block {key.block} of "
                 f"iteration {key.iteration} differently; the answer of collector "
-                f"{differing.first} was taken"
+                f"{first} was taken"
             )
             self.progress.record_caveat("collectors", caveat)
             log.warning("blocks_differ %s", caveat)

@@ -111,8 +111,6 @@ class CollectorPool(ABC):
         """Quarantine the collector of a report: played again, the block is another one."""
         member = report.member
         assert member is not None  # the report was taken
-        if member.quarantined:
-            return
         work = self.eligible.get(member) or CollectorWork()
         reason = (
             f"{self.plan.named(report.key)}, played again, is not what it reported; it has played "

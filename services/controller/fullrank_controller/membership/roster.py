@@ -127,6 +127,7 @@ class Roster:
     def convict(self, member: Member, reason: str, *, iteration: int) -> None:
         """Quarantine a member, also if it has left."""
         self._bar(member.party, member, reason, iteration=iteration, kind="convicted")
+        member.quarantined = reason
 
     def _bar(
         self, party: Party, member: Member | None, reason: str, *, iteration: int, kind: Kind
@@ -134,10 +135,8 @@ class Roster:
         if self.verdicts.against(party) or (member is not None and member.quarantined):
             return
         verdict = self.verdicts.add(kind, reason, iteration=iteration, party=party)
-        if member is not None:
-            member.quarantined = reason
         for other in self.members:
-            if verdict.concerns(other.party):
+            if other is member or verdict.concerns(other.party):
                 other.quarantined = reason
         self._notify()
 

@@ -26,8 +26,7 @@ class Unprovable(Exception):
 class BlockAudit:
     """Compares blocks of collectors with what this process plays, and convicts false reports.
 
-    Which blocks it plays is drawn under the secret of the run, so that no collector can foresee it;
-    further blocks of a convicted collector that were reported before are all played.
+    Which blocks it plays is drawn under the secret of the run, so that no collector can foresee it.
 
     Args:
         pool: The collectors.
@@ -66,19 +65,13 @@ class BlockAudit:
         """Play drawn blocks, and convict the collectors of those that are other ones.
 
         Returns:
-            The keys of the latter; they have to be played again.
+            The keys of all blocks of convicted collectors; they have to be played again.
         """
-        false = []
         for report in reports:
-            if self._is_drawn(report) and await self._is_false(report):
+            drawn = self._draws.spots(*report.key, probability=self._share, purpose="block")
+            if drawn and not report.is_void and await self._is_false(report):
                 self._pool.convict(report)
-                false.append(report.key)
-        return false
-
-    def _is_drawn(self, report: BlockReport) -> bool:
-        if report.member is not None and report.member.quarantined:
-            return True
-        return self._draws.spots(*report.key, probability=self._share, purpose="block")
+        return [report.key for report in reports if report.is_void]
 
     async def _is_false(self, report: BlockReport) -> bool:
         """Tell if a block is another one here; one that cannot be proved is believed."""

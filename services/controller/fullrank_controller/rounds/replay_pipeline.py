@@ -3,8 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
@@ -146,19 +145,12 @@ class OwnPlayback(Playback):
                 await asyncio.wait(self._playing.values())
 
 
-@dataclass(slots=True)
-class _Ordered:
+class _Ordered(NamedTuple):
     """An iteration that collectors play."""
 
     play: PlayTerms
-    began_at: float
-    reports: asyncio.Task[list[BlockReport]]
-    """Reports on its blocks, in order."""
-    play_s: float = 0.0
-
-    def end(self, now: float) -> None:
-        """Take note that it is played."""
-        self.play_s = now - self.began_at
+    reports: asyncio.Task[tuple[list[BlockReport], float]]
+    """Reports on its blocks, in order, and the seconds that playing took."""
 
 
 class KeyedPlayback(Playback):
@@ -189,11 +181,16 @@ class KeyedPlayback(Playback):
         """Start playing for an iteration with the current parameters, unless that was done."""
         if iteration not in self._ordered:
             play, keys = self._collection.begin(iteration), self._collection.plan.keys(iteration)
-            playing, clock = self._play(iteration, keys, play), asyncio.get_running_loop().time
-            ordered = _Ordered(play, clock(), asyncio.create_task(playing))
-            ordered.reports.add_done_callback(lambda _: ordered.end(clock()))
-            self._ordered[iteration] = ordered
+            playing = asyncio.create_task(self._timed(iteration, keys, play))
+            self._ordered[iteration] = _Ordered(play, playing)
         return self._ordered[iteration]
+
+    async def _timed(
+        self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
+    ) -> tuple[list[BlockReport], float]:
+        clock = asyncio.get_running_loop().time
+        began_at = clock()
+        return await self._play(iteration, keys, play), clock() - began_at
 
     async def _play(
         self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
@@ -214,14 +211,14 @@ class KeyedPlayback(Playback):
         """Accept an iteration's blocks, once they are played and staged."""
         ordered = self.begin(iteration)
         with self._pool.awaiting(iteration):
-            reports = await asyncio.shield(ordered.reports)
+            reports, play_s = await asyncio.shield(ordered.reports)
             reach("transitions.played")
             rows = await self._accept(iteration, first, reports, ordered.play)
         del self._ordered[iteration]
         collected = await asyncio.to_thread(
             self._collection.join, iteration, [report.outcomes for report in reports]
         )
-        return collected._replace(play_s=ordered.play_s), first + rows
+        return collected._replace(play_s=play_s), first + rows
 
     async def _accept(
         self, iteration: int, first: int, reports: list[BlockReport], play: PlayTerms

@@ -95,12 +95,13 @@ async def test_returns_that_were_not_played_are_refuted() -> None:
     assert await audit.audit.refuted([report._replace(outcomes=earned)]) == [KEY]
 
 
-async def test_only_drawn_blocks_are_played_but_all_of_a_convicted_collector() -> None:
+async def test_only_drawn_blocks_are_played_and_those_of_the_convicted_are_void() -> None:
     audit = Audit(lambda: block(1.0), share=0.0)
     assert await audit.audit.refuted([audit.report(2.0)]) == []
     assert not audit.versions
     audit.pool.convict(audit.report(2.0))
-    assert await audit.audit.refuted([audit.report(1.0), audit.report(2.0)]) == [KEY]
+    assert await audit.audit.refuted([audit.report(1.0), audit.report(2.0)]) == [KEY, KEY]
+    assert not audit.versions
 
 
 def _fail() -> PlayedBlock:
