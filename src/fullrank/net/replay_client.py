@@ -31,7 +31,7 @@ from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 
 T = TypeVar("T")
-Chunked = TypeVar("Chunked", pb.AcceptBlocksRequest, pb.StageBlockRequest)
+_Chunked = TypeVar("_Chunked", pb.AcceptBlocksRequest, pb.StageBlockRequest)
 """A message of a stream that carries rows in chunks."""
 
 CONFIRM_S = 5.0
@@ -385,7 +385,7 @@ def append_requests(
     return in_chunks(request, rows)
 
 
-def in_chunks(request: Chunked, rows: FloatArray) -> Iterator[Chunked]:
+def in_chunks(request: _Chunked, rows: FloatArray) -> Iterator[_Chunked]:
     """The messages of a request with rows; the first of them names what all bring."""
     for chunk in chunks(rows, array_id=0):
         request.chunk.CopyFrom(chunk)
