@@ -267,3 +267,20 @@ async def test_a_learner_that_was_wrong_is_named_left_out_and_assigned_no_row_ag
     assert [record.quarantined for record in records] == [(wrong.learner,), (), (), ()]
     assert all(wrong.learner not in record.received for record in records)
     assert cluster.outcome() == centralised(cluster.config)
+
+
+async def test_late_units_are_computed_by_idle_learners_before_any_deadline(
+    tmp_path: Path,
+) -> None:
+    """One learner answers the rounds from which the grace is learnt, and then no more."""
+    settings = resolved(*UNCODED, "controller.undecodable=hedge", "iterations=8")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.serve()
+        fake, _ = await cluster.fake(Fault.STALL, at=4)
+        cluster.learners(2)
+        await cluster.finished()
+        assert fake.answered == 4
+    records = cluster.records()
+    assert [record.attempt for record in records] == [0] * 8
+    assert all(record.hedged and 0 in record.late for record in records[4:])
+    assert cluster.digests() == reference_digests(cluster.config)

@@ -107,10 +107,12 @@ class ControllerSettings:
     """Device on which the controller plays and steps, named as ``compute.device`` is; of a list the
     first. What it recomputes, it computes on ``compute.device``. A run in one process uses that
     for both, unless this setting is given."""
-    undecodable: Literal["wait", "recode", "fail"] = "recode"
+    undecodable: Literal["wait", "recode", "hedge", "fail"] = "recode"
     """Policy when the deadline passes before the received rows decode, or when a row is corrupt;
     ``recode``: idle learners compute the missing units, or enough of them again to leave a faulty
-    learner out."""
+    learner out; ``hedge``: they compute missing units long before the deadline, too, as soon as
+    recent rounds tell that a round then ends sooner. Where learners share cores, that takes cores
+    from others."""
     inexact: Literal["commit", "fail"] = "fail"
     """Policy when every row has arrived and the decode still is not exact."""
     deadline_s: Duration = 60.0

@@ -77,14 +77,14 @@ def observation_of_record(
     """
     if record.attempt > 0 or not record.arrival_s:
         return None
-    learners = tuple(sorted(record.rows))
+    learners = tuple(sorted(each for each, row in record.rows.items() if row < code.rows))
     shares = [record.rows[learner] // code.rows_per_learner for learner in learners]
     return Observation(
         learners=learners,
         load=code.load[shares],
         compute_s=np.array([record.compute_s.get(learner, np.nan) for learner in learners]),
         arrival_s=np.array([record.arrival_s.get(learner, np.nan) for learner in learners]),
-        round_s=max(record.arrival_s.values()),
+        round_s=max(*record.arrival_s.values(), (record.hedged and record.decodable_s) or 0.0),
         moved=moved(code.blocks[shares]),
     )
 

@@ -27,6 +27,7 @@ from fullrank.rounds.round import Round
 from fullrank.rounds.verification import disputants, disputed_units
 from fullrank.run.assignment import HolderT, RowAssignment
 from fullrank.run.endorsement import Endorsement, Members
+from fullrank.run.extra_rows import ANY, ExtraRows
 from fullrank.run.round_orders import (
     AddRows,
     Arrived,
@@ -39,6 +40,7 @@ from fullrank.run.round_orders import (
     Examine,
     Expel,
     Fail,
+    GraceEnded,
     MembershipChanged,
     Precompute,
     Quarantine,
@@ -54,9 +56,6 @@ from fullrank.run.round_orders import (
     Stall,
     Suspect,
 )
-
-ANY: frozenset[LearnerId] = frozenset()
-"""Excludes no learner from computing a unit."""
 
 SILENT = 0.5
 """Share of the deadline for which a stream may pause within a vector."""
@@ -94,7 +93,7 @@ class OpenRound(Generic[HolderT]):
         began_at: As given.
         round: As given.
         assignment: As given.
-        attempt: Times that rows were added.
+        attempt: Times that rows were added because the others could not decide the round.
         assigned: Learners that were assigned rows.
     """
 
@@ -118,15 +117,21 @@ class OpenRound(Generic[HolderT]):
             self._endorsement = Endorsement(
                 quorum, round_, assignment, members, recomputes=recomputes
             )
+        self._extra = ExtraRows(round_, assignment, members)
         self._last: Decision = Waiting()
         self._orders: list[RoundOrder] = []
-        self._rows_lost = self._added_for_doubt = self._examined = False
+        self._is_late = self._rows_lost = self._added_for_doubt = self._examined = False
         """``_rows_lost``: units left with their learners and no other learner was idle."""
 
     def holder_of(self, row: int, learner: LearnerId) -> HolderT | None:
         """The member that holds ``row`` if its index is ``learner``, otherwise None."""
         holder = self.assignment.holders.get(row)
         return holder if holder is not None and holder.learner == learner else None
+
+    @property
+    def hedged(self) -> int:
+        """Number of units that idle learners were given while their holders were late."""
+        return self._extra.hedged
 
     @property
     def more_can_come(self) -> bool:
@@ -160,7 +165,11 @@ class OpenRound(Generic[HolderT]):
                 self._judge(decision)
             case MembershipChanged():
                 self._reassign_missing()
+                self._hedge()
                 self._decide()
+            case GraceEnded():
+                self._is_late = True
+                self._hedge()
             case SectionsUnreadable(learner):
                 self._orders.append(SendAgain(learner))
             case RecomputedStatements():
@@ -186,6 +195,7 @@ class OpenRound(Generic[HolderT]):
                 self.round.report(unit, digest, learner=event.learner)
         if self._rows_lost:
             self._reassign_missing()
+        self._hedge()
         self._decide()
 
     def _offer(self, event: Arrived) -> bool:
@@ -363,30 +373,24 @@ class OpenRound(Generic[HolderT]):
         )
 
     def _add(self, units: Mapping[frozenset[LearnerId], Sequence[UnitIndex]]) -> bool:
-        """Give each unit, as an extra row, to the next learner whose own rows have arrived.
+        """Give each unit, as an extra row, to an idle learner; False if there is none.
 
         Args:
             units: Units by the learners that must not compute them.
-
-        Returns:
-            False if no learner is idle, and no row was added.
         """
-        round_, assignment = self.round, self.assignment
-        idle = [
-            member
-            for member in self._members.eligible
-            if round_.rows.issuperset(assignment.rows_of(member))
-        ]
-        added: dict[HolderT, dict[int, UnitIndex]] = {}
-        for excluded, unit in ((those, unit) for those, wanted in units.items() for unit in wanted):
-            member = next((member for member in idle if member.learner not in excluded), None)
-            if member is not None:
-                idle.append(idle.pop(idle.index(member)))  # the next unit goes to the next learner
-                row = round_.add(unit)
-                assignment.add_extra_row(row, unit, member)
-                added.setdefault(member, {})[row] = unit
-                self.assigned.add(member.learner)
+        added = self._extra.add(units)
         if added:
             self.attempt += 1
-            self._orders.append(AddRows(added))
+            self._order_rows(added)
         return bool(added)
+
+    def _hedge(self) -> None:
+        """In a late round, let idle learners compute units that have not arrived."""
+        if self._is_late and not self.round.decodable and (added := self._extra.hedge()):
+            self._order_rows(added, hedged=True)
+
+    def _order_rows(
+        self, added: Mapping[HolderT, Mapping[int, UnitIndex]], *, hedged: bool = False
+    ) -> None:
+        self.assigned.update(member.learner for member in added)
+        self._orders.append(AddRows(added, hedged=hedged))

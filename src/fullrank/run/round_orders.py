@@ -82,6 +82,11 @@ class DeadlineEnded:
     """Seconds since learners sent the last piece of a vector that they have begun to send."""
 
 
+@dataclass(frozen=True, slots=True)
+class GraceEnded:
+    """Learners that are still computing are late."""
+
+
 RoundEvent: TypeAlias = (
     Begun
     | Reported
@@ -91,6 +96,7 @@ RoundEvent: TypeAlias = (
     | MembershipChanged
     | Decided
     | DeadlineEnded
+    | GraceEnded
 )
 
 
@@ -103,10 +109,12 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class AddRows:
-    """Send single units as extra rows of a new attempt."""
+    """Send single units as extra rows."""
 
     units: Mapping[Any, Mapping[int, UnitIndex]]
     """Unit of each row, by holder."""
+    hedged: bool = False
+    """False where the round could not be decided without them, which is a new attempt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ class IterationRecord:
     epoch: Ordinal
     """Rises when C changes."""
     attempt: Index
-    """Rises when rows are added within an iteration."""
+    """Rises when rows are added within an iteration that could not be decided without them."""
+    hedged: Index = 0
+    """Units that idle learners computed, or began to, for late ones."""
     code: str
     code_rows: Ordinal = 0
     """R; 0 in files of earlier versions, as in the fields below that may be empty."""

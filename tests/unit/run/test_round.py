@@ -16,6 +16,7 @@ from fullrank.run.round_orders import (
     Examine,
     Expel,
     Fail,
+    GraceEnded,
     MembershipChanged,
     Quarantine,
     Resume,
@@ -32,6 +33,7 @@ NEARLY_EQUAL = Code(
 )
 """Rows 0 and 1 are so close that three rows decode and prove nothing; row 3 mends it."""
 PAIRS = Code(name="pairs", matrix=np.eye(3)[[0, 0, 1, 2, 2]])
+FOUR = [*UPDATES, snap(np.full(SIZE, 0.2, np.float32))]
 WRONG = [snap(UPDATES[0] + np.float32(2.0**-20)), *UPDATES[1:]]
 
 
@@ -200,3 +202,51 @@ def test_the_row_of_a_learner_that_has_left_still_counts() -> None:
     host.sends(2)
     team.members.remove(leaver)
     assert host.decision.exact
+
+
+def test_idle_learners_compute_what_late_ones_have_not_sent_the_rarest_unit_first() -> None:
+    team = team_of(4)
+    round_ = opened(team, uncoded(4))
+    host = Host(round_, team)
+    for row in (0, 1):
+        host.sends(row, FOUR)
+    assert not added(host.orders)
+    host.tell(GraceEnded())
+    assert added(host.orders) == [{0: {4: 2}, 1: {5: 3}}]
+    host.sends(4, FOUR)  # learner 0 has computed unit 2
+    assert added(host.orders)[1:] == [{0: {6: 3}}]
+    host.sends(6, FOUR)
+    np.testing.assert_array_equal(host.decision.updates, np.stack(FOUR))
+    assert (round_.attempt, round_.hedged) == (0, 3)
+    assert {holder.learner for holder in round_.unanswered()} == {1, 2, 3}
+
+
+def test_no_learner_is_given_a_unit_twice() -> None:
+    team = team_of(3)
+    host = Host(opened(team, uncoded()), team)
+    host.tell(GraceEnded())
+    assert not added(host.orders)  # nobody is idle
+    host.sends(0)
+    host.sends(3)
+    host.sends(4)
+    assert added(host.orders) == [{0: {3: 1}}, {0: {4: 2}}]
+    assert host.decision.exact
+
+
+def test_a_newcomer_helps_a_late_round() -> None:
+    team = team_of(3)
+    host = Host(opened(team, uncoded()), team)
+    host.tell(GraceEnded())
+    team.members.append(Learner(7))
+    host.tell(MembershipChanged())
+    assert added(host.orders) == [{7: {3: 1}}]
+
+
+def test_a_row_of_several_units_is_made_up_for_unit_by_unit() -> None:
+    team = team_of(4)
+    halves = Code(
+        name="halves", matrix=np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), target=np.ones((1, 3))
+    )
+    host = Host(opened(team, halves), team)
+    host.tell(GraceEnded())
+    assert added(host.orders) == [{2: {2: 2}, 3: {3: 0}}]

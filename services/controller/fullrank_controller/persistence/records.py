@@ -41,6 +41,7 @@ class DecidedIteration:
             term=decided.ids.term,
             epoch=decided.ids.epoch,
             attempt=decided.ids.attempt,
+            hedged=decided.hedged,
             code=decided.code.name,
             code_rows=decided.code.rows,
             rows_per_learner=decided.code.rows_per_learner,

@@ -4,12 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 
 from fullrank.audit.proof import Evidence
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
 from fullrank.net.replay_client import ReplayClient
 from fullrank.planning.candidates import Plan
+from fullrank.planning.grace import Grace, returns_of
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
 from fullrank.run.assignment import RowAssignment
@@ -62,7 +64,7 @@ class NetworkRounds:
         self._pipeline, self._auditor, self._auto_code = pipeline, auditor, auto_code
         self._disputes, self._watchdog = disputes, watchdog
         self._broadcaster = Broadcaster(training.algorithm, roster=run.roster, block=run.block)
-        self._round_times = RoundTimes(config.controller)
+        self._round_times, self._grace = RoundTimes(config.controller), Grace()
         self._assignment: RowAssignment[Member] | None = None
         self._sent, self._received = Counter[str](), Counter[str]()
         """Bytes before this iteration."""
@@ -91,6 +93,9 @@ class NetworkRounds:
         """Measure round times and, with ``auto``, make plans."""
         if not record.attempt:  # a round that waited for its deadline would put off the next one
             self._round_times.add(record.round_s)
+            if self._assignment is not None:
+                returns, needed = returns_of(record, self._assignment.code)
+                self._grace.observe(returns, needed=needed)
         if self._auto_code is not None and self._assignment is not None:
             await self._auto_code.observe(record, self._assignment)
 
@@ -133,6 +138,7 @@ class NetworkRounds:
             late=result.late,
             quarantined=run.roster.verdicts.take_quarantined(),
             condition=opened.round.condition,
+            hedged=opened.hedged,
             reported={learner: len(digests) for learner, digests in reports.items()},
             bytes_sent=run.roster.bytes_sent() - self._sent,
             bytes_received=run.reception.bytes_received - self._received,
@@ -169,12 +175,15 @@ class NetworkRounds:
             self._training.problem, iteration, assignment.code, seed=self._config.seed
         )
         settings, deadline_s = self._config.controller, self._round_times.deadline_s
+        hedges = settings.undecodable == "hedge"
         opened: OpenRound[Member] = OpenRound(
             round_,
             assignment,
             members=self._run.roster,
             policies=RoundPolicies(
-                undecodable=settings.undecodable, inexact=settings.inexact, deadline_s=deadline_s
+                undecodable="recode" if hedges else settings.undecodable,
+                inexact=settings.inexact,
+                deadline_s=deadline_s,
             ),
             quorum=self._auditor.quorum(iteration, assignment.code),
             recomputes=self._auditor.computes_alike,
@@ -189,5 +198,6 @@ class NetworkRounds:
             recompute=partial(self._auditor.recompute, opened),
             examine=self._auditor.recomputation.examine,
             deadline_s=deadline_s,
+            grace_s=self._grace.seconds if hedges else inf,
             watchdog=self._watchdog,
         )

@@ -37,6 +37,8 @@ class DecidedRound:
     """Learners that were barred from rows since the round before."""
     condition: float
     """Two-norm condition number of C_J."""
+    hedged: int = 0
+    """Units that idle learners were given while their holders were late."""
     reported: Mapping[LearnerId, int] = field(default_factory=dict)
     """Number of units whose comparable digest each learner has reported."""
     bytes_sent: Mapping[str, int] = field(default_factory=dict)

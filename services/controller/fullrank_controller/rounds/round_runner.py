@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from math import inf
 from typing import TypeVar
 
 from fullrank.common.failpoints import reach
@@ -26,6 +27,7 @@ from fullrank.run.round_orders import (
     Examine,
     Expel,
     Fail,
+    GraceEnded,
     MembershipChanged,
     Precompute,
     Quarantine,
@@ -101,8 +103,8 @@ class Dispatcher:
             )
             await self._send(holders[first], first, encode)
 
-    async def add(self, added: Mapping[Member, Mapping[int, UnitIndex]]) -> None:
-        """Send extra rows, the units of a new attempt, to their holders."""
+    async def add(self, added: Mapping[Member, Mapping[int, UnitIndex]], *, hedged: bool) -> None:
+        """Send extra rows, single units, to their holders."""
         ids = self._run.identity.ids(self._opened)
         rows = tuple(item for units_by_row in added.values() for item in units_by_row.items())
         self._run.event_log.append(
@@ -120,8 +122,10 @@ class Dispatcher:
                 deadline_s=self._deadline_s,
             )
             await self._send(member, next(iter(units_by_row)), encode)
-        log.warning(
-            "recoded iteration=%d attempt=%d units=%s learners=%s",
+        log.log(
+            logging.DEBUG if hedged else logging.WARNING,
+            "%s iteration=%d attempt=%d units=%s learners=%s",
+            "hedged" if hedged else "recoded",
             ids.iteration,
             ids.attempt,
             sorted(unit for _, unit in rows),
@@ -186,6 +190,7 @@ class RoundRunner:
         examine: Computes the units of a row whose vector was not finite; raises ``Unsound`` if they
             are not finite here, either.
         deadline_s: Time after which the policy for undecided rounds applies.
+        grace_s: Time after which idle learners compute what late ones have not sent.
         watchdog: Observes decoding.
     """
 
@@ -199,12 +204,13 @@ class RoundRunner:
         recompute: Callable[[Sequence[Claim]], None],
         examine: Callable[[int, Sequence[UnitIndex]], Awaitable[None]],
         deadline_s: float,
+        grace_s: float,
         watchdog: Watchdog,
     ) -> None:
         self._run, self._opened, self._round = run, opened, opened.round
         self._recompute, self._examine = recompute, examine
         self._deadline_s, self._watchdog = deadline_s, watchdog
-        self._deadline_at = 0.0
+        self._deadline_at, self._grace_at = 0.0, opened.began_at + grace_s
         self._timeline = Timeline(began_at=opened.began_at)
         self._dispatcher = Dispatcher(
             run, opened, encoder, sample, timeline=self._timeline, deadline_s=deadline_s
@@ -222,17 +228,25 @@ class RoundRunner:
         """
         await self._tell(Begun())
         while self._decision is None:
-            event = await self._run.reception.next_event(deadline=self._deadline_at)
+            due_at = min(self._deadline_at, self._grace_at)
+            event = await self._run.reception.next_event(deadline=due_at)
             if event is None:
-                event = DeadlineEnded(self._paused_s())
+                event = self._time_ended()
             elif isinstance(event, Arrived):
                 reach("row.arrived")
                 holder = self._opened.holder_of(event.row, event.learner)  # None: it has left
-                self._timeline.arrived(event, holder)
+                self._timeline.arrived(event, holder, code_rows=self._opened.assignment.code.rows)
                 if holder is not None:
                     holder.batch_bytes = event.batch_bytes
             await self._tell(event)
         return RoundResult(opened=self._opened, decision=self._decision, timeline=self._timeline)
+
+    def _time_ended(self) -> RoundEvent:
+        """The event of the time that has passed first."""
+        if self._grace_at <= self._deadline_at:
+            self._grace_at = inf
+            return GraceEnded()
+        return DeadlineEnded(self._paused_s())
 
     async def _tell(self, event: RoundEvent) -> None:
         """Let the round take an event, and execute what it orders, one after the other."""
@@ -243,8 +257,8 @@ class RoundRunner:
         match order:
             case Assign(rows):
                 await self._dispatcher.assign(rows)
-            case AddRows(units):
-                await self._dispatcher.add(units)
+            case AddRows(units, hedged):
+                await self._dispatcher.add(units, hedged=hedged)
             case SendAgain(learner):
                 await self._dispatcher.send_again(learner)
             case Precompute():

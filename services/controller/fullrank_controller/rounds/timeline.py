@@ -41,13 +41,20 @@ class Timeline:
         self.rows.setdefault(learner, row)
         self.assigned_s.setdefault(learner, self.elapsed_s())
 
-    def arrived(self, event: Arrived, holder: Member | None) -> None:
+    def arrived(self, event: Arrived, holder: Member | None, *, code_rows: int) -> None:
         """Record a vector; without a holder, when its sender has left, less is known of it.
 
         Of several vectors of a learner, the first tells when it began to send, the last when all
-        had arrived.
+        had arrived. What it computes beyond its rows of C, it computes later.
+
+        Args:
+            event: The vector.
+            holder: The learner that holds its row.
+            code_rows: R; rows beyond it are extra ones.
         """
         learner, now_s = event.learner, self.elapsed_s()
+        if event.row >= code_rows > self.rows.get(learner, event.row):
+            return
         self.compute_s[learner] = min(event.compute_s, now_s)
         self.arrival_s[learner] = now_s
         if holder is not None:

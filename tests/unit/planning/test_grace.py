@@ -1,0 +1,133 @@
+"""The grace of a round follows from the spread of recent ones."""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from fullrank.codes import codes
+from fullrank.codes.learner_codes import code_for_learners
+from fullrank.common.types import Times
+from fullrank.planning.grace import FEWEST, FIRST, Grace, Return, played_through, returns_of
+from fullrank.runs.record import IterationRecord
+
+LEARNERS, ROUNDS = 8, 300
+
+Rounds = tuple[Times, Times]
+"""Times of return and of one unit, shape (ROUNDS, LEARNERS)."""
+
+
+def jitter(rng: np.random.Generator) -> Times:
+    return np.asarray(np.exp(0.1 * rng.standard_normal((ROUNDS, LEARNERS)) - 0.005))
+
+
+def calm(rng: np.random.Generator) -> Rounds:
+    unit_s = jitter(rng)
+    return unit_s, unit_s
+
+
+def delayed(rng: np.random.Generator) -> Rounds:
+    unit_s = jitter(rng)
+    return unit_s + 10.0 * (rng.random(unit_s.shape) < 0.05), unit_s
+
+
+def slow_machines(rng: np.random.Generator) -> Rounds:
+    unit_s = jitter(rng)
+    unit_s[:, :2] *= 3.0
+    return unit_s, unit_s
+
+
+def all_late(rng: np.random.Generator) -> Rounds:
+    unit_s = jitter(rng)
+    return unit_s + rng.exponential(5.0, unit_s.shape), unit_s
+
+
+def durations(times: Rounds) -> list[tuple[float, float, bool]]:
+    """Seconds of each round without and with further work, and if some of it was in vain."""
+    grace, rounds = Grace(), []
+    for finish_s, unit_s in zip(*times, strict=True):
+        returns = [
+            Return(*each, 1) for each in zip(finish_s.tolist(), unit_s.tolist(), strict=True)
+        ]
+        last_s, grace_s = max(finish_s.tolist()), grace.seconds
+        end_s, in_vain = last_s, False
+        if grace_s < last_s:
+            end_s, in_vain = played_through(sorted(returns), grace_s)
+        rounds.append((last_s, end_s, in_vain))
+        seen = [each if each.finish_s <= end_s else each._replace(finish_s=inf) for each in returns]
+        grace.observe(seen, needed=LEARNERS)
+    return rounds
+
+
+GAINS: Sequence[tuple[Callable[[np.random.Generator], Rounds], float]] = [
+    (delayed, 2.2),
+    (slow_machines, 1.4),
+    (all_late, 2.5),
+]
+"""Kinds of lateness, and by how much further work shortens their rounds at least."""
+
+
+@pytest.mark.parametrize(("kind", "gain"), GAINS)
+def test_late_rounds_end_sooner(kind: Callable[[np.random.Generator], Rounds], gain: float) -> None:
+    rounds = durations(kind(np.random.default_rng(3)))
+    waited_s, ended_s = (fmean(each[index] for each in rounds) for index in (0, 1))
+    assert waited_s / ended_s >= gain
+    assert all(end_s <= last_s for last_s, end_s, _ in rounds)
+
+
+def test_calm_rounds_are_left_alone() -> None:
+    rounds = durations(calm(np.random.default_rng(3)))
+    assert fmean(in_vain for _, _, in_vain in rounds) < 0.05
+
+
+def test_the_first_rounds_have_a_cautious_grace() -> None:
+    grace = Grace()
+    assert grace.seconds == inf
+    for _ in range(FEWEST - 1):
+        grace.observe([Return(2.0, 2.0, 1)] * 4, needed=4)
+        assert grace.seconds == FIRST * 2.0
+
+
+def test_a_round_of_which_most_returns_are_unknown_changes_nothing() -> None:
+    grace = Grace()
+    grace.observe([Return(1.0, 1.0, 1), *[Return(inf, 1.0, 1)] * 3], needed=4)
+    assert grace.seconds == inf
+
+
+def test_learners_beyond_those_that_decide_are_not_waited_for() -> None:
+    grace = Grace()
+    for _ in range(FEWEST):
+        grace.observe([*[Return(1.0, 1.0, 1)] * 3, Return(inf, 1.0, 1)], needed=3)
+    assert grace.seconds >= 1.0
+
+
+def test_a_learner_that_was_not_waited_for_counts_as_missing() -> None:
+    code = code_for_learners(codes.build("uncoded"), learners=3, units=6, seed=0)
+    record = IterationRecord(
+        iteration=3,
+        term=1,
+        epoch=0,
+        attempt=0,
+        code="uncoded",
+        return_mean=None,
+        round_s=6.5,
+        collect_s=0.0,
+        rows={0: 0, 1: 2, 2: 4, 5: 6},
+        compute_s={0: 2.0, 1: 4.0},
+        arrival_s={0: 2.5, 1: 4.5},
+        decodable_s=6.0,
+        decode_s=0.0,
+        received=(0, 1, 5),
+        late=(2,),
+        exact=True,
+        condition=1.0,
+        error_bound=0.0,
+        update_digest="",
+        bytes_sent={},
+        bytes_received={},
+    )
+    returns, needed = returns_of(record, code)
+    assert needed == 3
+    assert returns == [Return(2.5, 1.0, 2), Return(4.5, 2.0, 2), Return(inf, 1.5, 2)]
