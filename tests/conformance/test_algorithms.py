@@ -129,20 +129,19 @@ def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None
 
 @pytest.mark.parametrize("name", cases(draws))
 def test_bits_depend_on_the_iteration_and_the_seed(name: str) -> None:
-    rows = transitions(name, 100)
-    first = computed(build(name), rows, [0])
+    algorithm, rows = build(name), transitions(name, 100)
+    first = computed(algorithm, rows, [0])
     other = build(name, seed=SEED + 1)
     for section in other.problem.sections:
-        other.parameters.view(section.id)[:] = build(name).parameters.view(section.id)
+        other.parameters.view(section.id)[:] = algorithm.parameters.view(section.id)
     other.parameters.written()
-    assert computed(build(name), rows, [0], iteration=6) != first
+    assert computed(algorithm, rows, [0], iteration=6) != first
     assert computed(other, rows, [0]) != first
 
 
 def test_a_unit_reads_no_section_beyond_its_needs(name: str) -> None:
-    source, rows = build(name), transitions(name, 100)
+    source, learner, rows = build(name), build(name), transitions(name, 100)
     for unit in units_of(source):
-        learner = build(name, seed=SEED)
         for section in learner.problem.sections:
             needed = section.id in source.problem.needs(unit)
             values = source.parameters.view(section.id) if needed else np.nan

@@ -24,10 +24,3 @@ def test_show_tells_how_often_a_wrong_computation_is_caught(
     assert facts["caught_in_audits"] == in_audits
     text = " ".join(fullrank("codes", "show", *code).output.split())
     assert f"caught before the commit for {caught:.0%} of units and sets J" in text
-
-
-def test_check_tells_it_for_every_number_of_losses(fullrank: Any) -> None:
-    words = ("codes", "check", "replication", "--learners", "6", "--units", "3", "--json")
-    losses = json.loads(fullrank(*words).output)["losses"]
-    assert [each["caught"] for each in losses[:2]] == pytest.approx([1.0, 2 / 3])
-    assert losses[-1]["caught"] == 0.0

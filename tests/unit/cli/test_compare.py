@@ -45,25 +45,6 @@ def test_the_return_of_one_run_is_what_eval_says_and_has_no_bounds(
     assert "inf" not in fullrank("compare", str(run), "--episodes", "4").output
 
 
-def test_it_prints_a_line_for_each_side(
-    fullrank: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    runs = [
-        finished(tmp_path / str(seed), seed=seed, environment__name="predator_prey")
-        for seed in (0, 1)
-    ]
-    code, output, _ = fullrank("compare", *map(str, runs), "--episodes", "2")
-    assert code == 0
-    assert "less the first" in output
-    lines = [line.strip("│").split("│") for line in output.splitlines() if line.startswith("│")]
-    told = [[cell.strip() for cell in line][:4] for line in lines]
-    assert told == [
-        ["every run", "2", "1", "return of predator"],
-        ["", "", "", "return of prey"],
-    ]
-
-
 def test_battles_are_compared_by_their_win_rates_too(
     fullrank: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

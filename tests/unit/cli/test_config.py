@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.common.foreign import FORMAT
-from fullrank.config import from_toml, load, to_toml
+from fullrank.config import load, to_toml
 
 from .conftest import Command
 
@@ -15,15 +15,6 @@ from .conftest import Command
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FULLRANK__SEED", "5")
-
-
-def test_the_effective_tree_is_printed_with_all_plug_in_defaults(fullrank: Command) -> None:
-    code, output, _ = fullrank("config", "show", "--set", "code.tolerance=0")
-    assert code == 0
-    config = from_toml(output)
-    assert config.seed == 5
-    assert config.code.params["tolerance"] == 0
-    assert config.algorithm.params["batch_size"] == 256
 
 
 def test_what_is_printed_configures_the_same_run(fullrank: Command, tmp_path: Path) -> None:
@@ -46,15 +37,6 @@ def test_origins_are_comments_behind_every_value(fullrank: Command, tmp_path: Pa
     assert (origins["steps"], origins["learners"]) == (str(path), "--set")
     assert (origins["tolerance"], origins["device"]) == ("default", "default")
     tomllib.loads(output)
-
-
-def test_origins_of_a_nested_parameter_are_all_named(fullrank: Command) -> None:
-    words = ["environment.name=some.module:make", "environment.size.x=1", "learners=4"]
-    options = [word for override in words for word in ("--set", override)]
-    output = fullrank("config", "show", *options, "--origin").output
-    assert "size = {x = 1}" in output
-    [line] = [line for line in output.splitlines() if line.startswith("size")]
-    assert line.endswith("# --set")
 
 
 def test_a_default_number_of_learners_names_its_origin(fullrank: Command) -> None:

@@ -90,14 +90,6 @@ def test_a_verb_that_would_continue_it_refuses_and_names_the_release(
     assert contents(recorded) == was
 
 
-def test_a_new_run_is_not_begun_in_it(recorded: Path, fullrank: Command) -> None:
-    was = contents(recorded)
-    outcome = fullrank("train", "--local", "--run-dir", str(recorded))
-    assert outcome.code == 5
-    assert outcome.error.startswith(f"fullrank: {recorded} is not empty")
-    assert contents(recorded) == was
-
-
 def test_its_archive_is_imported_to_be_read_and_not_to_go_on(
     recorded: Path, tmp_path: Path, fullrank: Command
 ) -> None:

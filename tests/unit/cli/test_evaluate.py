@@ -102,12 +102,6 @@ def test_equal_seeds_play_equal_episodes(run_dir: Path, evaluate: Callable[..., 
     assert "random" not in json.loads(first)
 
 
-def test_it_prints_a_table(run_dir: Path, evaluate: Callable[..., str]) -> None:
-    printed = evaluate(str(run_dir), "--episodes", "5")
-    assert "after iteration 1, 5 episodes" in " ".join(printed.split())
-    assert "random" in printed
-
-
 def test_a_damaged_checkpoint_is_named(run_dir: Path, evaluate: Callable[..., str]) -> None:
     (run_dir / "checkpoints" / "000001" / "state.safetensors").write_bytes(b"")
     printed = evaluate(str(run_dir))

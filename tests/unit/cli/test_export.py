@@ -139,12 +139,6 @@ def test_an_unknown_run_and_one_without_checkpoint_are_one_line(
     assert (code, "holds no checkpoint yet" in error) == (8, True)
 
 
-def test_a_place_that_cannot_be_written_is_one_line(fullrank: Command, run: Path) -> None:
-    (run / "file").write_text("")
-    _, error = refused(fullrank, str(run), "--output", str(run / "file" / "export"))
-    assert "cannot write" in error
-
-
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_without_the_extra_it_says_what_to_install(
     fullrank: Command, run: Path, monkeypatch: pytest.MonkeyPatch, package: str

@@ -14,10 +14,6 @@ def test_a_lane_shows_each_phase_to_scale_and_when_the_rank_sufficed() -> None:
     }
 
 
-def test_a_round_of_no_time_has_lanes() -> None:
-    assert set(lanes(timed(round_s=0.0), width=4)) == {0, 1, 3}
-
-
 def test_a_curve_goes_up_where_the_values_do() -> None:
     assert sparkline([], width=8) == ""
     assert sparkline([1.0], width=8) == "▁"

@@ -2,24 +2,18 @@
 
 import errno
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import pytest
-import typer
 
 from fullrank import __version__
 from fullrank.cli.main import Verb
-from fullrank.common import errors
 from fullrank.common.errors import CodeError, FullrankError, NotDecodable
 
 from .conftest import Command
 
 module = import_module("fullrank.cli.main")  # the name in the package is the function
-EXIT_CODES = Path(__file__).parents[3] / "docs" / "exit-codes.md"
 
 
 @pytest.fixture
@@ -48,34 +42,11 @@ def test_help_names_every_verb(fullrank: Command) -> None:
     assert [name for name in module.verbs() if not re.search(rf"\b{name}\b", output)] == []
 
 
-def test_help_shows_the_groups_in_a_fixed_order(fullrank: Command) -> None:
-    output = fullrank("--help").output
-    places = [output.index(f" {panel} ") for panel in module.PANELS]
-    assert places == sorted(places)
-
-
-def test_an_unknown_group_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = Verb("Alpha", "fullrank.cli.train:train", "A plug-in's.")
-    monkeypatch.setattr(module, "VERBS", {"first": unknown, **module.VERBS})
-    assert list(module.verbs())[-1] == "first"
-
-
 @pytest.mark.parametrize("name", list(module.verbs()))
 def test_every_verb_can_be_mounted(fullrank: Command, name: str) -> None:
     code, output, error = fullrank(name, "--help")
     assert (code, error) == (0, "")
     assert f"fullrank {name}" in output
-
-
-def test_help_imports_neither_torch_nor_grpc() -> None:
-    code = (
-        "import sys\n"
-        "from fullrank.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: print('torch' in sys.modules, 'grpc' in sys.modules)"
-    )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.splitlines()[-1] == "False False"
 
 
 def test_an_unknown_verb_is_a_usage_error_with_the_nearest(fullrank: Command) -> None:
@@ -128,23 +99,3 @@ def test_ctrl_c_is_130(fullrank: Command, verb: Callable[[BaseException], None])
     code, _, error = fullrank("probe")
     assert code == 130
     assert "Traceback" not in error
-
-
-def test_a_chosen_exit_code_is_kept(
-    fullrank: Command, verb: Callable[[BaseException], None]
-) -> None:
-    verb(typer.Exit(7))
-    assert fullrank("probe").code == 7
-
-
-def test_every_exit_code_is_documented() -> None:
-    raised = {
-        (each.exit_code, name)
-        for name, each in vars(errors).items()
-        if isinstance(each, type) and issubclass(each, FullrankError) and "exit_code" in vars(each)
-    }
-    rows = re.findall(
-        r"^\* \*\*(\d+)\*\*(?: \((.*?)\))?:", EXIT_CODES.read_text(), flags=re.MULTILINE
-    )
-    documented = {(int(code), name) for code, names in rows for name in re.findall(r"\w+", names)}
-    assert raised <= documented

@@ -81,12 +81,6 @@ def test_a_resumed_run_is_compared_with_the_evaluation_before(tmp_path: Path) ->
     assert [each.iteration for each in read_evaluations(tmp_path)] == [before.iteration, 3]
 
 
-def test_an_evaluation_is_recorded_once(tmp_path: Path) -> None:
-    config = trained_run(tmp_path)
-    assert list(outcome(tmp_path, config)) == list(outcome(tmp_path, config))
-    assert len(read_evaluations(tmp_path)) == 1
-
-
 def test_each_side_has_its_line(tmp_path: Path) -> None:
     config = trained_run(tmp_path, "environment.name=predator_prey")
     names = [line.split()[0].rstrip(":") for line in outcome(tmp_path, config)]

@@ -89,13 +89,6 @@ def test_codes_of_the_sum_are_compared_where_the_run_recovers_the_sum(
     assert quickest[1] <= quickest[0]
 
 
-@pytest.mark.thorough
-def test_a_table_is_printed_for_people(fullrank: Command, run: Path) -> None:
-    output = fullrank("codes", "plan", str(run)).output
-    assert "from iteration 0: cyclic,tolerance=1" in output
-    assert "expected round" in output
-
-
 def test_what_cannot_be_planned_says_so(fullrank: Command, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(to_toml(load().config))
     (tmp_path / "metrics.jsonl").write_text(to_line(record(0)) + "\n")

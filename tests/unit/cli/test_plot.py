@@ -61,12 +61,6 @@ def test_a_missing_file_is_one_line(
     assert error.startswith(f"fullrank: {message} {run / missing}: No such file")
 
 
-def test_an_unwritable_picture_is_one_line(fullrank: Command, run: Path) -> None:
-    code, _, error = fullrank("plot", str(run), "--output", str(run / "nowhere" / "plot.png"))
-    assert code == 1
-    assert error.startswith("fullrank: cannot write")
-
-
 def test_several_runs_are_drawn_into_one_picture(
     fullrank: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,12 +99,6 @@ def story(name: str, records: list[IterationRecord]) -> Story:
     return Story(directory=Path(name), config=load().config, records=records, evaluations=())
 
 
-def test_a_missing_run_is_one_line(fullrank: Command, tmp_path: Path) -> None:
-    code, _, error = fullrank("plot", str(tmp_path / "gone"))
-    assert code == 1
-    assert error.startswith("fullrank: there is no run")
-
-
 def test_a_run_without_iterations_is_said_to_have_none(fullrank: Command, run: Path) -> None:
     (run / "metrics.jsonl").write_text("")
     code, _, error = fullrank("plot", str(run))
@@ -122,12 +110,6 @@ def legend(records: list[IterationRecord], panel: int) -> list[str]:
     shown = draw(records, title="").axes[panel].get_legend()
     assert shown is not None
     return [text.get_text() for text in shown.get_texts()]
-
-
-def test_axes_carry_their_units() -> None:
-    returns, rounds = draw([record(0), record(1)], title="a run").axes
-    assert returns.get_ylabel() == "mean episode return"
-    assert (rounds.get_xlabel(), rounds.get_ylabel()) == ("iteration", "round time (s)")
 
 
 def test_win_rates_have_a_panel_of_their_own_with_the_evaluations() -> None:
@@ -174,12 +156,6 @@ def test_rounds_are_marked_by_their_late_learners() -> None:
     assert legend(records, 1) == ["0 late", "2 late", "3 or more late", "median 0.25 s"]
     dots = draw(records, title="").axes[1].collections
     assert [np.asarray(each.get_offsets()).shape for each in dots] == [(1, 2), (2, 2), (1, 2)]
-
-
-def test_sides_are_drawn_apart() -> None:
-    sides = {"chasers": 1.0, "prey": -1.0}
-    records = [record(iteration, side_returns=sides) for iteration in range(2)]
-    assert legend(records, 0) == ["chasers", "prey"]
 
 
 def test_iterations_without_an_ended_episode_are_passed_over() -> None:

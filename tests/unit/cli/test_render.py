@@ -64,17 +64,6 @@ def test_without_the_extra_an_mp4_says_what_to_install(
     assert (code, "pip install 'fullrank[video]'" in error) == (2, True)
 
 
-@pytest.mark.thorough
-def test_equal_options_draw_equal_episodes(fullrank: Command, chase: Path) -> None:
-    def drawn(*words: str) -> bytes:
-        picture = chase / "drawn.gif"
-        assert fullrank("render", str(chase), "--output", str(picture), *words).code == 0
-        return picture.read_bytes()
-
-    assert drawn() == drawn("--episode", "0", "--seed", "1000")
-    assert len({drawn(), drawn("--episode", "1"), drawn("--seed", "7"), drawn("--random")}) == 4
-
-
 def test_the_episode_drawn_is_the_one_that_eval_plays(
     fullrank: Command, chase: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,14 +140,6 @@ def test_a_battle_explains_its_marks_and_shows_what_the_living_have_left() -> No
     assert explained.height > plain.height
 
 
-def test_an_environment_of_others_cannot_be_drawn(fullrank: Command, tmp_path: Path) -> None:
-    name = "fullrank.environments.parallel:speaker_listener_v0"
-    run = finished(tmp_path, environment__name=name, environment__agents=0)
-    code, _, error = fullrank("render", str(run))
-    assert code == 1
-    assert "cannot be drawn" in error
-
-
 def scene(*positions: tuple[float, float], kinds: tuple[str, ...]) -> Scene:
     return Scene(kinds=kinds, size=np.full(len(kinds), 0.2), position=np.array(positions))
 
@@ -215,12 +196,6 @@ def test_rovers_are_linked_with_their_towers_and_goals() -> None:
     assert {moments[0].scene.kinds[goal] for _, goal in links[2:]} == {"goal"}
     assert moments[0].scene.labels == {}
     assert set(moments[1].scene.labels) == {2, 3}
-
-
-def test_a_large_arena_is_shown_to_its_walls() -> None:
-    far = scene((2.3, 0.0), kinds=("agent",))._replace(half_width=2.5)
-    (picture,) = frames([Moment(far, {})], title="")
-    assert colour_at(picture, 2.3, 0.0, 2.5 * 1.03) != (255, 255, 255)
 
 
 def test_food_that_was_eaten_leaves_no_trail() -> None:

@@ -1,14 +1,13 @@
 """Run directories: new ones are unique, existing ones are found by path or name."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fullrank.cli.runs import default_run_dir, find_run
 from fullrank.common.errors import FullrankError
-from fullrank.config import EnvironmentSettings, RunConfig
+from fullrank.config import RunConfig
 
 
 def test_a_new_run_gets_a_directory_of_its_own(tmp_path: Path) -> None:
@@ -17,13 +16,6 @@ def test_a_new_run_gets_a_directory_of_its_own(tmp_path: Path) -> None:
     stem = "cooperative_navigation-maddpg-cyclic-seed0"
     assert made == [root / f"{stem}-{counter}" for counter in (1, 2, 3)]
     assert all(path.is_dir() for path in made)
-
-
-def test_a_factory_makes_one_plain_directory_name(tmp_path: Path) -> None:
-    environment = EnvironmentSettings(name="some.module:make/../it")
-    made = default_run_dir(replace(RunConfig(), environment=environment), root=tmp_path)
-    assert made.parent == tmp_path
-    assert made.name == "some.module_make_.._it-maddpg-cyclic-seed0-1"
 
 
 def test_a_run_is_found_by_path_and_by_name(

@@ -55,12 +55,6 @@ def test_codes_recover_what_the_configured_algorithm_asks_for(run: Callable[...,
     assert json.loads(run(*sizes, *SUM, *two))[two[1]]["received_mean"] <= 4
 
 
-def test_fewer_learners_than_units_simulate_their_sum(run: Callable[..., str]) -> None:
-    sizes = ("--learners", "3", "--agents", "8", "--json")
-    each, summed = json.loads(run(*sizes)), json.loads(run(*sizes, *SUM))
-    assert {"fractional", "cyclic", "uncoded"} <= set(summed) == set(each)
-
-
 def test_a_bandwidth_makes_the_configured_algorithm_cost_its_bytes(
     run: Callable[..., str],
 ) -> None:
@@ -70,12 +64,6 @@ def test_a_bandwidth_makes_the_configured_algorithm_cost_its_bytes(
     cheap, dear = (json.loads(run(*words, *size))["uncoded"] for size in (small, large))
     assert 0 < cheap["sent_bytes"] < dear["sent_bytes"]
     assert dear["median_s"] > dear["sent_bytes"] / 1e6
-
-
-def test_delay_models_are_set_as_in_a_run(run: Callable[..., str]) -> None:
-    heavy = ("--set", "stragglers.name=pareto", "--set", "stragglers.scale_s=9.0")
-    found = json.loads(run(*SIZES, *heavy, "--code", "mds", "--json"))
-    assert found["mds"]["median_s"] > 9
 
 
 def test_learners_with_samples_of_their_own_are_waited_for_until_the_variance_is_low(
@@ -112,19 +100,6 @@ def test_a_code_that_never_decodes_spares_the_others(run: Callable[..., str]) ->
     assert found["vandermonde"]["median_s"] is None
     assert found["uncoded"]["median_s"] > 0
     assert "never" in run(*words)
-
-
-@pytest.mark.thorough
-def test_no_parameter_is_made_to_know_its_size(run: Callable[..., str]) -> None:
-    words = ("--learners", "1200", "--agents", "1000", "--bandwidth", "1e12", "--code", "uncoded")
-    found = json.loads(run(*words, "--json"))["uncoded"]
-    assert found["sent_bytes"] > 2**40  # more than any machine that runs this could hold
-
-
-def test_it_prints_a_table(run: Callable[..., str]) -> None:
-    printed = run(*SIZES)
-    assert "15 learners, 8 agents, 40 rounds" in printed
-    assert "cyclic" in printed
 
 
 def test_the_table_of_a_sum_names_its_units(run: Callable[..., str]) -> None:

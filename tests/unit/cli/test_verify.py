@@ -74,14 +74,6 @@ def test_it_reaches_as_far_as_the_table(tmp_path: Path, fullrank: Any) -> None:
     )
 
 
-def test_it_reaches_as_far_as_the_journal(tmp_path: Path, fullrank: Any) -> None:
-    run = train(tmp_path / "run", *MADDPG, "checkpoint.keep=2")
-    outcome = fullrank("verify", str(run))
-    assert (outcome.code, outcome.error) == (0, "")
-    assert "2 committed iterations recomputed, 6 to 7: " in outcome.output
-    assert "not recomputed: iterations 0 to 5: the journal begins with 6\n" in outcome.output
-
-
 @pytest.mark.usefixtures("_few_spare_rows")
 def test_updates_too_large_to_store_are_recomputed_from_checkpoint_to_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fullrank: Any

@@ -90,17 +90,6 @@ def test_a_setting_that_only_one_side_has_does_not_count_and_one_that_changed_do
         assert origins([cell(settings=settings)], tmp_path) == [origin]
 
 
-def test_equal_results_of_another_scale_are_taken(tmp_path: Path) -> None:
-    calls: list[str] = []
-    for name in ("standard", "paper"):
-        (tmp_path / name).mkdir()
-    origins([counted("a", calls), counted("b", calls)], tmp_path / "standard")
-    cells: list[Cell | Later] = [counted("a", calls), counted("b", calls, settings={"seed": 1})]
-    found = origins(cells, tmp_path / "paper", others=(tmp_path / "standard",))
-    assert found == [CellOrigin.KEPT, CellOrigin.COMPUTED]
-    assert calls == ["a", "b", "b"]
-
-
 def test_a_cell_follows_those_that_it_needs_and_waits_for_those_that_are_not_chosen(
     tmp_path: Path,
 ) -> None:

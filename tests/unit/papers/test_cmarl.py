@@ -11,7 +11,6 @@ import pytest
 
 from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import collection, paper, queues
-from fullrank_cmarl.claims import BY_ACTORS, rank_correlation
 from fullrank_cmarl.systems import CHANNELS, SCALES, SYSTEMS, CmarlScale, cell_name, cells
 from fullrank_papers.claims import ClaimResult, Held
 from fullrank_papers.paper import Findings
@@ -144,14 +143,6 @@ def test_the_order_of_systems_decides() -> None:
     }
 
 
-def test_ranks_are_those_of_the_configurations_of_fig_5() -> None:
-    actors = [SYSTEMS[name].actors for name in BY_ACTORS]
-    assert actors == [39, 26, 24, 13, 6]
-    values = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
-    assert rank_correlation(np.array(actors, np.float64), values) == pytest.approx(1.0)
-    assert rank_correlation(values, values[::-1].copy()) == pytest.approx(-1.0)
-
-
 def test_a_rate_leaves_the_first_iterations_out() -> None:
     seen = [
         (at_s, cast(IterationRecord, SimpleNamespace(statistics={"episodes": episodes})))
@@ -167,12 +158,3 @@ def test_every_scale_configures_every_system(scale: Any) -> None:
     of_v2 = next(each for each in made if "parallel-v2" in each.name).settings["run"]
     assert of_v2["algorithm"]["batch_size"] == 128
     assert of_v2["algorithm"]["trace"] == 0.6
-
-
-def test_the_paper_scale_keeps_the_sizes_of_the_paper() -> None:
-    config = SCALES["paper"].config("cmarl", "corridor", 1)
-    assert config.algorithm.params["batch_size"] == 128
-    assert config.algorithm.params["target_every"] == 800
-    assert config.collectors.containers
-    containers = config.containers
-    assert (containers.batch_size, containers.every_s, containers.share) == (64, 30.0, 0.6)

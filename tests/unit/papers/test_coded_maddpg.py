@@ -16,8 +16,6 @@ from fullrank.runs.record import IterationRecord
 from fullrank_coded_maddpg import curves, decoding_cost, learning, time_claims, timing
 from fullrank_coded_maddpg.paper import PAPER, predicted
 from fullrank_coded_maddpg.published import (
-    AGENTS,
-    ALL_CODES,
     EVERY,
     LEARNERS,
     PANELS,
@@ -69,21 +67,6 @@ def test_on_processes_the_rounds_count_once_the_learners_are_known(
     setting = Setting(task=NAVIGATION, agents=8, code=code, stragglers=1)
     assert timing.real_cell(setting, 5).compute() == {"seconds": 0.5 * TOTALLED, "rounds": 4}
     assert (trained[0].code.name, trained[0].learners) == (code, LEARNERS)
-
-
-def test_every_code_of_the_figures_is_also_run_on_processes() -> None:
-    for scale in SCALES.values():
-        assert {"cyclic", "auto"} <= set(scale.real_codes)
-    assert SCALES["paper"].real_codes == ALL_CODES
-    rows = timing.real_settings(STANDARD)
-    assert any(each.stragglers > LEARNERS - each.agents for each in rows)
-    assert {each.agents for each in rows} == {AGENTS[0]}
-
-
-def test_the_cells_of_a_part_are_its_own() -> None:
-    names = [each.name for each in PAPER.parts["fig3"](STANDARD)]
-    assert "physical_deception_one_adversary-centralised-seed1" in names
-    assert not any(name.startswith(("compute", "real", decoding_cost.CELL)) for name in names)
 
 
 def test_the_published_numbers_do_not_all_meet_the_claims() -> None:

@@ -1,23 +1,20 @@
 """Claims of [DARL1N, Sec. VI-A] and rewards of Table VI: held, not held, and undecided."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from fullrank.common.types import JSON
-from fullrank.config.tree import as_tables
 from fullrank_darl1n import coded_rewards, learning_claims, paper
 from fullrank_darl1n.learning_claims import full_range_trials
-from fullrank_darl1n.published import FOOD, GRASSLAND, MDS, SCALES, TASKS, TIMED
+from fullrank_darl1n.published import FOOD, GRASSLAND, SCALES, TASKS, TIMED
 from fullrank_darl1n.runs import learners, seeds
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import Held
 
 WHOLE = dataclasses.replace(SCALES["paper"], coded=0, full_range=0)
 
-SLOW = [0.0, 10.0, 20.0, 30.0, 60.0, 100.0]
 WORSE = [0.0, 90.0, 90.0, 90.0, 90.0, 90.0]
 PACES = {"darl1n": 1.0, "maddpg": 2.0, "mfac": 3.0}
 
@@ -58,11 +55,6 @@ def test_claims_on_learning_are_judged_by_the_curves(
 ) -> None:
     assert learning_claims.judge_learning(found_with(**good), WHOLE)[claim].held is Held.HELD
     assert learning_claims.judge_learning(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
-
-
-def test_a_run_that_ends_before_it_and_the_others_converge_tells_nothing() -> None:
-    judged = learning_claims.judge_learning(found_with(darl1n=SLOW), WHOLE)
-    assert [judged[claim].held for claim in (1, 2, 3)] == [Held.UNDECIDED] * 3
 
 
 def test_claims_whose_runs_are_missing_are_undecided() -> None:
@@ -175,20 +167,3 @@ def test_codes_learn_or_do_not_by_their_share_of_the_uncoded_gain() -> None:
         assert [each.held for each in judged] == [held] * 4
     page = coded_rewards.rewards_table(coded_with(as_published), MORE)
     assert "| mds | -231 / -253 / -212 | -200.0 | -200 / -200 / -200 | 0% |" in page
-
-
-def test_runs_with_codes_commit_at_rank_m_and_others_have_none() -> None:
-    plain, coded = (
-        learners(MORE, FOOD)[0].config(),
-        coded_rewards.coded_trials(MORE, MDS)[0].config(),
-    )
-    assert (plain.learners, coded.learners) == (3, 24)
-    assert as_tables(coded)["algorithm"]["data"] == "independent"
-    assert math.isinf(as_tables(coded)["algorithm"]["max_variance"])
-
-
-def test_the_paper_s_numbers_stand_beside_ours() -> None:
-    page = paper.learning_table(found_with(), WHOLE)
-    assert "| 24 | darl1n | 1830 |" in page
-    assert "| 64 | epc-scratch | 2995 | - | - | 2503 | - | - | - |" in page
-    assert "| 6 | epc | 4883 | - | - | 12 | - | - | - |" in page

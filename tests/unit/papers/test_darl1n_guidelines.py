@@ -16,7 +16,7 @@ from fullrank_darl1n.published import (
     UNCODED,
     StragglerModel,
 )
-from fullrank_darl1n.time_claims import judge_guidelines, ranks_agree
+from fullrank_darl1n.time_claims import judge_guidelines
 from fullrank_darl1n.times import point
 from fullrank_papers.claims import Held
 
@@ -69,9 +69,3 @@ def test_a_scheme_out_of_order_speaks_against_a_guideline(
     judged = judge_guidelines(found(**{changed: {**ORDER, scheme: value}}))
     assert judged[guideline].held is Held.NOT_HELD
     assert scheme.partition("-")[0] in judged[guideline].reason or guideline == BOTH
-
-
-def test_ranks_agree_from_minus_one_to_one_and_ties_share_a_rank() -> None:
-    assert ranks_agree([1.0, 2.0, 3.0], [10.0, 20.0, 21.0]) == pytest.approx(1.0)
-    assert ranks_agree([1.0, 2.0, 3.0], [3.0, 2.0, -9.0]) == pytest.approx(-1.0)
-    assert ranks_agree([0.0, 0.0, 1.0], [0.0, 1.0, 2.0]) == pytest.approx(3**0.5 / 2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fullrank_darl1n.halving import averaged, halve, rungs_of
+from fullrank_darl1n.halving import halve, rungs_of
 
 
 def score(candidate: str, rung: int) -> float:
@@ -16,12 +16,6 @@ def test_the_better_half_rounded_up_goes_on_and_of_equals_the_first() -> None:
     assert [rung.kept for rung in rungs] == [("a", "c", "d"), ("c", "d"), ("d",)]
     assert [rung.dropped for rung in rungs] == [("b", "e"), ("a",), ("c",)]
     assert rungs[1].returns == {"a": 1.0, "c": 4.0, "d": 5.0}
-
-
-def test_its_cost_counts_the_iterations_of_all_runs() -> None:
-    rungs = list(halve("abcde", (20, 50, 70), iterations=100, score=score))
-    assert [rung.cost for rung in rungs] == [1.0, 1.9, 2.3]
-    assert rungs[-1].whole_cost(100) == 2.6
 
 
 @pytest.mark.parametrize(
@@ -38,9 +32,3 @@ def test_rungs_are_evenly_spaced_and_leave_one(candidates: int, rungs: tuple[int
     assert rungs_of(candidates, iterations=1000) == rungs
     halved = list(halve(range(candidates), rungs, iterations=1000, score=lambda each, rung: each))
     assert halved[-1].kept == (candidates - 1,)
-
-
-def test_the_last_evaluations_before_a_rung_decide_or_its_own() -> None:
-    assert averaged(333, every=30) == [240, 270, 300, 330]
-    assert averaged(60, every=30) == [30, 60]
-    assert averaged(29, every=30) == [29]

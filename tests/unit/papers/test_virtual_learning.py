@@ -9,9 +9,8 @@ import pytest
 from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
 from fullrank.config.collection import ContainerSettings
-from fullrank.config.topologies import TOPOLOGIES
 from fullrank.local import LocalRun
-from fullrank_cmarl.virtual import Agenda, VirtualDurations, VirtualHistory
+from fullrank_cmarl.virtual import VirtualDurations, VirtualHistory
 from fullrank_cmarl.virtual_learning import learn_in_virtual_time
 
 SMALL = {
@@ -141,37 +140,7 @@ def test_actors_beyond_the_cores_share_them() -> None:
     assert durations.block_s(lengths, actors=10, key=(0, 0, 0)) == 7.5
 
 
-def test_actions_are_done_by_time_and_entry() -> None:
-    agenda, done = Agenda(), list[str]()
-    for delay_s, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (9.0, "d")):
-        agenda.after(delay_s, lambda name=name: done.append(name))  # type: ignore[misc]
-    while agenda.next(until_s=5.0):
-        pass
-    assert done == ["a", "b", "c"]
-    assert agenda.now_s == 2.0
-
-
 def test_what_does_not_learn_from_episodes_is_refused() -> None:
     options = {"algorithm.name": "maddpg", "environment.name": "cooperative_navigation"}
     with pytest.raises(ConfigError, match="= qmix, vdn or iql"):
         learned(load(options=options).check().config)
-
-
-def test_the_ablations_of_the_paper_differ_in_what_they_leave_out() -> None:
-    sizes = {
-        name: (
-            each.sizes["collectors.count"],
-            each.sizes["collect.block"],
-            each.fixed["containers.learn"],
-        )
-        for name, each in TOPOLOGIES.items()
-        if "collectors.containers" in each.fixed
-    }
-    assert sizes == {
-        "cmarl": (3, 13, True),
-        "cmarl-no-diversity": (3, 13, False),
-        "cmarl-2-containers": (2, 13, True),
-        "cmarl-1-container": (1, 13, True),
-        "cmarl-8-actors": (3, 8, True),
-        "cmarl-2-actors": (3, 2, True),
-    }

@@ -1,22 +1,18 @@
 """Processes compute the cells that allow it, and end with their parent."""
 
 import os
-import platform
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from tests.waiting import wait_until
 
 from fullrank.common.types import JSON
-from fullrank_papers.cells import Cell, CellOrigin, CellStore, Later, computed, gather
+from fullrank_papers.cells import Cell, CellOrigin, CellStore, Later, gather
 
 
 def run(
@@ -61,35 +57,6 @@ def test_a_cell_that_fails_leaves_the_results_of_others(tmp_path: Path) -> None:
         run(cells, tmp_path)
     assert "b" not in CellStore(tmp_path)
     assert set(run(cells[:1], tmp_path)) == {"a"}
-
-
-def page_faults_of_freed_arrays() -> list[int]:
-    """Page faults of making the same 16 MiB of arrays a first and a second time."""
-    faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
-    for _ in range(2):
-        [np.ones(2**17) for _ in range(16)]
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-    return np.diff(faults).tolist()
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep pages")
-def test_workers_keep_the_pages_of_freed_arrays() -> None:
-    ((_, (_, again)),) = computed({"arrays": page_faults_of_freed_arrays}, workers=1)
-    assert again < 1000  # of 4096 pages
-
-
-def memory_beside_freed_arrays(number: int) -> int:
-    """Bytes of this process once that many arrays of a MiB are freed, of which the last stays."""
-    arrays = [np.ones(2**17) for _ in range(number)]
-    del arrays[:-1]
-    return psutil.Process().memory_info().rss
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep pages")
-def test_a_worker_leaves_the_next_job_no_memory_of_the_last() -> None:
-    jobs = {str(number): partial(memory_beside_freed_arrays, number) for number in (256, 1)}
-    (_, during), (_, after) = computed(jobs, workers=1)
-    assert during - after > 128 * 2**20
 
 
 WAITING = """
