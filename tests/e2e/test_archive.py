@@ -48,6 +48,7 @@ def test_a_run_exported_while_it_goes_on_ends_with_the_same_bytes(
         assert (outcome.code, outcome.error) == (0, "")
         interrupt(process)
         assert end(process).code == 130
+        assert tracebacks(run_dir) == []
     finally:
         kill_all(run_dir)
     original = json.loads((run_dir / "run.json").read_text())

@@ -42,15 +42,6 @@ ELSEWHERE = {
 """Fields of a record that name terms, learners, times and rows, and so depend on the driver."""
 
 
-@pytest.fixture(scope="module")
-def service_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted run by services."""
-    path = tmp_path_factory.mktemp("services") / "run"
-    outcome = fullrank("train", "--run-dir", str(path), *RUN)
-    assert (outcome.code, outcome.error) == (0, "")
-    return path
-
-
 def facts(record: IterationRecord) -> dict[str, object]:
     """The fields of a record that no driver may change."""
     names = set(IterationRecord.__dataclass_fields__) - ELSEWHERE
@@ -74,9 +65,9 @@ def assert_same_run(run_dir: Path, reference: Path) -> None:
 
 
 def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
-    service_run: Path, run_dir: Path
+    run_dir: Path, tmp_path: Path
 ) -> None:
-    """From one process to services, and back."""
+    """From one process to services, and back; the undisturbed run is of one process."""
     outcome = fullrank(
         "train", "--local", "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:3"}
     )
@@ -88,4 +79,7 @@ def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
     outcome = fullrank("resume", "--local", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     assert [record.term for record in records(run_dir)] == [1] * 3 + [2] * 4 + [3] * 4
-    assert_same_run(run_dir, service_run)
+    undisturbed = tmp_path / "undisturbed"
+    outcome = fullrank("train", "--local", "--run-dir", str(undisturbed), *RUN)
+    assert (outcome.code, outcome.error) == (0, "")
+    assert_same_run(run_dir, undisturbed)

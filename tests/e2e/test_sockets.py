@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -86,19 +86,4 @@ def test_no_port_is_open_and_no_other_user_connects(run_dir: Path) -> None:
         assert "shared" in fullrank("status", str(run_dir)).output  # memory, as within one host
         left = sockets_of(run_dir)
     assert announced(run_dir) == {}
-    assert [path.parent for path in left if path.parent.exists()] == []
-
-
-def test_resuming_removes_the_sockets_of_a_killed_run(run_dir: Path) -> None:
-    with training(run_dir) as process:
-        members, left = family(process), sockets_of(run_dir)
-        for each in members:
-            with suppress(psutil.NoSuchProcess):  # it ended with its parent
-                each.kill()
-        psutil.wait_procs(members[1:])
-        process.wait()
-    assert all(path.exists() for path in left)
-    config = run_dir / "config.toml"
-    config.write_text(config.read_text().replace("iterations = 1000000", "iterations = 1"))
-    assert fullrank("resume", str(run_dir)).code == 0
     assert [path.parent for path in left if path.parent.exists()] == []

@@ -89,14 +89,3 @@ def test_a_signal_before_the_handlers_are_installed_ends_every_replica(
         wait_until(lambda: not processes_of(tmp_path), what="all replicas end")
     finally:
         kill_all(tmp_path)
-
-
-def test_replicas_end_with_the_process_that_forked_them_though_it_is_killed(tmp_path: Path) -> None:
-    supervisor = begin(tmp_path, "learner", "--replicas", "2")
-    try:
-        wait_until(lambda: all_handle_sigterm(tmp_path, 3), what="the replicas are there")
-        supervisor.kill()
-        supervisor.wait(WAIT_S)
-        wait_until(lambda: not processes_of(tmp_path), what="all replicas end")
-    finally:
-        kill_all(tmp_path)

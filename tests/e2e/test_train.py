@@ -24,6 +24,7 @@ from tests.e2e.commands import (
     start,
     tracebacks,
 )
+from tests.e2e.test_sockets import sockets_of
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.local import LocalRun
@@ -73,29 +74,6 @@ def test_progress_in_a_pipe_is_plain_lines(clean: tuple[Path, str]) -> None:
     assert f"iteration {ITERATIONS}/{ITERATIONS}  return " in output
 
 
-def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> None:
-    process = start("train", "--run-dir", str(run_dir), *SLOW)
-    wait_until(lambda: committed(run_dir) >= 5, what="five iterations")
-    interrupt(process)
-    outcome = end(process)
-    assert outcome.code == 130
-    assert f"continue with: fullrank resume {run_dir}" in outcome.output
-    assert outcome.error == ""
-    assert processes_of(run_dir) == []
-    assert tracebacks(run_dir) == []
-    before = committed(run_dir)
-    assert before >= 5
-
-    shorten(run_dir, iterations=before + 9)
-    outcome = fullrank("resume", str(run_dir))
-    assert (outcome.code, outcome.error) == (0, "")
-    reference = LocalRun(config_of(run_dir))
-    assert digests(run_dir) == [each.update_digest for each in reference.train()]
-    lines = records(run_dir)
-    assert [record.iteration for record in lines] == list(range(before + 9))
-    assert [record.term for record in lines] == [1] * before + [2] * 9
-
-
 def test_a_killed_parent_leaves_no_process(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
@@ -107,7 +85,7 @@ def test_a_killed_parent_leaves_no_process(run_dir: Path) -> None:
 def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 9, what="nine iterations")
-    services = psutil.Process(process.pid).children(recursive=True)
+    services, sockets = psutil.Process(process.pid).children(recursive=True), sockets_of(run_dir)
     process.send_signal(signal.SIGSTOP)  # it stops none because another has ended
     for each in services:
         with suppress(psutil.NoSuchProcess):
@@ -115,11 +93,13 @@ def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) ->
     process.kill()
     process.communicate()
     wait_until(lambda: not processes_of(run_dir), what="no process is left")
-    assert sorted(path.name for path in (run_dir / "services").iterdir()) != []
+    assert sockets
+    assert all(path.exists() for path in sockets)
     last = committed(run_dir) + 9
     shorten(run_dir, iterations=last)
     outcome = fullrank("resume", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
+    assert [path.parent for path in sockets if path.parent.exists()] == []
     assert [record.iteration for record in records(run_dir)] == list(range(last))
     assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
 

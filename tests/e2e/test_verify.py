@@ -30,9 +30,6 @@ RUN = settings(
 def test_a_run_by_services_that_were_killed_is_recomputed(run_dir: Path) -> None:
     killed = fullrank("train", "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:6"})
     assert killed.code != 0
-    begun = fullrank("verify", str(run_dir))
-    assert (begun.code, begun.error) == (0, "")
-    assert f"{run_dir}: 6 committed iterations recomputed, 0 to 5: " in begun.output
     resumed = fullrank("resume", str(run_dir))
     assert (resumed.code, resumed.error) == (0, "")
     whole = fullrank("verify", str(run_dir))
