@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # A busy machine is no reason to fail, and every run of the tests tries the same examples.
 whole = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fullrank", whole)
-settings.register_profile("quick", whole, max_examples=30)  # of `make test`
+settings.register_profile("quick", whole, max_examples=30)  # of `make test` and CI
 settings.load_profile("fullrank")
 
 

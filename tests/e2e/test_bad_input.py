@@ -42,30 +42,6 @@ def line_of(outcome: Outcome, *, code: int) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
-    [
-        (("--set", "code.tolerence=1"), 2, "did you mean 'tolerance'?"),
-        (("--set", "iterations=many"), 2, "must be a valid integer"),
-        (("--learners", "1"), 2, "use --learners 2 or a lower code.tolerance"),
-        (("--code", "fractional", "--learners", "1"), 2, "use --learners 2"),
-        (("--code", "ldpc", "--set", "code.tolerance=1"), 2, "has no parameter 'tolerance'"),
-        (("--env", "cooperative_navigatoin"), 2, "did you mean 'cooperative_navigation'?"),
-        (("--env", "nothing.here:factory"), 3, "nothing.here"),
-        (("--config", "missing.toml"), 2, "missing.toml"),
-        (("--local", "--stragglers", "1", "--delay", "0.3"), 2, "drop --local, or the stragglers"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_an_impossible_run_is_one_line_and_leaves_nothing(
-    run_dir: Path, here: Here, options: tuple[str, ...], code: int, said: str
-) -> None:
-    outcome = here("train", "--run-dir", str(run_dir), *settings("iterations=2"), *options)
-    assert said in line_of(outcome, code=code)
-    assert not run_dir.exists()
-    assert processes_of(run_dir) == []
-
-
 ENVIRONMENT = """
 from pettingzoo.utils import BaseParallelWrapper
 from fullrank.environments.parallel import cooperative_navigation_v0

@@ -1,4 +1,4 @@
-"""Every service exports metrics by the conventions of Prometheus, and only if configured to."""
+"""Metrics of every service, by the conventions of Prometheus, and the timelines of a round."""
 
 import asyncio
 import urllib.request
@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
 
+from fullrank.codes import make_code
 from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.host.process import Launch
 from fullrank.host.run_directory import resolve
@@ -82,3 +83,26 @@ def test_learners_of_one_process_cannot_share_a_port() -> None:
     launch = Launch(resolved=resolved("metrics.prometheus=127.0.0.1:9464"), replicas=2)
     with pytest.raises(ConfigError, match="with --replicas its port must be 0"):
         serve_learners(launch)
+
+
+async def test_a_record_tells_what_each_learner_did_and_in_that_order(tmp_path: Path) -> None:
+    late = ("stragglers.name=fixed_k", "stragglers.k=1", "stragglers.delay_s=30.0")
+    async with Cluster(tmp_path, resolved(*late)) as cluster:
+        cluster.serve(4)
+        await cluster.finished()
+    load = make_code("cyclic", rows=4, units=3).load
+    for record in cluster.records():
+        assert set(record.assigned_s) == {*record.received, *record.late}
+        assert set(record.started_s) == set(record.sent_s) == set(record.received)
+        for learner in record.received:
+            order = [
+                record.assigned_s[learner],
+                record.started_s[learner],
+                record.sent_s[learner],
+                record.arrival_s[learner],
+                record.round_s,
+            ]
+            assert order == sorted(order)
+            assert record.audited[learner] == load[record.rows[learner]]
+        assert record.decodable_s is not None
+        assert max(record.assigned_s.values()) <= record.decodable_s <= record.round_s

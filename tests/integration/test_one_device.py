@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "one_device.py"
 

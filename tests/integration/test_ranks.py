@@ -39,7 +39,7 @@ TWO_CARDS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two 
 
 
 def ranks(count: int, split: str, *overrides: str) -> Resolved:
-    """The tiny configuration with a group of ranks."""
+    """The tiny configuration with a group of ranks, of which all but one are processes started."""
     return resolved(*PARTS, f"ranks.count={count}", f"ranks.split={split}", *overrides)
 
 
@@ -88,7 +88,7 @@ async def test_an_interrupted_run_goes_on_with_other_ranks_and_then_with_service
 ) -> None:
     code = ("code.name=uncoded", "learners=3")
     begun = ("iterations=1", "checkpoint.every=3", *code)  # the journal alone has the update
-    await run(tmp_path, ranks(3, "agents", *begun))
+    await run(tmp_path, ranks(2, "agents", *begun))
     await run(tmp_path, ranks(2, "transitions", "iterations=2", *code))
     async with Cluster(tmp_path, resolved(*PARTS, *code)) as cluster:
         await cluster.train()
@@ -102,7 +102,7 @@ async def test_updates_too_large_for_the_journal_stay_with_their_ranks(
     for module in ("fullrank_controller.local.ranks", "fullrank.runs.journal"):
         monkeypatch.setattr(f"{module}.UPDATE_BYTES", 0)
     settings = ranks(2, "agents", "checkpoint.every=3")
-    await run(tmp_path, ranks(2, "agents", "checkpoint.every=3", "iterations=1"))
+    await run(tmp_path, resolved(*PARTS, "checkpoint.every=3", "iterations=1"))
     records = await run(tmp_path, settings)
     assert [record.update_digest for record in records] == centralised(settings.config)[0]
     assert all(entry.updates is None for entry in read_journal(tmp_path / "journal", first=0))
@@ -146,7 +146,7 @@ async def test_a_rank_that_dies_or_hangs_ends_the_run_with_one_line_and_it_is_re
         await running
     assert "\n" not in str(raised.value)
     committed = len(read_records(metrics))
-    longer = ranks(2, "agents", f"iterations={committed + 2}")
+    longer = resolved(*PARTS, f"iterations={committed + 2}")  # by one process, which starts none
     records = await run(tmp_path, longer)
     digests, _ = centralised(longer.config)
     assert [record.update_digest for record in records] == digests

@@ -1,9 +1,9 @@
-"""Value-based teams through real services: bits of the centralised run, restarts, evaluation."""
+"""Value-based teams, and other sums of units, through real services: the centralised bits."""
 
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster import Cluster, centralised, tiny
+from tests.integration.cluster import SUM, Cluster, centralised, tiny
 
 from fullrank.config import Resolved
 from fullrank.wiring import training_of
@@ -54,3 +54,18 @@ async def test_learners_fetch_the_episodes_of_their_units_alone(tmp_path: Path) 
     assert sorted(each.batch_bytes // episode_bytes for each in status.learners) == episodes
     assert sum(each.batch_bytes for each in status.learners) == batch_size * episode_bytes
     assert cluster.outcome() == centralised(cluster.config)
+
+
+GROUPS = (*SUM, "algorithm.groups=2")
+"""T = I (x) 1^T: two sums of two units each."""
+
+"""Learners are late at random, so that J differs from round to round."""
+
+
+async def test_a_code_of_units_commits_the_bits_of_their_sums(tmp_path: Path) -> None:
+    """``unit/faultlab/test_summed_toy.py`` has every code, without services."""
+    settings = tiny(*GROUPS, *LATE, "code.name=mds", "learners=6")
+    async with Cluster(tmp_path, settings) as cluster:
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
+    assert all(record.exact for record in cluster.records())

@@ -10,7 +10,6 @@ from torch.nn.functional import linear, relu
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms, environment_spec
 from fullrank.algorithms.darl1n import DARL1N
-from fullrank.codes import make_code, support
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, UnitIndex
@@ -25,7 +24,6 @@ from fullrank.networks.fused.darl1n import MOST, act_individually
 from fullrank.networks.fused.mlp import Mlp
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.parameters import GroupedParameters
-from fullrank.rounds.least_squares import least_squares
 
 NOTHING = np.empty((0, 0), np.float32)
 
@@ -170,13 +168,6 @@ def computed(algorithm: Algorithm, units: Sequence[UnitIndex]) -> dict[UnitIndex
     return {unit: update.tobytes() for unit, update in updates}
 
 
-def test_a_learner_needs_all_policies_for_samples_of_episodes() -> None:
-    algorithm = make("ising", 25, samples="episodes")
-    needed = [algorithm.problem.sections[section] for section in algorithm.problem.needs(12)]
-    assert [each.agents[0] for each in needed if each.role == "policy"] == list(range(25))
-    assert [each.agents[0] for each in needed if each.role == "critic"] == [12]
-
-
 def test_a_learner_needs_the_policies_of_those_near_its_unit_alone() -> None:
     algorithm, blind = make("ising", 25), make("ising", 25)
     needed = {algorithm.problem.sections[section] for section in algorithm.problem.needs(12)}
@@ -208,11 +199,6 @@ def test_an_environment_without_local_interaction_is_refused() -> None:
         config.problem(
             environment_spec(agents, environment="cooperative_navigation", count=3, params={})
         )
-
-
-def test_it_evaluates_now_and_then_or_not_at_all() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm.evaluate_every must be at least 1"):
-        DARL1N(evaluate_every=0)
 
 
 def independent(
@@ -285,32 +271,3 @@ def by_hand(algorithm: Algorithm, decoded: FloatArray, *, norm: float) -> FloatA
             part *= np.minimum(1.0, norm / np.sqrt((part**2).sum(axis=(1, 2), keepdims=True)))
         clipped[:, layer.start : layer.end] = view.reshape(len(view), -1)
     return clipped
-
-
-@pytest.mark.thorough
-def test_what_learners_draw_on_their_own_decodes_to_the_gradient() -> None:
-    """Along 20 fixed directions: 5.5 standard errors are exceeded with probability below 1e-6."""
-    algorithm, code = independent(batch=4), make_code("cyclic", rows=11, units=9)
-    directions = np.random.default_rng(0).standard_normal((algorithm.problem.unit_sizes[0], 20))
-    decoded, plain = [], []
-    for iteration in range(120):
-        late = np.random.default_rng(iteration).integers(11)
-        rows = [row for row in range(11) if row != late]
-        coded = []
-        for row in rows:
-            units = support(code.matrix[row])
-            updates = dict(
-                algorithm.gradients.compute(NOTHING, units, iteration=iteration, row=row)
-            )
-            own = np.stack([updates[unit] for unit in units]) @ directions
-            coded.append(code.matrix[row, list(units)] @ own)
-        decoded.append(least_squares(code.matrix[rows], coded)[4])
-        update = dict(algorithm.gradients.compute(NOTHING, [4], iteration=iteration))[4]
-        plain.append(update @ directions)
-    error = np.sqrt(np.var(decoded, axis=0) / 120 + np.var(plain, axis=0) / 120)
-    assert (np.abs(np.mean(decoded, axis=0) - np.mean(plain, axis=0)) <= 5.5 * error).all()
-
-
-def test_a_limit_of_noise_below_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm.max_variance must be at least 0"):
-        DARL1N(max_variance=float("nan"))

@@ -144,24 +144,6 @@ def test_statistics_of_any_size_survive_the_grid_and_the_sum_of_units(
     )
 
 
-def test_longer_episodes_of_other_units_change_no_bit() -> None:
-    algorithm = make(config("qmix"))
-    rows = rows_of(algorithm, [3, 9, 100, 33, 16, 48])
-    together = updates(algorithm, rows, [2, 0, 1])
-    for unit in range(3):
-        assert updates(algorithm, rows, [unit])[unit].tobytes() == together[unit].tobytes()
-
-
-def test_what_an_earlier_call_computed_changes_no_bit() -> None:
-    algorithm, fresh = make(config("qmix")), make(config("qmix"))
-    rows = rows_of(algorithm, LENGTHS)
-    poison = rows_of(algorithm, [50] * 6)
-    poison[:, :30] = np.inf
-    updates(algorithm, poison, [0, 1, 2])
-    for unit, update in updates(algorithm, rows, [0, 1, 2]).items():
-        assert update.tobytes() == updates(fresh, rows, [unit])[unit].tobytes()
-
-
 def test_units_computed_in_several_calls_for_lack_of_memory_keep_their_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -204,14 +186,6 @@ def test_products_of_rows_do_not_depend_on_the_number_of_units(
     assert all(torch.equal(result, results[-1][:, : result.shape[1]]) for result in results)
     exact = (beta * first + torch.matmul(inputs, weights)).double()
     torch.testing.assert_close(results[-1].double(), exact, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("units", [1, 3])
-def test_rows_by_step_are_rearranged_by_unit(units: int) -> None:
-    rows = torch.arange(4.0 * units * 5 * 2).view(4, units * 5, 2)
-    by_unit = products.by_unit(rows, units, torch.empty(rows.numel()))
-    for unit in range(units):
-        assert torch.equal(by_unit[unit], rows[:, unit * 5 : (unit + 1) * 5].reshape(20, 2))
 
 
 @pytest.mark.parametrize("function", [torch.exp, LERP, SLOPE])

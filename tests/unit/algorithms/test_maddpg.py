@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms
-from fullrank.algorithms.actor_critic import Hyperparameters
+from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
 from fullrank.common.errors import ConfigError
@@ -48,11 +47,6 @@ def test_impossible_configurations_are_refused(params: dict[str, object]) -> Non
         MADDPG(**params)  # type: ignore[arg-type]
 
 
-def test_an_unknown_parameter_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'hidden'"):
-        algorithms.build("maddpg", hiden=3)
-
-
 def test_a_side_that_nobody_plays_for_cannot_learn_by_ddpg() -> None:
     config = MADDPG(ddpg_sides=("taem",))
     for build in (
@@ -80,20 +74,6 @@ def test_a_mean_field_critic_grows_with_observations_alone() -> None:
         for agents, environment in environments.items()
     }
     assert sizes[4] - sizes[3] == 16 * 4
-
-
-def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(ConfigError, match="tpu"):
-        MADDPG().make(EnvironmentSpec(agents=team()), seed=0, device="tpu")
-
-
-def test_defaults_are_the_papers_but_for_sizes_and_the_learning_rate() -> None:
-    config = MADDPG()
-    assert (config.batch_size, config.hidden, config.learning_rate) == (256, 128, 0.003)
-    assert (config.target_rate, config.discount, config.clip_norm) == (0.01, 0.95, 0.5)
-    assert config.logit_penalty == 1e-3
-    paper = Hyperparameters()
-    assert (paper.batch_size, paper.hidden, paper.learning_rate) == (1024, 64, 0.01)
 
 
 def test_targets_start_equal_and_agents_start_different() -> None:

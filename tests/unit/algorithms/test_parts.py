@@ -200,8 +200,3 @@ def test_there_are_no_more_parts_than_transitions(count: int) -> None:
     assert str(error.value) == (
         f"algorithm.micro_batches = {count} must lie between 1 and algorithm.batch_size = 16"
     )
-
-
-def test_one_micro_batch_leaves_a_unit_an_agent() -> None:
-    problem = MADDPG(micro_batches=1).problem(ENVIRONMENT)
-    assert (problem.target, problem.items, len(problem.units)) == (None, None, len(AGENTS))

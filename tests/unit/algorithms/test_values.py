@@ -169,17 +169,6 @@ def test_returns_equal_a_loop_over_steps() -> None:
             assert returns[step, number].item() == pytest.approx(later, abs=1e-5)
 
 
-def test_traces_that_end_at_once_are_one_step_targets() -> None:
-    layout = EpisodeLayout(observation_sizes=(2,), action_sizes=(3,))
-    rows = layout.synthetic(np.random.default_rng(3), 5)
-    episodes = [rows[place] for place in episodes_in(rows, layout.length)]
-    batch = Trajectories(episodes, layout, device=torch.device("cpu"))
-    next_value = torch.randn((*batch.reward.shape, 1), generator=torch.Generator().manual_seed(1))
-    one_step = config("vdn").returns(next_value, batch)
-    nearly = config("vdn", trace=1e-9).returns(next_value, batch)
-    torch.testing.assert_close(one_step, nearly)
-
-
 def test_actions_that_are_not_available_are_never_the_best() -> None:
     values = torch.tensor([[1.0, 5.0, 3.0], [2.0, 9.0, 4.0]])
     available = torch.tensor([[True, False, True], [False, False, False]])
@@ -318,13 +307,6 @@ def test_continuous_actions_are_refused() -> None:
 def test_impossible_settings_are_refused(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config("qmix", **params)
-
-
-def test_exploration_falls_linearly_and_stays() -> None:
-    exploration = config("qmix", exploration_steps=50_000).exploration
-    assert [exploration(steps) for steps in (0, 25_000, 50_000, 10**9)] == pytest.approx(
-        [1.0, 0.525, 0.05, 0.05]
-    )
 
 
 def test_the_actor_explores_among_available_actions_and_remembers_what_it_did() -> None:

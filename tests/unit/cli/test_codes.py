@@ -1,9 +1,17 @@
-"""``fullrank codes show`` and ``check``: the share of wrong computations that digests expose."""
+"""``fullrank codes``: how often a wrong computation is caught, and a choice explained."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faultlab.simulation import toy_algorithm
+
+from fullrank.config import load, to_toml
+from fullrank.runs.record import to_line
+
+from .conftest import Command
+from .test_plot import record
 
 
 @pytest.mark.parametrize(
@@ -24,3 +32,86 @@ def test_show_tells_how_often_a_wrong_computation_is_caught(
     assert facts["caught_in_audits"] == in_audits
     text = " ".join(fullrank("codes", "show", *code).output.split())
     assert f"caught before the commit for {caught:.0%} of units and sets J" in text
+
+
+assert toy_algorithm  # importing it registers the algorithms
+
+
+def configure(run: Path, *overrides: str) -> None:
+    (run / "config.toml").write_text(to_toml(load(overrides=["learners=4", *overrides]).config))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Four learners; learner 3 is a second late in every iteration that waits for it."""
+    configure(tmp_path)
+    lines = []
+    for iteration in range(30):
+        here = [0, 1, 2] if iteration % 3 else [0, 1, 3]
+        times = {each: 1.0 if each == 3 else 0.1 for each in here}
+        lines.append(
+            record(
+                iteration, code_rows=4, tolerance=1, received=tuple(here),
+                rows={each: each for each in range(4)}, arrival_s=times,
+                compute_s=dict.fromkeys(here, 0.1),
+            )
+        )  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(to_line(each) + "\n" for each in lines))
+    return tmp_path
+
+
+def test_a_run_is_explained_from_its_records(fullrank: Command, run: Path) -> None:
+    code, output, _ = fullrank("codes", "plan", str(run), "--json")
+    facts = json.loads(output)
+    assert code == 0
+    assert facts["used"] == [{"iteration": 0, "code": "cyclic,tolerance=1"}]
+    assert facts["code"] in facts["expected_s"]
+    assert "cyclic,tolerance=1" in facts["reason"]
+    assert list(facts["expected_s"].values()) == sorted(facts["expected_s"].values())
+
+
+def test_no_code_is_quick_where_the_noise_makes_everybody_be_waited_for(
+    fullrank: Command, run: Path
+) -> None:
+    darl1n = ("algorithm.name=darl1n", "environment.name=food_collection", "environment.agents=3")
+    quickest = []
+    for data in ("keyed", "independent"):
+        configure(run, *darl1n, f"algorithm.data={data}", "algorithm.max_variance=0.0")
+        facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+        quickest.append(min(facts["expected_s"].values()))
+    assert quickest[0] < 0.9 < quickest[1]
+
+
+def test_codes_with_too_few_holders_are_left_out_and_others_are_waited_for_longer(
+    fullrank: Command, run: Path
+) -> None:
+    found = []
+    for faults in range(3):
+        configure(run, f"audit.byzantine={faults}")
+        facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+        found.append(facts["expected_s"])
+    trusted, one, two = found
+    assert set(two) < set(one) <= set(trusted)
+    assert "cyclic,tolerance=1" not in two
+    assert trusted["cyclic,tolerance=1"] < one["cyclic,tolerance=1"]
+    assert all(trusted[label] <= one[label] for label in one)
+    assert all(one[label] <= two[label] for label in two)
+
+
+def test_codes_of_the_sum_are_compared_where_the_run_recovers_the_sum(
+    fullrank: Command, run: Path
+) -> None:
+    found = {}
+    for algorithm in ("toy", "summed_toy"):
+        configure(run, f"algorithm.name={algorithm}", "environment.agents=3")
+        found[algorithm] = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+    added = set(found["summed_toy"]["expected_s"]) - set(found["toy"]["expected_s"])
+    assert added == {"fractional,tolerance=1", "fractional,tolerance=3"}
+    quickest = [min(facts["expected_s"].values()) for facts in found.values()]
+    assert quickest[1] <= quickest[0]
+
+
+def test_what_cannot_be_planned_says_so(fullrank: Command, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(load().config))
+    (tmp_path / "metrics.jsonl").write_text(to_line(record(0)) + "\n")
+    assert "no iteration with recorded arrivals" in fullrank("codes", "plan", str(tmp_path)).error

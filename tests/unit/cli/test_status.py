@@ -1,10 +1,11 @@
-"""``fullrank status``: tables of collectors and containers that can be read in 80 columns."""
+"""``fullrank status``: lanes, curves, and tables that can be read in 80 columns."""
 
 import io
 
 import pytest
+from tests.unit.runs.test_time_budget import timed
 
-from fullrank.cli.status_view import headline, players
+from fullrank.cli.status_view import headline, lanes, players, sparkline
 from fullrank.cli.terminal import Terminal
 from fullrank.net.status import CollectorStatus, ContainerStatus, RunStatus, Status
 
@@ -46,3 +47,19 @@ def test_the_container_that_began_anew_is_named_once() -> None:
     said = f"collector 1 on 4f3a2b1c0d9e: {FAILED}"
     assert headline(Status(now=status())).count(said) == 1
     assert headline(Status(now=status(said))).count(said) == 1
+
+
+def test_a_lane_shows_each_phase_to_scale_and_when_the_rank_sufficed() -> None:
+    drawn = lanes(timed(decodable_s=7.5), width=16)
+    assert drawn == {
+        0: "──████░░░░░░░░▸│",
+        1: "···············│",
+        3: "               │",
+    }
+
+
+def test_a_curve_goes_up_where_the_values_do() -> None:
+    assert sparkline([], width=8) == ""
+    assert sparkline([1.0], width=8) == "▁"
+    assert sparkline([0.0, 1.0, 7.0], width=8) == "▁▂█"
+    assert sparkline([float(value) for value in range(80)], width=8) == "▁▂▃▄▅▆▇█"

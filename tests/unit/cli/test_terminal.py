@@ -1,21 +1,25 @@
-"""Names and reasons of others are printed as text, wherever they are printed."""
+"""Text of others is printed as text; longer work shows its progress, in a pipe and in a terminal."""
 
 import io
 import logging
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from rich.live import Live
 from rich.table import Table
 
-from fullrank.cli.progress import LineView
+from fullrank.cli import progress
+from fullrank.cli.progress import LineView, counting
 from fullrank.cli.render import Moment, frames
 from fullrank.cli.say import start_log
 from fullrank.cli.status_view import headline, learners, picture
 from fullrank.cli.terminal import Terminal
 from fullrank.environments import make_environment
 from fullrank.net.status import LearnerStatus, RunStatus, Status
+from fullrank.runs.progress import LINE_PERIOD_S
 
 EVIL = "\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
 SHOWN = r"\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
@@ -87,3 +91,49 @@ def test_a_picture_s_title_is_no_formula() -> None:
     environment.reset([0], [0])
     moment = Moment(environment.scene(0), {r"$\nothing{$": 1.0})
     assert len([*frames([moment], title=rf"{EVIL} $\frac{{$")]) == 1
+
+
+class Clock:
+    """Seconds that pass at the test's word."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def play(told: Callable[[int], None], clock: Clock, *, step_s: float) -> None:
+    for done in range(1, 6):
+        clock.now_s += step_s
+        told(done)
+
+
+def test_a_pipe_gets_a_line_at_intervals_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    with counting("playing", 5, "episodes", clock=clock) as told:
+        play(told, clock, step_s=LINE_PERIOD_S / 2)
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert error.splitlines() == ["playing 5 episodes: 2", "playing 5 episodes: 4"]
+
+
+def test_quick_work_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with counting("playing", 5, "episodes", clock=clock) as told:
+        play(told, clock, step_s=LINE_PERIOD_S / 10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_shows_the_work_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "Terminal", partial(Terminal, force_terminal=True, width=80))
+    clock = Clock()
+    with counting("playing", 5, "episodes", clock=clock) as told:
+        play(told, clock, step_s=0.0)
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert "playing 5 episodes" in error

@@ -15,13 +15,12 @@ from fullrank.codes.analysis import (
     decodable_given_rate,
     decoded_variances,
     least_mean_variance,
-    variance,
     witnesses,
 )
 from fullrank.codes.conditions import measure_tolerance
 from fullrank.codes.decoding.certificate import left_inverse
 from fullrank.codes.targets import sum_of_units
-from fullrank.common.errors import CodeError, NotDecodable
+from fullrank.common.errors import CodeError
 from fullrank.common.types import Matrix
 
 
@@ -70,14 +69,6 @@ def test_independent_stragglers_agree_with_the_closed_forms(rate: float) -> None
     assert decodable_given_rate(uncoded, rate).value == pytest.approx((1 - rate) ** 6)
     assert decodable_given_rate(replicated, rate).value == pytest.approx((1 - rate**3) ** 4)
     assert decodable_given_rate(mds, rate).value == pytest.approx(survives)
-
-
-def test_repetition_of_twelve_units_twice_has_variance_minus_twelve_ln_two() -> None:
-    code = make_code("replication", rows=24, units=12)
-    assert variance(code, range(24)) == pytest.approx(-12 * math.log(2))
-    assert variance(code, range(12)) == pytest.approx(0.0)
-    with pytest.raises(NotDecodable, match="rank 12"):
-        variance(code, range(11))
 
 
 @st.composite

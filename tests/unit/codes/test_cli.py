@@ -46,13 +46,6 @@ def test_check_gives_probability_and_conditions_for_every_number_of_losses() -> 
     assert "0.8000" in output("check", "replication")
 
 
-def test_set_passes_parameters() -> None:
-    shown = json.loads(output("show", "cyclic", "--set", "tolerance=3", "--json"))
-    assert shown["tolerance"] == 3
-    words = ("show", "vandermonde", "--learners", "3", "--units", "2", "--set", "nodes=[1, 2]")
-    assert json.loads(output(*words, "--json"))["matrix"] == [[1, 4], [1, 2], [1, 1]]
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

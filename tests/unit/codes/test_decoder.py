@@ -13,7 +13,7 @@ from fullrank.codes.decoding.decoder import BLOCK_COLUMNS, Peeling
 from fullrank.codes.decoding.row_space import RowSpace
 from fullrank.common.errors import CodeError, InvalidContribution, NotDecodable
 from fullrank.common.types import Matrix
-from fullrank.common.updates import GRID, snap
+from fullrank.common.updates import snap
 
 CODES = [
     make_code("cyclic", rows=15, units=8, tolerance=7),
@@ -113,17 +113,6 @@ def test_rows_of_one_unit_in_single_precision_decode_to_the_same_bits(code: Code
         decoder.offer(row=row, vector=vector.astype(np.float32) if alone[row] else vector)
     assert decoder.decode().tobytes() == updates.tobytes()
     assert decoder.exact
-
-
-def test_no_zero_has_a_sign() -> None:
-    code = make_code("mds", rows=4, units=3)
-    updates = np.array([[0.25, -0.0, 0.0], [-0.25, 0.0, -GRID], [0.5, -0.0, GRID]])
-    decoder = Decoder(code)
-    for row in (3, 1, 2):
-        decoder.offer(row=row, vector=-(code.matrix[row] @ -updates))
-    decoded = decoder.decode()
-    assert np.array_equal(decoded, updates)
-    assert not np.signbit(decoded[decoded == 0.0]).any()
 
 
 def test_rows_of_another_attempt_bring_their_own_coefficients() -> None:

@@ -36,12 +36,6 @@ def test_snapping_moves_an_entry_by_half_a_grid_step_at_most(update: FloatArray)
 
 
 @given(CLIPPED)
-def test_snapping_twice_is_snapping_once(update: FloatArray) -> None:
-    once = snap(update)
-    assert snap(once).tobytes() == once.tobytes()
-
-
-@given(CLIPPED)
 def test_zero_has_one_sign(update: FloatArray) -> None:
     snapped = snap(update * np.float32(1e-12))
     assert not np.signbit(snapped).any()

@@ -1,7 +1,5 @@
 """Configuration: order of layers, and errors with key, value and origin."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,6 @@ def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "run.toml"
     path.write_text(text)
     return path
-
-
-def test_without_layers_everything_has_its_default() -> None:
-    resolved = load()
-    assert resolved.config == RunConfig()
-    assert set(resolved.origin.values()) == {"default"}
-    assert resolved.origin["controller.deadline_s"] == "default"
 
 
 def test_the_promised_defaults() -> None:
@@ -228,9 +219,3 @@ def test_an_environment_that_counts_its_agents_is_made_once(
     asked = load(overrides=[f"environment.name={factory}", *sizes]).check().with_environment()
     assert asked.agents() == asked.config.environment.agents == len(asked.problem().units) == 3
     assert len(environments) == 1
-
-
-def test_reading_a_configuration_does_not_import_torch() -> None:
-    code = "import sys; from fullrank.config import load; load(); print('torch' in sys.modules)"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == "False"

@@ -20,11 +20,6 @@ def test_every_topology_is_a_configuration_that_names_its_origin(name: str) -> N
     )
 
 
-def test_the_free_topology_is_the_papers() -> None:
-    config = load(topology="awl").config
-    assert (config.collect.mode, config.collectors.count, config.collect.block) == ("free", 4, 3)
-
-
 @pytest.mark.parametrize("name", ["awl", "cmarl"])
 def test_a_deployment_has_the_settings_of_its_topology(name: str) -> None:
     deployed = load(CONFIGURATIONS / name / "run.toml").check().config

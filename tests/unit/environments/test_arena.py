@@ -116,14 +116,6 @@ def test_any_world_plays_alike_with_comparisons_and_with_cells(
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("agents", "d", "half_width"), [(3, 0.15, 1.0), (6, 0.2, 1.5), (24, 0.3, 2.5), (48, 0.35, 3.0)]
-)
-def test_worlds_grow_as_the_authors_do(agents: int, d: float, half_width: float) -> None:
-    layout = FoodCollection().layout(agents)
-    assert (layout.traits.sight[0, 0], layout.half_width, layout.food) == (d, half_width, agents)
-
-
 def test_grass_eaten_by_one_is_gone_for_those_after_it_unless_rewards_are_local() -> None:
     for local, meals in ((False, [20.0, 0.0]), (True, [20.0, 20.0])):
         arena = Grassland(adversaries=1, local_rewards=local, food=1).make(agents=3, copies=1)

@@ -18,22 +18,6 @@ from . import smac_scripts as scripts
 from .recordings import AnyArray
 from .smac_scripts import score
 
-SIZES = {
-    "3m": (3, 9, 30, 48),
-    "8m": (8, 14, 80, 168),
-    "2s3z": (5, 11, 80, 120),
-    "5m_vs_6m": (5, 12, 55, 98),
-    "10m_vs_11m": (10, 17, 105, 243),
-    "1c3s5z": (9, 15, 162, 270),
-    "2s_vs_1sc": (2, 7, 17, 27),
-    "3s_vs_3z": (3, 9, 36, 54),
-    "3s_vs_5z": (3, 11, 48, 68),
-    "3s5z_vs_3s6z": (8, 15, 136, 230),
-    "6h_vs_8z": (6, 14, 78, 140),
-    "MMM2": (10, 18, 176, 322),
-    "corridor": (6, 30, 156, 282),
-}
-"""Agents, actions, entries of an observation and of the state that SMAC has."""
 SYMMETRIC = ("3m", "8m", "2s3z", "1c3s5z")
 
 
@@ -55,16 +39,6 @@ def field(agents: list[str], enemies: list[str], places: list[tuple[float, float
     battle = Battle(Forces.of([UNITS[n] for n in agents], [UNITS[n] for n in enemies]), 1)
     battle.begin(np.array([0]), np.array(places).T[:, :, None])
     return battle
-
-
-@pytest.mark.parametrize("task", MAPS)
-def test_sizes_are_those_of_smac(task: str) -> None:
-    environment = lite(task)
-    agents = environment.agents
-    assert {agent.observation_size for agent in agents} == {SIZES[task][2]}
-    assert {agent.action.size for agent in agents} == {SIZES[task][1]}
-    assert (len(agents), environment.state_size) == (SIZES[task][0], SIZES[task][3])
-    assert environment.state().shape == (1, SIZES[task][3])
 
 
 def test_an_unknown_map_or_team_size_is_a_configuration_error() -> None:

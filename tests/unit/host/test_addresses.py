@@ -1,7 +1,5 @@
 """Addresses of services: fixed, or announced in the run directory."""
 
-import json
-import os
 import shutil
 from pathlib import Path
 
@@ -11,31 +9,11 @@ from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.host.run_directory import announce, resolve, withdraw
 
 
-def test_a_fixed_port_is_the_address(tmp_path: Path) -> None:
-    announce(tmp_path, "replay", "127.0.0.1:9")
-    assert resolve("replay.example:50052", tmp_path, "replay") == "replay.example:50052"
-
-
 def test_port_0_is_resolved_by_the_announcement(tmp_path: Path) -> None:
     announce(tmp_path, "replay", "127.0.0.1:1234")
     announce(tmp_path, "controller", "127.0.0.1:4321")
     assert resolve("127.0.0.1:0", tmp_path, "replay") == "127.0.0.1:1234"
     assert resolve("127.0.0.1:0", tmp_path, "controller") == "127.0.0.1:4321"
-
-
-def test_an_announcement_makes_its_directory(tmp_path: Path) -> None:
-    run_dir = tmp_path / "sidecars" / "learner-0"
-    announce(run_dir, "straggler", "127.0.0.1:1234")
-    assert resolve("127.0.0.1:0", run_dir, "straggler") == "127.0.0.1:1234"
-
-
-def test_a_new_announcement_replaces_the_old(tmp_path: Path) -> None:
-    announce(tmp_path, "replay", "127.0.0.1:1")
-    announce(tmp_path, "replay", "127.0.0.1:2")
-    assert resolve("127.0.0.1:0", tmp_path, "replay") == "127.0.0.1:2"
-    assert [path.name for path in (tmp_path / "services").iterdir()] == ["replay.json"]
-    facts = json.loads((tmp_path / "services" / "replay.json").read_text())
-    assert (facts["address"], facts["pid"]) == ("127.0.0.1:2", os.getpid())
 
 
 def test_the_services_of_a_run_are_not_found_by_a_copy_of_its_directory(tmp_path: Path) -> None:

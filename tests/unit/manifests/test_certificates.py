@@ -1,5 +1,9 @@
-"""Each container sees the certificate of its own role alone."""
+"""Services in Compose: the certificate of their own role alone, and an end with their run."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
 import yaml
 from tests.kustomize import DEPLOY
 from tests.workloads import config_of, service_of, workloads_of
@@ -55,3 +59,21 @@ def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
         "prometheus": set(),
         "grafana": set(),
     }
+
+
+FILE = Path(__file__).resolve().parents[3] / "deploy/docker-compose.yml"
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    content: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return content["services"]
+
+
+@pytest.mark.parametrize("name", ["controller", "standby", "replay", "learner", "collector"])
+def test_a_service_of_a_run_ends_with_it_and_is_restarted_without_limit_until_then(
+    services: dict[str, Any], name: str
+) -> None:
+    assert services[name]["restart"] == "on-failure"
+    assert services[name]["command"][0] == "serve"
+    assert "--until-finished" in services[name]["command"]

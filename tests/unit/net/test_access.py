@@ -71,10 +71,6 @@ def test_each_role_may_make_these_calls_and_no_others() -> None:
     }
 
 
-def test_a_standby_may_ask_whether_the_controller_lives() -> None:
-    assert Role.CONTROLLER in roles_of("/fullrank.v1.ControllerService/GetStatus")
-
-
 def test_servers_are_built_in_one_place_with_the_interceptor() -> None:
     root = Path(__file__).resolve().parents[3]
     sources = [*(root / "src").rglob("*.py"), *(root / "services").rglob("*.py")]

@@ -1,9 +1,15 @@
-"""Records of iterations survive the way to subscribers."""
+"""Records of iterations and injections come back as they were said."""
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError
+from fullrank.config import PluginSettings
 from fullrank.net.monitor_messages import decode_iteration, encode_iteration
+from fullrank.net.straggler import decode_model, encode_model
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import monitor_pb2 as pb
 
@@ -53,3 +59,15 @@ SIZES = st.dictionaries(st.text(max_size=9), st.integers(0, 2**63 - 1), max_size
 def test_a_record_survives_the_message(record: IterationRecord) -> None:
     data = encode_iteration(record).SerializeToString()
     assert decode_iteration(pb.Iteration.FromString(data)) == record
+
+
+def test_a_parameter_that_is_infinite_or_no_number_is_refused() -> None:
+    for value in (math.inf, -math.inf, math.nan):
+        message = encode_model(PluginSettings(name="fixed_k", params={"delay_s": value}))
+        with pytest.raises(ConfigError, match="cannot be read"):
+            decode_model(message)
+
+
+def test_a_model_comes_back_as_it_was_said() -> None:
+    settings = PluginSettings(name="fixed_k", params={"delay_s": 0.5, "k": 1})
+    assert decode_model(encode_model(settings)) == settings

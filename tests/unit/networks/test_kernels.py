@@ -11,10 +11,6 @@ from fullrank.networks.fused.kernels import Kernel
 CPU = torch.device("cpu")
 
 
-def test_the_default_kernel_is_float32() -> None:
-    assert kernels.is_float32.__wrapped__(Kernel("default"))
-
-
 def test_a_kernel_that_rounds_its_inputs_to_bfloat16_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,22 +20,12 @@ from fullrank.replay import Layout
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("size", [1, 16, 17, 333, 1024, 39046])
-def test_aligned_sizes_are_odd_multiples_of_sixty_four_bytes(size: int) -> None:
-    assert size <= aligned(size) < size + 32
-    assert aligned(size) * 4 % 128 == 64
-
-
 @pytest.mark.parametrize(("size", "hidden"), [(1, 8), (333, 50), (1024, 64), (1024, 300), (9, 999)])
 def test_tiles_are_whole_cache_lines_and_long_ones_an_odd_number(size: int, hidden: int) -> None:
     columns = block_columns(size, hidden=hidden, device=CPU)
     assert columns % 16 == 0
     assert columns <= max(256, aligned(hidden))
     assert columns <= 256 or columns == aligned(columns)
-
-
-def test_a_full_minibatch_leaves_no_column_empty() -> None:
-    assert block_columns(1024, hidden=64, device=CPU) == 256
 
 
 @pytest.mark.parametrize("rows", [(2, 3, 4), (4, 2), (1, 1)])
@@ -126,10 +116,6 @@ def groups(
     return make_groups(
         specs, layout, critic_inputs=critic_inputs, hidden=4, noise=0.0, device=CPU, seed=0
     )
-
-
-def test_agents_of_one_shape_share_a_network_group() -> None:
-    assert [group.agents for group in groups()] == [(0, 2, 3), (1,)]
 
 
 def test_agents_with_local_critics_have_a_network_group_of_their_own() -> None:

@@ -1,4 +1,4 @@
-"""Table V, noise and times of [DARL1N]: Monte Carlo against closed forms, and results of claims."""
+"""Table V, noise, times and Lemma 1 of [DARL1N] against closed forms, and results of claims."""
 
 import copy
 from collections.abc import Callable
@@ -10,6 +10,15 @@ from fullrank.codes.analysis import decodable_given_losses, variance
 from fullrank.common.types import JSON
 from fullrank_darl1n import published, times
 from fullrank_darl1n.coding import exact_variance
+from fullrank_darl1n.lemma_1 import (
+    CELL,
+    cell,
+    judge_lemma,
+    limit,
+    policy,
+    spread,
+    values,
+)
 from fullrank_darl1n.paper import PAPER, code_cells
 from fullrank_darl1n.published import (
     LDGM,
@@ -152,3 +161,22 @@ def test_what_speaks_against_a_claim_is_found(
     change(wrong)
     assert judge(found)[claim].held in (Held.HELD, Held.INPUT)
     assert judge(wrong)[claim].held is Held.NOT_HELD
+
+
+@pytest.mark.parametrize("discount", [0.5, 0.95])
+@pytest.mark.parametrize("sharpness", [0.0, 1.0, 20.0])
+def test_q_depends_on_those_beyond_the_neighbourhood_within_the_bound(
+    discount: float, sharpness: float
+) -> None:
+    found = spread(values(policy(sharpness, 0), discount))
+    assert found <= limit(discount)
+    assert (found < 1e-9) == (sharpness == 0.0)
+
+
+def test_some_policy_reaches_the_bound_and_a_larger_spread_refutes_the_lemma() -> None:
+    shares = cell().compute()
+    assert max(map(max, shares.values())) > 0.99
+    (held,) = judge_lemma({CELL: shares})
+    assert held.held is Held.HELD
+    (refuted,) = judge_lemma({CELL: {**shares, "200": [1.1, 0.5, 0.5, 0.5]}})
+    assert refuted.held is Held.NOT_HELD

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,14 @@ from hypothesis import strategies as st
 from fullrank.codes import Code, make_code, support
 from fullrank.common.errors import ConfigError, NotDecodable
 from fullrank.planning.arrival import Arrivals, decodable_after, needed_of
-from fullrank.planning.cluster import Cluster, finish_times
+from fullrank.planning.cluster import Cluster, finish_times, read_regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.simulation import simulate
+from fullrank.planning.planned_run import observation_of
+from fullrank.planning.simulation import play, simulate
 from fullrank.rounds.decision import Verdict
 from fullrank.rounds.least_squares import LeastSquaresDecoding
 from fullrank.rounds.round import Round
-from fullrank.stragglers import Exponential, FixedK, NoDelay, Trace
+from fullrank.stragglers import FixedK, NoDelay, Trace
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 50),
@@ -22,18 +24,6 @@ PAYLOAD = Payload(
     vector_size=25,
     batch_entries=1000,
 )
-
-
-def test_equal_arguments_give_equal_rounds() -> None:
-    cluster = Cluster(unit_s=0.1, spread=0.3, latency_s=0.01, bandwidth=1e4, payload=PAYLOAD)
-    code = make_code("cyclic", rows=6, units=3, tolerance=2)
-    runs = [
-        simulate(cluster, code, Exponential(mean_s=0.2), iterations=20, seed=seed)
-        for seed in (5, 5, 6)
-    ]
-    assert runs[0].round_s.tobytes() == runs[1].round_s.tobytes() != runs[2].round_s.tobytes()
-    for first, second in zip(runs[0].received, runs[1].received, strict=True):
-        np.testing.assert_array_equal(first, second)
 
 
 def test_uncoded_pays_the_delay_and_cyclic_does_not() -> None:
@@ -176,3 +166,40 @@ def test_replication_waits_as_often_as_combinatorics_says(
     rounds = simulate(Cluster(), code, FixedK(k=k, delay_s=1.0), iterations=count, seed=0)
     error = np.sqrt(decodable * (1 - decodable) / count)
     assert abs((1 - rounds.waited.mean()) - decodable) < 4 * error
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "regime.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("learners = 4\nagents = 3\nunit_s = 0.1\nspred = 0.1", "did you mean 'spread'"),
+        ('learners = 4\nagents = 3\nunit_s = "fast"', "unit_s"),
+        ("learners = 4\nunit_s = 0.1", "agents"),
+        (
+            'learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixed_k"\nk = 5',
+            "at least 5 learners",
+        ),
+        ('learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixd_k"', "fixed_k"),
+    ],
+)
+def test_a_bad_regime_is_refused_with_the_reason(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        read_regime(written(tmp_path, text))
+
+
+def test_services_see_no_more_than_what_arrived() -> None:
+    regime = read_regime(Path("benchmarks/regimes/three_late.toml"))
+    code = make_code("cyclic", rows=15, units=8, tolerance=3)
+    played = play(regime.cluster(Payload()), code, regime.delays, iterations=range(5), seed=1)
+    for index in range(5):
+        observation = observation_of(played, index, code)
+        received = np.isfinite(observation.arrival_s)
+        assert received.sum() == played.needed[index]
+        assert np.nanmax(observation.arrival_s) == observation.round_s == played.round_s[index]
+        np.testing.assert_array_equal(received, np.isfinite(observation.compute_s))
+        np.testing.assert_array_equal(observation.load, code.load)

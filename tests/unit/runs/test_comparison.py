@@ -1,4 +1,4 @@
-"""Groups of runs, their labels, and intervals over runs."""
+"""Intervals, groups of runs, and the tags under which their numbers are shown."""
 
 import math
 
@@ -6,7 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
+from tests.unit.runs.test_record import record
 
+from fullrank.common.types import Interval
+from fullrank.runs.evaluations import EvaluationRecord
+from fullrank.runs.scalars import intervals, scalars
 from fullrank.runs.statistics import (
     RunResult,
     bootstrap,
@@ -14,6 +18,8 @@ from fullrank.runs.statistics import (
     grouped,
     interquartile_means,
     labels,
+    student,
+    wilson,
 )
 
 
@@ -65,3 +71,55 @@ def test_the_centre_is_the_interquartile_mean_and_lies_in_its_interval(
     interval = bootstrap(np.array(values, float), statistic=interquartile_means)
     assert interval.mean == trim_mean(np.array(values, float), 0.25)
     assert min(values) <= interval.low <= interval.high <= max(values)
+
+
+def test_the_interval_of_five_values_covers_the_true_mean_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    trials = 1_000
+    intervals = [student(generator.normal(3.0, 2.0, size=5)) for _ in range(trials)]
+    covered = sum(each.low <= 3.0 <= each.high for each in intervals)
+    assert 0.93 <= covered / trials <= 0.97
+
+
+def test_the_interval_of_a_few_values_is_that_of_the_tables() -> None:
+    found = student(np.arange(1.0, 6.0), share=0.95)
+    assert np.allclose(found, (3.0, 3.0 - 2.776 * 0.7071, 3.0 + 2.776 * 0.7071), atol=1e-3)
+    assert student(np.full(5, 2.0)) == (2.0, 2.0, 2.0)
+
+
+def test_the_interval_of_a_win_rate_is_sound_where_all_or_no_episodes_are_won() -> None:
+    z2 = 1.959964**2
+    np.testing.assert_allclose(wilson(np.ones(10, dtype=bool)), (1, 10 / (10 + z2), 1), atol=1e-6)
+    np.testing.assert_allclose(wilson(np.zeros(10, dtype=bool)), (0, 0, z2 / (10 + z2)), atol=1e-6)
+    for trials in range(1, 200):
+        for outcome in (True, False):
+            interval = wilson(np.full(trials, outcome))
+            assert interval.low <= interval.mean <= interval.high
+
+
+TAGS = """
+return/mean return/team time/round_s time/collect_s time/compute_s time/decode_s code/received
+code/late code/exact code/condition code/error_bound bytes_sent/sections bytes_received/coded
+"""
+
+
+def test_the_tags_of_an_iteration_are_the_public_ones_and_unknown_numbers_have_none() -> None:
+    assert set(scalars(record())) == set(TAGS.split())
+    more = {"win_rate": 0.5, "play_s": 1.0, "update_s": 1.0, "iteration_s": 1.0, "variance": 0.5}
+    known = scalars(
+        record(0, agent_updates_per_s=9.0, statistics={"loss": None, "epsilon": 1}, **more)
+    )
+    added = {"win_rate", "time/play_s", "time/update_s", "time/iteration_s", "code/variance"}
+    assert set(known) - set(TAGS.split()) == added | {"agent_updates_per_s", "epsilon"}
+    assert {type(value) for value in known.values()} == {float}
+
+
+def test_an_evaluation_has_both_bounds_of_the_numbers_that_an_iteration_has() -> None:
+    both, won = Interval(3.0, 2.0, 5.0), Interval(0.5, 0.25, 0.75)
+    played = EvaluationRecord(iteration=0, term=1, returns=both, sides={"prey": both}, win_rate=won)
+    assert intervals(played) == {"return/mean": both, "return/prey": both, "win_rate": won}
+    assert scalars(played) == {
+        **{"return/mean": 3.0, "return_low/mean": 2.0, "return_high/mean": 5.0},
+        **{"return/prey": 3.0, "return_low/prey": 2.0, "return_high/prey": 5.0},
+        **{"win_rate": 0.5, "win_rate_low": 0.25, "win_rate_high": 0.75},
+    }

@@ -54,21 +54,6 @@ def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     assert values["return/team"] == -1.5
 
 
-def test_tensorboard_reads_pymarl_s_statistics_under_their_names(tmp_path: Path) -> None:
-    trained, played = Events(tmp_path, first_iteration=0), Events(tmp_path / "e", first_iteration=0)
-    trained.write(record(0, statistics={"loss": 0.25, "epsilon": 0.5}))
-    interval = Interval(1.0, 0.0, 2.0)
-    statistics = {"test_battle_won_mean": 0.75}
-    played.write(
-        EvaluationRecord(iteration=0, returns=interval, sides={}, term=1, statistics=statistics)
-    )
-    for sink in (trained, played):
-        sink.close()
-    found = events(tmp_path)
-    assert [found.Scalars(tag)[0].value for tag in ("loss", "epsilon")] == [0.25, 0.5]
-    assert events(tmp_path / "e").Scalars("test_battle_won_mean")[0].value == 0.75
-
-
 def test_tensorboard_that_is_not_installed_is_asked_for_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,13 +95,6 @@ def test_a_run_writes_lines_and_events(tmp_path: Path) -> None:
 def test_a_sink_is_opened_with_the_first_record(tmp_path: Path) -> None:
     open_sinks(tmp_path, ["tensorboard"], first_iteration=0, config={}).close()
     assert not (tmp_path / "tensorboard").exists()
-
-
-def test_a_run_without_sinks_writes_lines_alone(tmp_path: Path) -> None:
-    opened = open_sinks(tmp_path, [], first_iteration=0, config={})
-    opened.write(record())
-    opened.close()
-    assert [path.name for path in tmp_path.iterdir()] == [METRICS]
 
 
 def test_a_sink_that_does_not_exist_is_refused_before_anything_is_written(tmp_path: Path) -> None:

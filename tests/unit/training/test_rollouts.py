@@ -1,4 +1,4 @@
-"""Collection keeps every transition in order and goes on where a resumed run goes on."""
+"""Collection keeps every transition in order, from the warm-up on, and resumes where it stood."""
 
 from typing import Any, cast
 
@@ -13,9 +13,13 @@ from fullrank.algorithms.roles import Memory
 from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
+from fullrank.config import RunConfig, load
 from fullrank.environments import Step, make_environment
+from fullrank.replay.episodes import episodes_in
 from fullrank.replay.layout import Layout
-from fullrank.training.rollouts import Rollout
+from fullrank.training.collector import REPORTS
+from fullrank.training.rollouts import Collected, Rollout
+from fullrank.wiring import Training, training_of
 
 
 def test_rows_go_step_by_step_and_copy_by_copy_within_a_step() -> None:
@@ -144,3 +148,95 @@ def test_a_state_of_other_copies_is_refused() -> None:
         rollout(Countdown(3)).load(rollout(Countdown(2)).state())
     with pytest.raises(CheckpointUnusable, match="3 copies"):
         rollout(Countdown(3)).load({})
+
+
+HORIZON = 10
+BASE = (
+    "environment.copies=20",
+    f"environment.horizon={HORIZON}",
+    "collect.warmup=32",
+    "collect.warmup_copies=8",
+    "algorithm.batch_size=16",
+    "algorithm.hidden=16",
+)
+
+
+def config(*overrides: str) -> RunConfig:
+    return load(environ={}, overrides=[*BASE, *overrides]).check().config
+
+
+def collected(training: Training, iterations: range) -> list[Collected]:
+    return [training.collector.collect(iteration) for iteration in iterations]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 7])
+def test_equally_many_episodes_end_in_every_iteration_from_the_first(steps: int) -> None:
+    training = training_of(config(f"collect.steps={steps}"))
+    ended = [len(each.returns) for each in collected(training, range(30))]
+    assert ended == [20 * steps // HORIZON] * 30
+
+
+def test_every_return_is_of_a_whole_episode() -> None:
+    training = training_of(config("collect.steps=1"))
+    parts = collected(training, range(3 * HORIZON))
+    reward = training.collector.layout.reward
+    paid = np.concatenate([each.rows[None, :, reward] for each in parts]).sum(axis=2)
+    copy = 7  # starts in step 3, so that its second episode ends in step 16
+    assert parts[6].returns.size == parts[16].returns.size == 2
+    second = paid[7:17, copy].sum()
+    assert np.isclose(parts[16].returns, second, rtol=1e-5).any()
+
+
+def test_iterations_of_whole_episodes_begin_with_their_first_step() -> None:
+    training = training_of(config(f"collect.steps={HORIZON}"))
+    first = training.collector.collect(0)
+    assert first.returns.size == 20
+    assert training.state(resume_at=1)["rollout.episode_steps"].tolist() == [0] * 20
+
+
+@pytest.mark.parametrize("before", [0, 1, 4, 13])
+def test_a_resumed_run_goes_on_in_the_midst_of_staggered_episodes(before: int) -> None:
+    settings = config("collect.steps=1")
+    whole = collected(training_of(settings), range(20))
+    cut = training_of(settings)
+    collected(cut, range(before))
+    resumed = training_of(settings)
+    resumed.load(cut.state(resume_at=before), resume_at=before)
+    for expected, actual in zip(whole[before:], collected(resumed, range(before, 20)), strict=True):
+        np.testing.assert_array_equal(expected.rows, actual.rows)
+        np.testing.assert_array_equal(expected.returns, actual.returns)
+
+
+SMALL: dict[str, Any] = {
+    "algorithm.hidden": 8,
+    "algorithm.batch_size": 8,
+    "collect.warmup": 200,
+    "collect.warmup_copies": 2,
+    "environment.copies": 1,
+    "environment.agents": 2,
+}
+
+
+@pytest.mark.parametrize("algorithm", ["maddpg", "vdn"])
+def test_it_is_told_in_parts_until_it_is_complete(algorithm: str) -> None:
+    def warm_up(*report: Any) -> np.ndarray[Any, Any]:
+        training = training_of(load(options=SMALL | {"algorithm.name": algorithm}).check().config)
+        rows = training.collector.warm_up(*report)
+        training.collector.close()
+        return rows
+
+    told: list[str] = []
+    assert warm_up(told.append).tobytes() == warm_up().tobytes()
+    assert 2 <= len(told) <= REPORTS
+    assert told[-1] == "warm-up: 200 of 200 transitions"
+    assert len({*told}) == len(told)
+
+
+def test_whole_episodes_are_played_again_and_again_until_there_are_enough_rows() -> None:
+    training = training_of(load(options=SMALL | {"algorithm.name": "vdn"}).check().config)
+    rows, layout = training.collector.warm_up(), training.problem.episodes
+    training.collector.close()
+    assert layout is not None
+    played = [rows[place].tobytes() for place in episodes_in(rows, layout.length)]
+    assert len(rows) >= 200 > len(rows) * (len(played) - 2) / len(played)
+    assert len({*played}) == len(played) > 2

@@ -60,11 +60,6 @@ def test_agents_of_one_team_are_learned_whatever_their_names(
     run(environment, "vdn", **params).train()
 
 
-def test_algorithms_of_several_sides_take_them() -> None:
-    run(f"{GAMES}:Hunt", "maddpg").train()
-    run(f"{GAMES}:Pennies", "maddpg").train()
-
-
 def test_an_environment_may_name_its_sides() -> None:
     params = {"sides": {"wolf_0": "pack", "sheep_0": "flock"}}
     agents = run(f"{GAMES}:Hunt", "maddpg", **params).training.collector.agents

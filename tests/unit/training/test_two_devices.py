@@ -47,10 +47,6 @@ def test_units_computed_on_another_device_see_the_controllers_parameters(
     assert computing == own
 
 
-def test_the_controller_is_on_the_cpu_unless_told() -> None:
-    assert load().config.controller.device == "cpu"
-
-
 @pytest.mark.parametrize("setting", ["controller.device", "compute.device"])
 def test_a_device_that_is_not_there_ends_the_start_with_a_line_that_names_its_setting(
     setting: str, monkeypatch: pytest.MonkeyPatch

@@ -203,14 +203,6 @@ def test_the_scale_of_random_play_standardises_its_rewards() -> None:
     assert random_reward_scale(Timed(50), seed=2) != scale
 
 
-def test_rewards_that_never_differ_keep_their_unit() -> None:
-    class Constant(Timed):
-        def step(self, action: FloatArray) -> Step:
-            return super().step(action)._replace(reward=np.full((self.copies, 2), 3.0))
-
-    assert random_reward_scale(Constant(5), seed=1) == RewardScale(3.0, 1.0)
-
-
 def test_a_collection_has_the_statistics_that_pymarl_s_runners_log() -> None:
     playing = collection(5)
     before = playing.collect(0).statistics["env_steps"]

@@ -107,16 +107,6 @@ def test_each_section_is_encoded_once_for_all_rows(
     assert encoder.version == 4
 
 
-def test_new_parameters_replace_the_old_ones(
-    sections: Sections, encoder: AssignmentEncoder
-) -> None:
-    encoder.refresh(3)
-    sections.parameters += 0.5
-    encoder.refresh(4)
-    assert encoder.version == 4
-    assert received(encode(encoder, 0))[1][0] == [0.5, 1.5, 2.5, 3.5, 4.5]
-
-
 def test_what_all_rows_need_travels_as_the_same_object_where_it_is_large(
     encoder: AssignmentEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,16 +188,6 @@ async def test_a_row_that_was_received_is_refused_as_duplicate(
     assert run.reception.idle
 
 
-async def test_a_refusal_does_not_spoil_the_next_contribution(
-    run: Run, parser: ContributionParser
-) -> None:
-    stale = contribution(run)
-    stale.coded.ids.term -= 1
-    parser.parse(stale)
-    assert parser.parse(contribution(run)) is None
-    assert isinstance(await event(run), Arrived)
-
-
 @pytest.mark.parametrize(("unit", "digest"), [(UNITS, bytes(16)), (0, bytes(15)), (0, b"")])
 async def test_a_report_of_no_unit_or_no_digest_is_invalid(
     run: Run, parser: ContributionParser, unit: int, digest: bytes
@@ -235,14 +225,6 @@ async def test_a_wrong_chunk_is_invalid_and_named(
     with pytest.raises(InvalidContribution, match=f"chunk.{name}"):
         parser.parse(message)
     assert run.reception.idle
-
-
-@pytest.mark.parametrize("size", [SIZE - 1, SIZE + 1])
-async def test_a_vector_of_another_length_is_invalid(
-    run: Run, parser: ContributionParser, size: int
-) -> None:
-    with pytest.raises(InvalidContribution, match=r"chunk\.total"):
-        parser.parse(contribution(run, size=size))
 
 
 async def test_chunks_before_their_header_are_invalid(run: Run, parser: ContributionParser) -> None:

@@ -1,4 +1,4 @@
-"""The failure of a run is recorded where it is final, and where no other controller is at work."""
+"""A final failure of a run is recorded; an outage of replay is its state while it lasts."""
 
 from contextlib import closing
 from pathlib import Path
@@ -19,10 +19,13 @@ from fullrank.common.errors import (
     Unsound,
 )
 from fullrank.config import RunConfig
-from fullrank.host.run_directory import lock_run
+from fullrank.host.run_directory import announce, lock_run
 from fullrank.runs.ending import read_ending
+from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.epilogue import record_failure
 from fullrank_controller.persistence.run_directory import hold
+from fullrank_controller.progress import RunProgress
+from fullrank_controller.server import ensure_in_place
 
 CONFIG = RunConfig()
 
@@ -71,6 +74,27 @@ def test_no_failure_is_recorded_beside_a_controller_at_work(tmp_path: Path) -> N
     assert read_ending(tmp_path) is None
 
 
-def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    assert record_failure(ConfigError("why"), CONFIG, tmp_path / "missing") is None
-    assert not (tmp_path / "missing").exists()
+def test_an_outage_hides_the_state_that_goes_on_below_it() -> None:
+    progress = RunProgress()
+    progress.run()
+    assert progress.interrupt("waiting for replay")
+    assert not progress.interrupt("waiting for replay: no answer")  # said before
+    progress.stall("waiting for learners")  # rounds have states of their own
+    progress.run("one learner is late")
+    assert (progress.state, progress.message) == (
+        pb.RUN_STATE_STALLED,
+        "waiting for replay: no answer",
+    )
+    assert not progress.interrupt("")
+    assert (progress.state, progress.message) == (pb.RUN_STATE_RUNNING, "one learner is late")
+
+
+def test_a_service_that_listens_elsewhere_is_not_waited_for(tmp_path: Path) -> None:
+    anywhere, dialled = "127.0.0.1:0", "127.0.0.1:4711"
+    ensure_in_place(anywhere, tmp_path, dialled)  # it has withdrawn, and may come back
+    announce(tmp_path, "replay", dialled)
+    ensure_in_place(anywhere, tmp_path, dialled)
+    announce(tmp_path, "replay", "127.0.0.1:4712")
+    with pytest.raises(ServiceLost, match=r"listens on 127\.0\.0\.1:4712 now, and not on"):
+        ensure_in_place(anywhere, tmp_path, dialled)
+    ensure_in_place(dialled, tmp_path, dialled)  # a port that stays

@@ -260,14 +260,6 @@ async def test_a_party_that_may_be_honest_is_admitted_again_as_another_process(
     assert not resumed.join("node", now=0.0, process=b"two", origin=BOUND).quarantined
 
 
-async def test_a_heartbeat_counts_for_the_holder_of_its_lease() -> None:
-    roster = Roster()
-    first, second = (roster.join("host", now=0.0) for _ in range(2))
-    assert roster.heard(first.lease, now=5.0)
-    assert not roster.heard(bytes(16), now=5.0)
-    assert (first.heard_at, second.heard_at) == (5.0, 0.0)
-
-
 async def test_bytes_of_those_who_left_still_count() -> None:
     roster = Roster()
     first, second = (roster.join("host", now=0.0) for _ in range(2))

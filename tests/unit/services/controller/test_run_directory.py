@@ -36,11 +36,6 @@ def test_a_directory_of_a_later_format_is_refused_and_left_alone(tmp_path: Path)
     assert (tmp_path / "run.json").read_text() == later
 
 
-def test_two_runs_have_two_names(tmp_path: Path) -> None:
-    first, second = (hold(tmp_path / name, make_config()) for name in ("a", "b"))
-    assert first.run != second.run
-
-
 def test_a_held_directory_is_refused_and_its_term_does_not_rise(tmp_path: Path) -> None:
     directory = hold(tmp_path, make_config())
     with pytest.raises(RunDirectoryInUse, match="held by another controller"):
