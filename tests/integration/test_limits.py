@@ -1,4 +1,4 @@
-"""Clients that exceed a limit, or dial and stay silent, are refused, and others are not affected."""
+"""Clients that exceed a limit, or dial and stay silent, are refused, and others go on."""
 
 import asyncio
 from collections.abc import AsyncIterator

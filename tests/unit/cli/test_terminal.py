@@ -1,4 +1,4 @@
-"""Text of others is printed as text; longer work shows its progress, in a pipe and in a terminal."""
+"""Text of others is printed as text; longer work shows its progress, in pipes and terminals."""
 
 import io
 import logging
