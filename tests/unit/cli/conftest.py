@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli.verified import TEAMS, train
 
 from fullrank.cli import main
-from fullrank.config import load, to_toml
+from fullrank.config import RunConfig, load, to_toml
 from fullrank.config.trust import remember
 from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import save
@@ -64,15 +64,24 @@ SMALL: dict[str, Any] = {
 }
 
 
-def finished(directory: Path, **options: Any) -> Path:
-    """A run of one iteration that this user has trained."""
+def state_of(**options: Any) -> tuple[RunConfig, Mapping[str, Any]]:
+    """The configuration of a run of one iteration, and its state after that."""
     keys = {key.replace("__", "."): value for key, value in options.items()}
     config = load(options=SMALL | keys).check().config
     run = LocalRun(config, coded=False)
     run.train()
+    return config, run.training.state(resume_at=1)
+
+
+once = cache(state_of)
+
+
+def finished(directory: Path, **options: Any) -> Path:
+    """A run of one iteration that this user has trained, or has trained before alike."""
+    imports = ":" in options.get("environment__name", "")  # each folder has a module of its own
+    config, state = (state_of if imports else once)(**options)
     directory.mkdir(exist_ok=True)
     (directory / "config.toml").write_text(to_toml(config))
     remember(config.environment)
-    state = run.training.state(resume_at=1)
     save(directory / "checkpoints", iteration=0, arrays=state, facts={}, keep=1)
     return directory

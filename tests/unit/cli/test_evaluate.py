@@ -9,11 +9,9 @@ import pytest
 
 from fullrank.cli.evaluate import PublishedPolicies
 from fullrank.cli.policies import Version, trained
-from fullrank.config import RunConfig, load, read_config, to_toml
+from fullrank.config import RunConfig, read_config
 from fullrank.environments.base import Environment
-from fullrank.local import LocalRun
 from fullrank.net import monitor
-from fullrank.runs.checkpoint import save
 from fullrank.runs.evaluations import read_evaluations
 from fullrank.runs.scalars import scalars
 from fullrank.runs.statistics import wilson
@@ -24,23 +22,10 @@ from fullrank_controller.monitor import servicer
 
 from .conftest import Command, finished
 
-OPTIONS: dict[str, Any] = {
-    "iterations": 2,
-    "collect.warmup": 100,
-    "algorithm.batch_size": 32,
-    "algorithm.hidden": 16,
-}
-
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    config = load(options=OPTIONS).check().config
-    run = LocalRun(config, coded=False)
-    run.train()
-    (tmp_path / "config.toml").write_text(to_toml(config))
-    state = run.training.state(resume_at=2)
-    save(tmp_path / "checkpoints", iteration=1, arrays=state, facts={}, keep=1)
-    return tmp_path
+    return finished(tmp_path)
 
 
 @pytest.fixture
@@ -59,7 +44,7 @@ def test_it_plays_trained_and_random_policies_on_the_same_states(
     run_dir: Path, evaluate: Callable[..., str]
 ) -> None:
     facts = json.loads(evaluate(str(run_dir), "--episodes", "70", "--json"))
-    assert (facts["iteration"], facts["episodes"], facts["seed"]) == (1, 70, 1000)
+    assert (facts["iteration"], facts["episodes"], facts["seed"]) == (0, 70, 1000)
     assert (facts["environment"], facts["variant"]) == ("cooperative_navigation", "openai")
     for policy in ("trained", "random"):
         assert facts[policy]["low"] < facts[policy]["mean"] < facts[policy]["high"] < 0
@@ -103,9 +88,9 @@ def test_equal_seeds_play_equal_episodes(run_dir: Path, evaluate: Callable[..., 
 
 
 def test_a_damaged_checkpoint_is_named(run_dir: Path, evaluate: Callable[..., str]) -> None:
-    (run_dir / "checkpoints" / "000001" / "state.safetensors").write_bytes(b"")
+    (run_dir / "checkpoints" / "000000" / "state.safetensors").write_bytes(b"")
     printed = evaluate(str(run_dir))
-    assert "000001/state.safetensors: damaged" in printed
+    assert "000000/state.safetensors: damaged" in printed
     assert len(printed.splitlines()) == 1
 
 

@@ -106,7 +106,8 @@ def cases(of: Iterable[str]) -> list[Any]:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with every kind of file."""
-    run = train(tmp_path_factory.mktemp("runs") / "run", *MADDPG)
+    brief = "environment.horizon=3"  # few pictures of an episode
+    run = train(tmp_path_factory.mktemp("runs") / "run", *MADDPG, brief)
     interval = {"mean": 1.0, "low": 0.0, "high": 2.0}
     append(run, {"iteration": 7, "term": 1, "trained": {**interval, "sides": {}}})
     return run

@@ -6,11 +6,6 @@ from tests.faultlab.__main__ import chaos
 from tests.faultlab.outcome import FaultOutcome, InvariantBroken
 
 
-def test_what_was_played_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    chaos(schedules=3, seed=7, processes=1)
-    assert capsys.readouterr().out.startswith("3 runs, ")
-
-
 def test_a_broken_promise_ends_it_and_names_the_seed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

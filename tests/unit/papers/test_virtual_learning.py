@@ -82,9 +82,7 @@ def test_durations_decide_when_and_not_what() -> None:
     assert len(histories[1].points) > len(histories[0].points)
 
 
-@pytest.mark.parametrize(
-    "containers", [None, FEW, replace(FEW, learn=False)], ids=["plain", "own", "centraliser's"]
-)
+@pytest.mark.parametrize("containers", [None, FEW], ids=["plain", "own"])
 def test_equal_seeds_give_equal_histories(containers: ContainerSettings | None) -> None:
     first, same, other = (
         learned(config(**FREE, seed=seed), containers=containers) for seed in (3, 3, 4)
