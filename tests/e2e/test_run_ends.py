@@ -10,27 +10,12 @@ from typing import Any
 import pytest
 from tests.addresses import free_address
 from tests.e2e.commands import fullrank, settings, start
+from tests.e2e.test_bad_input import ENVIRONMENT
 from tests.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.e2e
 
 PEERS = ("replay", "learner", "learner")
-FLAWED = """
-from pettingzoo.utils import BaseParallelWrapper
-from fullrank.environments.parallel import cooperative_navigation_v0
-
-
-class Flawed(BaseParallelWrapper):
-    def __init__(self):
-        super().__init__(cooperative_navigation_v0())
-        self.left = 60
-
-    def step(self, actions):
-        self.left -= 1
-        if not self.left:
-            raise RuntimeError("the physics exploded")
-        return super().step(actions)
-"""
 
 
 class Services:
@@ -45,7 +30,7 @@ class Services:
         )
         self._run_dir = run_dir
         run_dir.mkdir(parents=True)
-        (run_dir.parent / "flawed.py").write_text(FLAWED)
+        (run_dir.parent / "flawed.py").write_text(ENVIRONMENT)
 
     def start(self, name: str, number: int = 0) -> "subprocess.Popen[str]":
         words = [*self._settings, "--run-dir", str(self._run_dir), "--until-finished"]

@@ -8,8 +8,6 @@ from tests.fakes import Fault
 from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
-from fullrank.v1 import controller_pb2 as pb
-
 pytestmark = pytest.mark.integration
 
 CYCLIC = ("code.name=cyclic", "learners=4")
@@ -72,20 +70,6 @@ async def test_those_who_are_left_compute_what_left_with_others_in_the_same_iter
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=1")) as cluster:
-        cluster.serve()
-        _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=2)
-        await asyncio.wait_for(ending, WAIT_S)
-        await cluster.status_when(
-            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
-        )
-        cluster.learner()
-        status = await cluster.finished()
-    assert status.message == "4 iterations committed"
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
 @pytest.mark.smoke
 async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=2")) as cluster:
@@ -98,15 +82,6 @@ async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path) -> No
     assert [record.tolerance for record in records] == [1, 1, 1, 1]
     assert {record.attempt for record in records} == {0}, "nothing had to be computed again"
     assert [len(learner.rows) for learner in status.learners] == [3]
-    assert cluster.digests() == reference_digests(cluster.config)
-
-
-async def test_a_run_begins_without_learners_that_do_not_come_in_time(tmp_path: Path) -> None:
-    settings = resolved(*CYCLIC, "controller.join_deadline_s=0.5")
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.serve(3)
-        await cluster.finished()
-    assert all(len(record.rows) <= 3 for record in cluster.records())
     assert cluster.digests() == reference_digests(cluster.config)
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster import NETWORKS, TINY, Cluster, reference_digests, resolved
+from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.common.errors import NotFound
 from fullrank.common.types import EncodedVector, FloatArray
-from fullrank.config import load, read_config
 from fullrank.host.shared_memory import ReadBlock
 from fullrank.net import replay_client
 from fullrank.net.codec import EncodedField, encode_chunks
@@ -86,28 +85,3 @@ async def test_what_is_torn_in_shared_memory_is_sent_and_bits_stay(
     assert cluster.digests() == reference_digests(cluster.config)
     streamed = sum(record.bytes_received.get("coded", 0) for record in cluster.records())
     assert (streamed > 0) is not shared
-
-
-async def test_a_controller_waits_for_the_learners_that_its_code_needs(tmp_path: Path) -> None:
-    settings = load(environ={}, overrides=[*TINY, *NETWORKS, "environment.name=speaker_listener"])
-    assert (settings.config.learners, settings.config.environment.agents) == (0, 0)
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.serve(3)
-        await cluster.finished()
-    config = read_config(tmp_path)
-    assert config.learners == 3
-    assert cluster.records()[0].code_rows == 3
-    assert cluster.digests() == reference_digests(config)
-
-
-async def test_an_iteration_that_the_disk_refuses_is_neither_committed_nor_checkpointed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = resolved("checkpoint.every=100", "environment.horizon=7")
-    async with Cluster(tmp_path, settings) as cluster:
-        await cluster.run_out_of_disk(2, monkeypatch)
-    assert len(cluster.records()) == 2
-    async with Cluster(tmp_path, settings) as cluster:
-        cluster.serve(4)
-        await cluster.finished()
-    assert cluster.digests() == reference_digests(cluster.config)

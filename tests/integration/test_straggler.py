@@ -18,15 +18,13 @@ from fullrank.config import (
     CorruptFault,
     DropFault,
     Fault,
-    HoldFault,
     PluginSettings,
-    ThrottleFault,
     load,
 )
 from fullrank.host.process import Launch
 from fullrank.host.run_directory import resolve
 from fullrank.net.channel import open_channel
-from fullrank.net.straggler import Injected, get_injection, set_injection
+from fullrank.net.straggler import Injected, set_injection
 from fullrank.stragglers import FixedK
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.straggler_pb2 import GetInjectionRequest, SetInjectionRequest
@@ -163,23 +161,6 @@ async def test_a_byte_corrupted_on_the_way_fails_its_checksum(
         await straggler.inject()
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
-
-
-async def test_what_was_set_is_what_is_read(tmp_path: Path) -> None:
-    faults = (
-        HoldFault(learners=(1, 2), iterations=(2**40,)),
-        ThrottleFault(bytes_per_s=2.5),
-        CorruptFault(byte=7, mend_checksum=True),
-        DropFault(),
-    )
-    rows = [[0, 1, 0.25], [3, 0, 1.0]]
-    trace = PluginSettings(name="trace", params={"path": "", "rows": rows})
-    async with lab(tmp_path, *CYCLIC, injected=EXPONENTIAL) as (_, straggler):
-        before = await asyncio.to_thread(get_injection, straggler.control)
-        assert before.model.params == {"probability": 1.0, "mean_s": 0.02}
-        assert await straggler.inject(*faults, model=trace) == Injected(model=trace, faults=faults)
-        after = await asyncio.to_thread(get_injection, straggler.control)
-        assert after == Injected(model=trace, faults=faults)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

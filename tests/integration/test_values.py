@@ -17,6 +17,8 @@ SMALL = (
     "algorithm.target_every=2",
     "algorithm.exploration_steps=200",
 )
+GROUPS = (*SUM, "algorithm.groups=2")
+"""T = I (x) 1^T: two sums of two units each."""
 LATE = ("stragglers.name=bernoulli", "stragglers.probability=0.4", "stragglers.delay_s=0.05")
 """Learners are late at random, so that J differs from round to round."""
 
@@ -27,16 +29,19 @@ def resolved(name: str, *overrides: str) -> Resolved:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "learners"),
+    "settings",
     [
-        pytest.param("qmix", "fractional", 4, marks=pytest.mark.smoke),
-        ("iql", "cyclic", 5),
+        pytest.param(
+            resolved("qmix", *LATE, "code.name=fractional", "learners=4"), marks=pytest.mark.smoke
+        ),
+        resolved("iql", *LATE, "code.name=cyclic", "learners=5"),
+        tiny(*GROUPS, *LATE, "code.name=mds", "learners=6"),
     ],
+    ids=["qmix", "iql", "sums"],
 )
 async def test_services_commit_the_bits_of_the_centralised_run(
-    tmp_path: Path, name: str, code: str, learners: int
+    tmp_path: Path, settings: Resolved
 ) -> None:
-    settings = resolved(name, *LATE, f"code.name={code}", f"learners={learners}")
     async with Cluster(tmp_path, settings) as cluster:
         await cluster.train()
     assert cluster.outcome() == centralised(cluster.config)
@@ -56,16 +61,4 @@ async def test_learners_fetch_the_episodes_of_their_units_alone(tmp_path: Path) 
     assert cluster.outcome() == centralised(cluster.config)
 
 
-GROUPS = (*SUM, "algorithm.groups=2")
-"""T = I (x) 1^T: two sums of two units each."""
-
 """Learners are late at random, so that J differs from round to round."""
-
-
-async def test_a_code_of_units_commits_the_bits_of_their_sums(tmp_path: Path) -> None:
-    """``unit/faultlab/test_summed_toy.py`` has every code, without services."""
-    settings = tiny(*GROUPS, *LATE, "code.name=mds", "learners=6")
-    async with Cluster(tmp_path, settings) as cluster:
-        await cluster.train()
-    assert cluster.outcome() == centralised(cluster.config)
-    assert all(record.exact for record in cluster.records())

@@ -87,14 +87,6 @@ def test_each_run_has_its_name_and_colour_and_each_side_its_style() -> None:
     assert [line.get_color() for line in rounds.lines] == [first[0], second[0]]
 
 
-def test_runs_of_unequal_length_are_smoothed_alike() -> None:
-    longer, shorter = ([record(each) for each in range(length)] for length in (80, 30))
-    shown = draw_together([story("longer", longer), story("shorter", shorter)]).axes[0].get_legend()
-    assert shown is not None
-    texts = [text.get_text() for text in shown.get_texts()]
-    assert texts == ["longer, mean of 2", "shorter, mean of 2"]
-
-
 def story(name: str, records: list[IterationRecord]) -> Story:
     return Story(directory=Path(name), config=load().config, records=records, evaluations=())
 
@@ -151,13 +143,6 @@ def test_every_panel_shows_the_whole_of_its_curves() -> None:
             assert low <= np.min(line.get_ydata()) <= np.max(line.get_ydata()) <= high
 
 
-def test_rounds_are_marked_by_their_late_learners() -> None:
-    records = [record(iteration, late=late) for iteration, late in enumerate((0, 2, 2, 5))]
-    assert legend(records, 1) == ["0 late", "2 late", "3 or more late", "median 0.25 s"]
-    dots = draw(records, title="").axes[1].collections
-    assert [np.asarray(each.get_offsets()).shape for each in dots] == [(1, 2), (2, 2), (1, 2)]
-
-
 def test_iterations_without_an_ended_episode_are_passed_over() -> None:
     records = [record(0), record(1, return_mean=None), record(2)]
     assert np.asarray(draw(records, title="").axes[0].lines[0].get_xdata()).tolist() == [0, 2]
@@ -166,12 +151,6 @@ def test_iterations_without_an_ended_episode_are_passed_over() -> None:
 def test_a_run_in_which_no_episode_ended_says_so() -> None:
     returns = draw([record(0, return_mean=None)], title="").axes[0]
     assert [text.get_text() for text in returns.texts] == ["no episode has ended yet"]
-
-
-def test_one_stalled_round_does_not_flatten_the_others() -> None:
-    records = [record(0), record(1), record(2, round_s=60.0)]
-    assert draw(records, title="").axes[1].get_yscale() == "log"
-    assert draw(records[:2], title="").axes[1].get_yscale() == "linear"
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(1, 40))

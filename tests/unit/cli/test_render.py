@@ -180,13 +180,6 @@ def test_whoever_leaves_the_square_stays_in_the_picture() -> None:
     assert colour_at(first, 0.0, 0.0, half) == colour_at(last, 1.5, 0.0, half) != (255, 255, 255)
 
 
-def test_a_runaway_does_not_shrink_the_others() -> None:
-    near = scene((0.0, 0.0), (1.5, 0.0), kinds=("agent", "agent"))
-    gone = scene((0.0, 0.0), (99.0, 0.0), kinds=("agent", "agent"))
-    first, _ = frames([Moment(near, {}), Moment(gone, {})], title="")
-    assert colour_at(first, 1.5, 0.0, 2.0 * 1.03) != (255, 255, 255)
-
-
 def test_rovers_are_linked_with_their_towers_and_goals() -> None:
     guidance: ParticleEnvironment = RoverTower().make(agents=4, copies=1)
     moments = list(moments_of(guidance, random_actions(guidance.agents, seed=0), seed=3))
@@ -196,16 +189,6 @@ def test_rovers_are_linked_with_their_towers_and_goals() -> None:
     assert {moments[0].scene.kinds[goal] for _, goal in links[2:]} == {"goal"}
     assert moments[0].scene.labels == {}
     assert set(moments[1].scene.labels) == {2, 3}
-
-
-def test_food_that_was_eaten_leaves_no_trail() -> None:
-    def between(kind: str) -> tuple[int, ...]:
-        stands = (scene((x, 0.0), kinds=(kind,)) for x in (-0.8, 0.8))
-        *_, last = frames([Moment(stand, {}) for stand in stands], title="")
-        return colour_at(last, 0.0, 0.0, 1.1 * 1.03)
-
-    assert between("food") == (255, 255, 255)
-    assert between("agent") != (255, 255, 255)
 
 
 def test_an_arena_can_be_drawn_and_a_lattice_cannot(fullrank: Command, tmp_path: Path) -> None:

@@ -112,20 +112,6 @@ def test_adversaries_never_see_which_landmark_is_the_goal() -> None:
         assert (seen[:, ignorant:] != seen[:1, ignorant:]).any(axis=1).tolist()[1:] == [True, True]
 
 
-@pytest.mark.parametrize(("landmarks", "components"), [(1, 3), (2, 3), (3, 3), (5, 5)])
-def test_keep_away_tells_landmarks_apart_by_colour_up_to_two(
-    landmarks: int, components: int
-) -> None:
-    pushing = KeepAway(landmarks=landmarks, adversaries=1).make(agents=2, copies=landmarks)
-    pushing.goal[:] = np.arange(landmarks)
-    good = pushing.observation()[:, pushing.agents[0].observation_size :]
-    own = good[:, 4 : 4 + components]
-    start = 4 + components + 2 * landmarks
-    colours = good[0, start : start + landmarks * components].reshape(landmarks, components)
-    assert (own.argmax(axis=1) == colours.argmax(axis=1)).all()
-    assert len(np.unique(own, axis=0)) == landmarks
-
-
 TASKS = {
     "mpe_simple_spread": 3,
     "mpe_simple_tag": 2,

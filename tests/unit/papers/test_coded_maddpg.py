@@ -161,14 +161,6 @@ def test_a_time_that_speaks_against_a_claim_is_found(
     assert "cooperative_navigation, M = 8" in verdict.reason
 
 
-def test_what_was_not_run_is_not_judged() -> None:
-    few = {
-        key: time for key, time in time_claims.published().items() if key[2] in ("uncoded", "mds")
-    }
-    assert not any(each.claim.startswith("(iv)") for each in time_claims.judge_times(few, PRINTED))
-    assert time_claims.judge_times({}, PRINTED) == []
-
-
 def test_one_other_digest_is_enough_against_the_claim_on_learning() -> None:
     panel = PANELS["cooperative_navigation"]
     runs: dict[str, JSON] = {

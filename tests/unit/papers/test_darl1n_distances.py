@@ -137,12 +137,6 @@ def test_halving_ends_with_the_best_distance_if_it_leads_before_the_first_rung(
     assert halving.halving_table(results, WHOLE).count("\n| ") == 3 * 3
 
 
-def test_halving_is_judged_where_all_runs_are_there() -> None:
-    verdicts = halving.judge_halving({}, WHOLE)
-    assert {each.held for each in verdicts} == {Held.UNDECIDED}
-    assert halving.judge_halving({}, SMOKE) == []
-
-
 def score(candidate: str, rung: int) -> float:
     """Five curves that cross: a leads early, d late, and b never."""
     ends = {"a": 1.0, "b": -1.0, "c": 4.0, "d": 5.0, "e": 4.0}

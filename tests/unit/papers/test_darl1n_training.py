@@ -2,22 +2,21 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from fullrank.common.types import JSON
-from fullrank.local import LocalIteration, LocalRun
+from fullrank.local import LocalRun
 from fullrank.wiring import training_of
 from fullrank_darl1n import crossplay, scaling
 from fullrank_darl1n.crossplay import PLAYED
-from fullrank_darl1n.published import ENGINE_METHODS, GRASSLAND, SCALES, TASKS
+from fullrank_darl1n.published import GRASSLAND, SCALES, TASKS
 from fullrank_darl1n.runs import LearningCurve, adversaries, fixed_return, learners
 from fullrank_darl1n.scaling import judge_scaling
 from fullrank_darl1n.trials import Trial, adversaries_in, policies_of, seat
-from fullrank_papers.cells import CellOrigin, CellStore, Later, Results, gather
+from fullrank_papers.cells import Results
 from fullrank_papers.claims import Held
 
 WHOLE = SCALES["paper"]
@@ -70,26 +69,6 @@ def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Resul
         assert np.array_equal(
             algorithm.parameters.view(targets[unit]), algorithm.parameters.view(online[unit])
         )
-
-
-def test_a_run_needs_its_adversaries_and_others_make_another_run(
-    sides: Results, tmp_path: Path
-) -> None:
-    planned = trial().planned()
-    assert isinstance(planned, Later)
-    assert planned.needs == tuple(sides)
-    (name,) = sides
-    other = {name: {**sides[name], "policies": sides[name]["policies"][::-1]}}
-    origins: list[CellOrigin] = []
-    for found in (sides, other):
-        quick = dataclasses.replace(planned.make(found), compute=dict)
-        gather(
-            [quick],
-            CellStore(tmp_path),
-            chosen={quick.name},
-            done=lambda _, origin: origins.append(origin),
-        )
-    assert origins == [CellOrigin.COMPUTED, CellOrigin.CHANGED]
 
 
 def test_names_of_runs_are_unique_and_contests_have_adversaries() -> None:
@@ -185,29 +164,6 @@ def test_growth_that_is_linear_in_some_rounds_alone_is_not_held() -> None:
     linear, *_ = judge_scaling((6, 12, 48), unsteady)
     assert linear.held is Held.NOT_HELD
     assert linear.reason == "from 12 to 48 agents as M^1.05 (0.80 to 1.30)"
-
-
-def test_methods_and_teams_are_timed_in_turns_after_an_iteration_that_does_not_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    played: list[tuple[str, int]] = []
-
-    class Played(LocalRun):
-        def __iter__(self) -> Iterator[LocalIteration]:
-            config = self._config
-            for iteration in super().__iter__():
-                played.append((config.algorithm.name, config.environment.agents))
-                yield iteration
-
-    monkeypatch.setattr(scaling, "LocalRun", Played)
-    monkeypatch.setattr(scaling, "BATCH", 16)
-    monkeypatch.setattr(scaling, "process_time", lambda: float(len(played)))
-    spent = scaling.measured((3, 6), 2)
-    assert played == [(method, agents) for agents in (3, 6) for method in ENGINE_METHODS] * 3
-    assert spent == {
-        method: [[float(method in ENGINE_METHODS)] * 2] * 2
-        for method in (*ENGINE_METHODS, scaling.APART)
-    }
 
 
 def test_learners_apart_take_as_long_as_the_slowest_and_the_controller(

@@ -103,16 +103,6 @@ def test_heads_change_what_is_played_and_the_share_of_the_bytes_travels() -> Non
         assert share == pytest.approx(0.6, abs=0.02)
 
 
-def test_a_run_ends_when_its_time_is_over() -> None:
-    for options in ({}, FREE):
-        history = learned(config(**options, iterations=10_000), until_s=3.0)
-        assert history.facts["iterations"] <= 60
-        assert [point.time_s for point in history.points] == [0.25 * i for i in range(1, 13)]
-        assert [point.iteration for point in history.points] == sorted(
-            point.iteration for point in history.points
-        )
-
-
 def test_collectors_add_up_until_the_window_stops_them() -> None:
     fast = replace(DURATIONS, scatter=0.0)
     played = [

@@ -15,7 +15,6 @@ from tests.unit.runs.test_time_budget import timed
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import (
-    AddressInUse,
     ConfigError,
     EnvironmentFailed,
     FullrankError,
@@ -104,13 +103,6 @@ def test_wins_are_shown_beside_returns_where_there_are_any() -> None:
     without.committed([record(0)])
     assert without.facts()["status"]["win_rate"] is None
     assert "win_rate" not in without.curve.columns(0)
-
-
-def test_statistics_of_learning_are_curves_but_for_those_that_others_show() -> None:
-    view = RunView("run")
-    view.committed([record(0, statistics={"loss": 0.5, "return_mean": 1.0, "env_steps": 9.0})])
-    assert view.curve.columns(0)["loss"] == [0.5]
-    assert not {"return_mean", "env_steps"} & view.curve.columns(0).keys()
 
 
 async def test_evaluations_of_a_run_are_seen_and_a_damaged_file_is_said_once(
@@ -269,13 +261,6 @@ async def test_the_page_is_not_served_beyond_loopback_unless_that_is_allowed() -
         await serve(_launch("0.0.0.0:0"), stop)
     stop.set()
     await serve(_launch("0.0.0.0:0", **{"tls.allow_plaintext": True}), stop)
-
-
-async def test_a_port_that_is_taken_is_said_in_one_line() -> None:
-    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as taken:
-        port = taken.sockets[0].getsockname()[1]
-        with pytest.raises(AddressInUse, match=str(port)):
-            await serve(_launch(f"127.0.0.1:{port}"), asyncio.Event())
 
 
 def test_an_iteration_far_ahead_takes_no_memory() -> None:
