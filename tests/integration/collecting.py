@@ -77,10 +77,6 @@ def assigned(cluster: Cluster) -> list[BlockAssigned]:
     return [event for event in history.controller if isinstance(event, BlockAssigned)]
 
 
-NO_ACTIONS = slice(-6, -3)
-"""Columns of the actions of three agents."""
-
-
 class FakeCollector:
     """Speaks the protocol and answers as it likes."""
 
