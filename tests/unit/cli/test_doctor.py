@@ -84,6 +84,13 @@ def test_whatever_an_examination_raises_is_its_finding(
     assert found["run directory"]["detail"] == "PermissionError: cannot look"
 
 
+def test_too_little_memory_is_named(fullrank: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LEAST_MEMORY_BYTES", 2**60)
+    code, found = findings(fullrank)
+    assert code == 1
+    assert "the defaults need" in str(found["memory"]["detail"])
+
+
 @pytest.mark.parametrize(
     ("named", "learners"),
     [("auto", "0 on cuda:0, 1 on cuda:1, 2 on cuda:0"), ("cuda:1", "0 on cuda:1, 1 on cuda:1, ")],

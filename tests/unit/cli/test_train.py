@@ -13,6 +13,7 @@ from fullrank.algorithms import algorithms
 from fullrank.cli import running, train
 from fullrank.common.errors import RunDirectoryInUse
 from fullrank.config import RunConfig
+from fullrank.config.layers import load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.host.run_directory import lock_launch
 from fullrank.net.status import RunState
@@ -163,6 +164,13 @@ def test_a_run_in_one_process_keeps_its_parameters_where_it_computes(
     )
     assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
     assert begun == [device]
+
+
+def test_one_core_has_two_learners_so_that_the_run_outlives_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(train, "usable_cores", lambda: 1)
+    assert train.without_redundancy(load().size()).config.learners == 2
 
 
 class Heard:

@@ -76,3 +76,7 @@ def test_a_configuration_of_another_format_is_refused(version: str, tmp_path: Pa
         from_toml(text)
     with pytest.raises(VersionMismatch, match=r"run.toml has format"):
         load(path)
+
+
+def test_a_configuration_without_a_format_is_read() -> None:
+    assert from_toml(to_toml(RunConfig()).replace("format = 1\n", "")) == RunConfig()

@@ -132,6 +132,14 @@ def test_what_breaks_late_is_named(
     assert any(said in line for line in found_in(pieces))
 
 
+def test_terms_that_committed_nothing_do_not_make_it_forget_what_was_committed_before() -> None:
+    pieces = histories_by_term()[:3]
+    idle = [Began(run="r", term=number, known=9, resumes_at=9) for number in (4, 5, 6)]
+    forgetful = Began(run="r", term=7, known=8, resumes_at=8)
+    pieces += [EventHistory(controller=[began]) for began in (*idle, forgetful)]
+    assert found_in(pieces) == ["nothing is forgotten: term 7 knew 8 iterations of 9 committed"]
+
+
 def test_replay_that_lost_what_it_acknowledged_long_ago_is_found_out() -> None:
     lost = EventHistory(replay=[Reopened(table="t", head=70)])
     assert found_in([*histories_by_term(), lost]) == [

@@ -15,6 +15,7 @@ from tests.unit.runs.test_time_budget import timed
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import (
+    AddressInUse,
     ConfigError,
     EnvironmentFailed,
     FullrankError,
@@ -261,6 +262,13 @@ async def test_the_page_is_not_served_beyond_loopback_unless_that_is_allowed() -
         await serve(_launch("0.0.0.0:0"), stop)
     stop.set()
     await serve(_launch("0.0.0.0:0", **{"tls.allow_plaintext": True}), stop)
+
+
+async def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as taken:
+        port = taken.sockets[0].getsockname()[1]
+        with pytest.raises(AddressInUse, match=str(port)):
+            await serve(_launch(f"127.0.0.1:{port}"), asyncio.Event())
 
 
 def test_an_iteration_far_ahead_takes_no_memory() -> None:
