@@ -57,7 +57,7 @@ def strip(times: Path) -> None:
 
     for target, stand_in in (
         ("fullrank.runs.journal.Journal.append", nothing),
-        ("fullrank.runs.event_log.EventLog.append", nothing),
+        ("fullrank.runs.events.EventLog.append", nothing),
         ("google_crc32c.value", lambda data: 0),
         (
             "fullrank.common.updates.blake3",

@@ -29,7 +29,7 @@ from fullrank.runs.checkpoint import load, saved
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.statistics import bootstrap
 from fullrank.training.evaluation import Greedy
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 EVALUATION_SEED, EPISODES = 1000, 200
 CLAIMS_S = {-475.0: 60.0, -425.0: 240.0}

@@ -31,11 +31,10 @@ from fullrank.common.types import Times
 from fullrank.config import RunConfig
 from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.config.plugins import problem_of
-from fullrank.planning import candidates
+from fullrank.planning.candidates import candidates
 from fullrank.planning.cluster import Regime, read_regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.planned_run import play_planned
-from fullrank.planning.simulation import play
+from fullrank.planning.simulation import play, play_planned
 
 ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET, MOST_SWITCHES = 0.15, 9

@@ -22,7 +22,7 @@ from fullrank.config.plugins import spec_of
 from fullrank.training.centralised import Centralised
 from fullrank.training.ranks import Split, received_bytes
 from fullrank.training.worker import probe_batch
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 from fullrank_controller.local.ranks import ranks_of
 
 HIDDEN, WARM, TIMED = 128, 2, 12

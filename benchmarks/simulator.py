@@ -19,10 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from fullrank.config import RunConfig, load
+from fullrank.config.code import code_of
 from fullrank.planning.cluster import Cluster
 from fullrank.planning.simulation import simulate
 from fullrank.runs.record import IterationRecord
-from fullrank.wiring import code_of, delays_of
+from fullrank.wiring.plugins import delays_of
 from local_services import train
 
 LARGEST_ERROR = 0.20

@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from annotated_types import Ge, Gt, Lt
 
 from fullrank.algorithms import algorithms
-from fullrank.common.reach import SettingReach
 from fullrank.common.registry import Registry
+from fullrank.common.types import SettingReach
 from fullrank.config import PluginSettings, RunConfig
 from fullrank.config.auto_code import code_choices
 from fullrank.config.elsewhere import reach_of, reaches

@@ -18,12 +18,13 @@ from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex
 from fullrank.common.updates import update_digest
+from fullrank.config.code import code_of
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
 from fullrank.rounds.decision import Corrupt, Decoded
-from fullrank.rounds.opening import open_round
+from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import RowAssignment, working_rows, working_shares
 from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import Apply, Begin, Collect, Compute, Done, Draw, Open, Play, RunOrder
@@ -42,13 +43,8 @@ from fullrank.run.round_orders import (
 from fullrank.training.centralised import Centralised
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import SharedGradients, Worker, assigned_rows
-from fullrank.wiring import (
-    capacity_of,
-    code_of,
-    delays_of,
-    refuse_free,
-    training_of,
-)
+from fullrank.wiring.plugins import delays_of
+from fullrank.wiring.training import capacity_of, refuse_free, training_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

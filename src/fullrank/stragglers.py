@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import ConfigError, Malformed
 from fullrank.common.foreign import parse_json, read_regular
-from fullrank.common.reach import Local
 from fullrank.common.registry import Registry
 from fullrank.common.seeding import stream
-from fullrank.common.types import IntArray, LearnerId
+from fullrank.common.types import IntArray, LearnerId, Local
 
 Delays: TypeAlias = NDArray[np.float64]
 """Seconds by which each learner delays its return, shape (N,)."""

@@ -23,7 +23,7 @@ from fullrank.algorithms import (
     values,
 )
 from fullrank.networks import adam
-from fullrank.networks.fused import gradients, minibatch
+from fullrank.networks.fused import gradients
 
 DEVICE = "meta"
 """The only device type besides the CPU that a build of torch without CUDA can index."""
@@ -54,7 +54,7 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._shapes = FakeTensorMode(allow_non_fake_inputs=True)
         for module in _COMPUTING:
             monkeypatch.setattr(module, "device_of", lambda name, **_: torch.device(name))
-        columns = minibatch.BLOCK_COLUMNS
+        columns = gradients.BLOCK_COLUMNS
         monkeypatch.setitem(columns, DEVICE, columns["cuda"])
         monkeypatch.setattr(adam, "steps_at_once", lambda device: device.type == DEVICE)
         monkeypatch.setattr(gradients, "snaps_on", lambda device: device.type == DEVICE)

@@ -15,7 +15,7 @@ from fullrank.config import RunConfig, load
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
-from fullrank.wiring import Training, block_player_of, training_of
+from fullrank.wiring.training import Training, block_player_of, training_of
 
 FAULTY = "tests.conformance.faulty_game:FaultyGame"
 COMMON: dict[str, Any] = {

@@ -14,14 +14,8 @@ from fullrank.replay.episodes import episodes_in
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import BlockPlayer, PlayedBlock
 from fullrank.training.blocks import BlockKey
-from fullrank.wiring import (
-    Training,
-    algorithm_of,
-    block_player_of,
-    environment_of,
-    plan_of,
-    training_of,
-)
+from fullrank.wiring.plugins import algorithm_of, environment_of
+from fullrank.wiring.training import Training, block_player_of, plan_of, training_of
 
 VALUES: dict[str, Any] = {
     "algorithm.name": "qmix",

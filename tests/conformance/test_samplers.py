@@ -14,7 +14,7 @@ from fullrank.config import load
 from fullrank.config.tree import SamplingSettings
 from fullrank.net.messages import sample_message, sample_of
 from fullrank.replay import MemoryStorage, Priority, RingFile, Sample, Table
-from fullrank.wiring import Training, training_of
+from fullrank.wiring.training import Training, training_of
 
 SAMPLERS = get_args(get_type_hints(SamplingSettings)["method"])
 CAPACITY = 40

@@ -13,7 +13,7 @@ from fullrank.common.errors import CodeError
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
 from fullrank.training.evaluation import Greedy, evaluate
-from fullrank.wiring import environment_of
+from fullrank.wiring.plugins import environment_of
 
 SMALL: dict[str, Any] = {
     "iterations": 4,

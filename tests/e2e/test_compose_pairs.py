@@ -9,7 +9,7 @@ from tests.e2e.images import checkout
 from tests.e2e.stack import TINY, Stack, up
 
 from fullrank.config import load
-from fullrank.wiring import delays_of
+from fullrank.wiring.plugins import delays_of
 
 pytestmark = [
     pytest.mark.e2e,

@@ -9,7 +9,7 @@ from tests.kustomize import DEPLOY
 from tests.waiting import wait_until
 
 from fullrank.config import load
-from fullrank.wiring import delays_of
+from fullrank.wiring.plugins import delays_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.docker, needs_runner]
 

@@ -38,7 +38,7 @@ WARM_UP, ITERATION = 128, 50
 def test_an_environment_that_hangs_ends_the_controller_with_its_stacks(tmp_path: Path) -> None:
     """It hangs beside an update that must wait for the collection."""
     (tmp_path / "hanging.py").write_text(HANGING)
-    settled = ("controller.stuck_after_s=20.0", "environment.name=hanging:parallel_env")
+    settled = ("controller.deadline_s=2.0", "environment.name=hanging:parallel_env")
     options = settings(*settled, "collect.lag=1", "learners=3", "code.name=uncoded")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     env = {"PYTHONPATH": path, "STEPS": str(WARM_UP + ITERATION)}

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.faultlab.service_runs import ANYWHERE
 
 from fullrank.host.run_directory import resolve
-from fullrank.runs.event_log import DIRECTORY
+from fullrank.runs.events import DIRECTORY
 from fullrank.runs.identity import CONFIGURATION
 from fullrank.runs.snapshot import REPLAY
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from fullrank.common.foreign import appended
 from fullrank.common.schema import validated
-from fullrank.common.tailing import appended
-from fullrank.runs.event_log import DIRECTORY, SUFFIX
-from fullrank.runs.events import EVENT, Event
+from fullrank.runs.events import DIRECTORY, EVENT, SUFFIX, Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

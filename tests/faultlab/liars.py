@@ -19,7 +19,7 @@ from fullrank.cli import main
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.training.worker import Worker
-from fullrank.wiring import algorithm_of
+from fullrank.wiring.plugins import algorithm_of
 
 PLACE = "fullrank_learner.run_context"
 FOREIGN = "of no processor"

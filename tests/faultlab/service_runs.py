@@ -17,7 +17,7 @@ from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import newest
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.record import METRICS, follow
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 LEARNERS, COLLECTORS, LAG, MAX_LAG = 4, 3, 2, 6
 ANYWHERE = "127.0.0.1:0"
@@ -67,7 +67,6 @@ PLAYED: Mapping[Mode, Sequence[str]] = MappingProxyType(
             "collect.mode=keyed",
             "collect.block=1",
             f"collect.lag={LAG}",
-            "controller.least_deadline_s=1.0",
         ),
         Mode.FREE: (
             f"collectors.count={COLLECTORS}",

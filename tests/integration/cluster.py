@@ -30,7 +30,7 @@ from fullrank.runs.checkpoint import newest
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 from fullrank_collector.server import attach as attach_collector
 from fullrank_controller.rounds import timeline
 from fullrank_controller.server import serve as serve_controller
@@ -50,7 +50,6 @@ TINY = (
     "collect.warmup_copies=8",
     "replay.capacity=4096",
     "checkpoint.every=1",
-    f"controller.join_deadline_s={WAIT_S}",
     f"controller.deadline_s={WAIT_S}",
     f"controller.lost_after_s={2 * WAIT_S}",  # fakes send no heartbeats
     f"replay.deadline_s={WAIT_S}",

@@ -21,7 +21,7 @@ from fullrank.training.block_player import PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import initial_algorithm, training_of
+from fullrank.wiring.training import initial_algorithm, training_of
 from fullrank_collector.timed_player import TimedPlayer
 
 SMALL = (
@@ -35,10 +35,8 @@ SMALL = (
     "collectors.count=2",
     "replay.capacity=4096",
     "checkpoint.every=2",
-    f"controller.join_deadline_s={WAIT_S}",
     f"controller.deadline_s={WAIT_S}",
     f"controller.lost_after_s={2 * WAIT_S}",
-    f"controller.least_deadline_s={WAIT_S}",
     f"replay.deadline_s={WAIT_S}",
     "metrics.sinks=[]",
     "algorithm.hidden=12",

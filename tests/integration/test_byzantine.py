@@ -10,7 +10,7 @@ from tests.integration.cluster import NETWORKS, SUM, Cluster, centralised, tiny
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import CodeError, Corrupted
-from fullrank.wiring import code_of
+from fullrank.config.code import code_of
 from fullrank_controller.rounds.auditor import Auditor
 
 pytestmark = pytest.mark.integration

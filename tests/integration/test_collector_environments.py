@@ -39,7 +39,7 @@ async def test_a_block_that_is_overdue_is_played_by_another_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = Hanging(monkeypatch)
-    overrides = ("controller.deadline_s=0.5", "controller.least_deadline_s=0.5")
+    overrides = ("controller.deadline_s=0.5",)
     async with Cluster(tmp_path, settings(*VALUES, *overrides)) as cluster:
         services(cluster)
         for _ in range(2):

@@ -36,7 +36,6 @@ CONTAINERS = (
     "collectors.containers=true",
     "containers.low=-1.0",
     "containers.high=1.0",
-    "containers.capacity=50",
     "containers.batch_size=4",
     "containers.every_s=0.05",
 )

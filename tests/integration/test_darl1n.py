@@ -11,11 +11,12 @@ from tests.integration.cluster import Cluster, centralised, resolved
 
 from fullrank.common.updates import update_digest
 from fullrank.config import RunConfig
+from fullrank.config.code import code_of
 from fullrank.rounds.decision import Decoded
-from fullrank.rounds.opening import open_round
+from fullrank.rounds.decoding import open_round
 from fullrank.runs.record import IterationRecord
 from fullrank.training.worker import AssignedRow, Worker
-from fullrank.wiring import code_of, training_of
+from fullrank.wiring.training import training_of
 
 pytestmark = pytest.mark.integration
 

@@ -27,7 +27,8 @@ from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms, 
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import replay_pb2
-from fullrank.wiring import algorithm_of, block_player_of
+from fullrank.wiring.plugins import algorithm_of
+from fullrank.wiring.training import block_player_of
 from fullrank_collector import timed_player
 from fullrank_replay.staged_blocks import StagedBlocks
 

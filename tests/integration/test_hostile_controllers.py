@@ -23,12 +23,12 @@ from fullrank.net.channel import PLAINTEXT
 from fullrank.net.codec import chunks, encode_agent
 from fullrank.net.server import Health
 from fullrank.replay import TABLE
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.training.block_player import acting_sections
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import replay_pb2
 from fullrank.v1.common_pb2 import Ids, Sample
-from fullrank.wiring import initial_algorithm, training_of
+from fullrank.wiring.training import initial_algorithm, training_of
 from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.session import CollectorSession
 from fullrank_learner.run_context import HostPlace, LearnerContext

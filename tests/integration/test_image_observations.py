@@ -11,7 +11,7 @@ from tests.integration.cluster import TINY, Cluster, centralised
 
 from fullrank.config import load
 from fullrank.net.channel import MESSAGE_BYTES
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 pytestmark = pytest.mark.integration
 

@@ -99,7 +99,7 @@ async def test_bad_blocks_are_refused_by_field_and_nothing_is_stored(tmp_path: P
 
 async def test_two_collectors_that_play_one_block_differently_are_named(tmp_path: Path) -> None:
     """The liar answers last, so that the run keeps its bits."""
-    overrides = ("controller.deadline_s=0.5", "controller.least_deadline_s=0.5", "iterations=2")
+    overrides = ("controller.deadline_s=0.5", "iterations=2")
     chosen = (*VALUES, *overrides)
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         services(cluster)

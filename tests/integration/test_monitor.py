@@ -23,7 +23,7 @@ from fullrank.runs.checkpoint import newest
 from fullrank.training.evaluation import Greedy
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 pytestmark = pytest.mark.integration
 

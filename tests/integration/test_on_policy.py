@@ -16,7 +16,7 @@ from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,9 @@ import pytest
 from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.codes import Code
-from fullrank.planning import Observation
 from fullrank.planning.cluster import Cluster as Machines
-from fullrank.planning.planned_run import observation_of
-from fullrank.planning.simulation import play
+from fullrank.planning.observation import Observation
+from fullrank.planning.simulation import observation_of, play
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import FixedK
 from fullrank_controller.membership import auto_code

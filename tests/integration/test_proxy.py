@@ -12,7 +12,7 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.common.errors import ServiceLost
 from fullrank.config import PluginSettings
 from fullrank.net.channel import MESSAGE_BYTES, PLAINTEXT, UNLIMITED, open_channel
-from fullrank_straggler.injection import Control, injection_of
+from fullrank_straggler.gate import Control, injection_of
 from fullrank_straggler.relay import Proxy
 
 pytestmark = pytest.mark.integration

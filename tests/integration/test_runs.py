@@ -12,7 +12,7 @@ from fullrank.common.types import EncodedVector, FloatArray
 from fullrank.host.shared_memory import ReadBlock
 from fullrank.net import replay_client
 from fullrank.net.codec import EncodedField, encode_chunks
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 pytestmark = pytest.mark.integration
 

@@ -14,12 +14,13 @@ from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
 from fullrank.common.seeding import stream
 from fullrank.config import RunConfig, load
+from fullrank.config.code import code_of
 from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.simulation import simulate
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
+from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of
 
 pytestmark = pytest.mark.integration
 

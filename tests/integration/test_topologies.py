@@ -30,7 +30,6 @@ SMALL = (
     "containers.every_s=0.05",
     "checkpoint.keep=1000000",  # the journal reaches back to the beginning, however long a run is
     "metrics.sinks=[]",
-    f"controller.join_deadline_s={WAIT_S}",
     f"controller.deadline_s={WAIT_S}",
     f"controller.lost_after_s={2 * WAIT_S}",
 )

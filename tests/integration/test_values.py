@@ -6,7 +6,7 @@ import pytest
 from tests.integration.cluster import SUM, Cluster, centralised, tiny
 
 from fullrank.config import Resolved
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 pytestmark = pytest.mark.integration
 

@@ -27,6 +27,7 @@ from fullrank.codes import Decoder, make_code
 from fullrank.common.errors import ConfigError, Corrupted, NotDecodable
 from fullrank.common.seeding import stream
 from fullrank.common.types import JSON, BoolArray, FloatArray, Matrix
+from fullrank.config.code import code_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
 from fullrank.local import LocalRun
@@ -34,7 +35,8 @@ from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
 from fullrank.runs.statistics import bootstrap
 from fullrank.training.evaluation import Act, Greedy, evaluate
-from fullrank.wiring import code_of, delays_of, environment_of, training_of
+from fullrank.wiring.plugins import delays_of, environment_of
+from fullrank.wiring.training import training_of
 from fullrank_coded_maddpg.published import (
     AGENTS,
     LEARNERS,

@@ -11,7 +11,7 @@ import numpy as np
 from fullrank.common.seeding import stream
 from fullrank.common.types import JSON, Array
 from fullrank.environments import make_environment
-from fullrank.environments.lattice.grid import torus
+from fullrank.environments.lattice.environment import torus
 from fullrank_papers.cells import Cell, Results
 from fullrank_papers.claims import EXACT, ClaimResult, judge
 

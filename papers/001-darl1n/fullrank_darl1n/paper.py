@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 from fullrank.common.types import JSON
 from fullrank_darl1n import (
     code_page,
-    coded_rewards,
     coding,
     crossplay,
     distances,
@@ -83,7 +82,7 @@ def _swept(scale: Darl1nScale) -> list[Trial]:
 
 
 def _coded(scale: Darl1nScale) -> list[Trial]:
-    return [run for scheme in TIMED for run in coded_rewards.coded_trials(scale, scheme)]
+    return [run for scheme in TIMED for run in table_claims.coded_trials(scale, scheme)]
 
 
 def judged(found: Darl1nFindings) -> Mapping[str, Sequence[ClaimResult]]:
@@ -138,7 +137,7 @@ def _of_learning(found: Darl1nFindings) -> Mapping[str, Sequence[ClaimResult]]:
         *distances.judge_contact(results, scale),
         *halving.judge_halving(results, scale),
     ]
-    told["Table VI, rewards"] = coded_rewards.judge_rewards(results, scale)
+    told["Table VI, rewards"] = table_claims.judge_rewards(results, scale)
     return told
 
 
@@ -170,7 +169,7 @@ def _values(found: Darl1nFindings) -> Mapping[str, Any]:
     if any(distances.compared(results, scale, world) for world in distances.WORLDS):
         values["contact"] = distances.contact_table(results, scale)
         values["halving"] = halving.halving_table(results, scale)
-    if rewards := coded_rewards.rewards_table(results, scale):
+    if rewards := table_claims.rewards_table(results, scale):
         values["rewards"] = rewards
     return values
 

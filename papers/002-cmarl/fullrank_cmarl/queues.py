@@ -32,11 +32,13 @@ from fullrank.net.channel import PLAINTEXT
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Server
-from fullrank.replay import TABLE, EpisodeDraw, EpisodeLayout, Sample
+from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.fence import Fence
+from fullrank.replay.samplers import EpisodeDraw, Sample
 from fullrank.replay.staging import Grant, block_digest, rows_digest
 from fullrank.replay.store import Store
-from fullrank.runs.event_log import EventLog
+from fullrank.replay.table import TABLE
+from fullrank.runs.events import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_papers.cells import Cell, Results
 from fullrank_papers.claims import ClaimResult, Strength, judge, untested

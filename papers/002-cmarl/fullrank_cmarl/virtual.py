@@ -12,7 +12,8 @@ from fullrank.common.seeding import derive, stream
 from fullrank.common.types import IntArray
 from fullrank.config.tree import RunConfig
 from fullrank.training.evaluation import Greedy, evaluate
-from fullrank.wiring import Training, environment_of
+from fullrank.wiring.plugins import environment_of
+from fullrank.wiring.training import Training
 
 COPIES = 8
 """Copies in which evaluations are played."""

@@ -26,7 +26,7 @@ from fullrank.training.blocks import BlockKey
 from fullrank.training.centralised import Centralised, Targets
 from fullrank.training.container import Container
 from fullrank.training.episodes import Outcomes
-from fullrank.wiring import Training, capacity_of, pace_of
+from fullrank.wiring.training import Training, capacity_of, pace_of
 from fullrank_cmarl.virtual import Agenda, VirtualCourse, VirtualDurations, VirtualHistory
 
 

@@ -23,16 +23,9 @@ from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.centralised import Centralised
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
-from fullrank.wiring import (
-    Training,
-    algorithm_config_of,
-    block_player_of,
-    capacity_of,
-    plan_of,
-    training_of,
-)
 from fullrank.wiring.containers import container_of, head_size_of
-from fullrank.wiring.plugins import spec_of_agents
+from fullrank.wiring.plugins import algorithm_config_of, spec_of_agents
+from fullrank.wiring.training import Training, block_player_of, capacity_of, plan_of, training_of
 from fullrank_cmarl.virtual import VirtualCourse, VirtualDurations, VirtualHistory
 from fullrank_cmarl.virtual_free import FreeVirtualRun
 

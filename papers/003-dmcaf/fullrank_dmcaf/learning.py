@@ -1,10 +1,16 @@
-"""Fig. 8: learning of Qmix, AW and AWL from the same number of environment steps.
+"""Figs. 4 and 8: what hidden states are worth, and learning of Qmix, AW and AWL.
 
-AW's and AWL's episodes are played by blocks; AWL's with parameters that are one update older, which
-stands for its asynchrony and is the same in every run. Learning rates and networks are those of
-PyMARL2, the games those of SMAC-lite.
+For Fig. 4 the same trained team plays the same episodes twice: every copy with its own hidden
+state, and every copy with that of the copy beside it, as a worker would serve it that has one state
+for all actors.
+
+For Fig. 8 all systems learn from the same number of environment steps. AW's and AWL's episodes are
+played by blocks; AWL's with parameters that are one update older, which stands for its asynchrony
+and is the same in every run. Learning rates and networks are those of PyMARL2, the games those of
+SMAC-lite.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -12,15 +18,108 @@ from typing import Final
 
 import numpy as np
 
-from fullrank.common.types import JSON, Array
+from fullrank.common.types import JSON, Array, BoolArray, FloatArray
 from fullrank.local import LocalRun
-from fullrank.runs.statistics import student
-from fullrank_dmcaf.memory import SETTINGS
+from fullrank.runs.statistics import bootstrap, student
+from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
+from fullrank.wiring.plugins import environment_of
 from fullrank_dmcaf.speed import COLOURS, NAMES, SYSTEMS, DmcafScale
 from fullrank_papers import pictures
 from fullrank_papers.cells import Cell, Results
 from fullrank_papers.claims import ClaimResult, judge, measured
 from fullrank_papers.runs import configured
+
+MEMORY: Final = "memory"
+COPIES: Final = 16
+EVALUATION_SEED: Final = 1000
+OWN, MIXED, RANDOM = "own", "mixed", "random"
+LABELS: Final = {OWN: "own hidden states", MIXED: "mixed hidden states", RANDOM: "random play"}
+SETTINGS: Final = (
+    "environment.name=smac_lite",
+    "environment.map=3m",
+    "algorithm.name=qmix",
+    "algorithm.optimiser=adam",
+    "algorithm.learning_rate=0.001",
+    "algorithm.trace=0.6",
+    "algorithm.exploration_steps=20000",
+)
+
+
+class _OneState(Greedy):
+    """Hands the hidden state of every copy on to the next one."""
+
+    def __call__(
+        self, observation: FloatArray, available: BoolArray | None = None, /
+    ) -> FloatArray:
+        """Return greedy joint actions."""
+        action = super().__call__(observation, available)
+        state, *others = self._memory
+        self._memory = (np.roll(state, 1, axis=0), *others)
+        return action
+
+
+def memory_cell(*, iterations: int, episodes: int) -> Cell:
+    """Returns of the same episodes with own and mixed hidden states, and of random play.
+
+    Args:
+        iterations: Length of the training.
+        episodes: Episodes of each play.
+    """
+    settings = {"settings": list(SETTINGS), "iterations": iterations, "episodes": episodes}
+    compute = partial(_played, iterations, episodes)
+    return Cell(name=MEMORY, settings=settings, compute=compute, weight=0.1 * iterations)
+
+
+def _played(iterations: int, episodes: int) -> JSON:
+    config = configured(*SETTINGS, f"iterations={iterations}")
+    run = LocalRun(config, coded=False)
+    run.train()
+    actor = run.training.algorithm.actor
+
+    def play(act: Act) -> list[float]:
+        environment = environment_of(config, copies=COPIES)
+        played = evaluate_and_close(environment, act, episodes, EVALUATION_SEED)
+        return [float(value) for value in played.returns]
+
+    agents = run.training.collector.agents
+    return {
+        OWN: play(Greedy(actor)),
+        MIXED: play(_OneState(actor)),
+        RANDOM: play(random_actions(agents, seed=0)),
+    }
+
+
+def judge_memory(result: Mapping[str, list[float]]) -> ClaimResult:
+    """Judge claim D7."""
+    lost = np.subtract(result[OWN], result[MIXED])
+    interval = bootstrap(lost)
+    learnt = np.mean(result[OWN]) - np.mean(result[RANDOM])
+    said = (
+        f"the same team earns {np.mean(result[OWN]):.2f} with hidden states of its own, "
+        f"{np.mean(result[MIXED]):.2f} with mixed ones, and random play "
+        f"{np.mean(result[RANDOM]):.2f}; lost by mixing: {lost.mean():.2f} "
+        f"[{interval.low:.2f}, {interval.high:.2f}], {lost.mean() / learnt:.0%} of what it has "
+        "learnt"
+    )
+    against = [said] if interval.low <= 0 else []
+    return judge(
+        "D7: hidden states must be kept by environment: a team whose states mix loses (Fig. 4).",
+        against,
+        grounds=said,
+        strength=measured(1, interval=True),
+    )
+
+
+def draw_memory(result: Mapping[str, list[float]], path: Path) -> None:
+    """Draw the distributions of returns."""
+    bins = np.linspace(0.0, max(map(max, result.values())), 25).tolist()
+    colours = ("#0072b2", "#e69f00", "#9aa5b1")
+    with pictures.panels(path, [""], size=(6.0, 3.4)) as (axes,):
+        for (name, label), colour in zip(LABELS.items(), colours, strict=True):
+            axes.hist(result[name], bins=bins, histtype="step", color=colour, label=label)
+        axes.set(xlabel="return of an episode of 3m", ylabel="episodes")
+        axes.legend(frameon=False)
+
 
 PLAYING: Final = {
     "episode": ("environment.copies=1",),
@@ -113,7 +212,7 @@ def judge_learning(results: Results, scale: DmcafScale) -> list[ClaimResult]:
     return judged
 
 
-def draw(results: Results, scale: DmcafScale, path: Path) -> None:
+def draw_learning(results: Results, scale: DmcafScale, path: Path) -> None:
     """Draw the win rates, a line for each seed and one for their mean."""
     with pictures.panels(path, scale.learnt) as every:
         for axes, name in zip(every, scale.learnt, strict=True):

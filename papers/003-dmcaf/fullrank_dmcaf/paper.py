@@ -1,23 +1,103 @@
-"""Paper 003: its parts, claims, tables and pictures."""
+"""Paper 003: its parts, claims, tables and pictures.
+
+Claim D8 is about actors that wait for each other against actors that are served as they are ready.
+Steps of independent games take log-normal times of mean 1. In lockstep a step of n actors takes the
+longest of them; ready-first, every actor goes on at once. Inference takes no time.
+"""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+
+from fullrank.common.seeding import stream
+from fullrank.common.types import JSON
 from fullrank.environments import make_environment
 from fullrank.environments.capabilities import state_size
-from fullrank_dmcaf import learning, memory, speed, waiting
-from fullrank_dmcaf.speed import PACKAGE, SCALES, SCENARIOS, DmcafScale
-from fullrank_papers import claims
-from fullrank_papers.claims import EXACT, ClaimResult, judge, untested
-from fullrank_papers.paper import Findings, Paper, Planned
+from fullrank_dmcaf import learning, speed
+from fullrank_dmcaf.speed import ACTORS, PACKAGE, PER_WORKER, SCALES, SCENARIOS, DmcafScale
+from fullrank_papers import claims, pictures
+from fullrank_papers.cells import Cell
+from fullrank_papers.claims import EXACT, ClaimResult, judge, simulated, untested
+from fullrank_papers.paper import Findings, Paper, Planned, table
+
+WAITING: Final = "waiting"
+SCATTERS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Standard deviations of the logarithm of a step's time."""
+TEAMS: Final = (PER_WORKER, ACTORS, 12)
+CLAIMED: Final = (0.5, 1.3)
+"""Scatter, and the least gain there."""
+
+
+def waiting_cell(*, steps: int) -> Cell:
+    """Gain of ready-first over lockstep by number of actors and scatter.
+
+    Args:
+        steps: Steps of each actor.
+    """
+    settings = {"steps": steps, "scatters": list(SCATTERS), "teams": list(TEAMS)}
+    return Cell(name=WAITING, settings=settings, compute=partial(_gains, steps), weight=0.1)
+
+
+def _gains(steps: int) -> JSON:
+    return {
+        str(actors): [gain(actors, scatter, steps=steps) for scatter in SCATTERS]
+        for actors in TEAMS
+    }
+
+
+def gain(actors: int, scatter: float, *, steps: int) -> float:
+    """Return the time of a step in lockstep in that of a step of an actor by itself.
+
+    Args:
+        actors: Number of actors that wait for each other.
+        scatter: Standard deviation of the logarithm of a step's time.
+        steps: Steps of each actor.
+    """
+    times = np.exp(scatter * stream(0, "step_times", actors).standard_normal((steps, actors)))
+    return float(times.max(axis=1).mean() / times.mean())
+
+
+def judge_waiting(result: Mapping[str, list[float]]) -> ClaimResult:
+    """Judge claim D8 at the scatter of ``CLAIMED``."""
+    scatter, least = CLAIMED
+    place = SCATTERS.index(scatter)
+    gains = {actors: result[str(actors)][place] for actors in TEAMS}
+    said = ", ".join(f"{value:.2f} with {actors} actors" for actors, value in gains.items())
+    return judge(
+        "D8: asynchronous actors are quicker than actors that wait for each other.",
+        [f"{value:.2f} with {actors}" for actors, value in gains.items() if value < least],
+        grounds=f"{said} at a scatter of {scatter} (asked: {least})",
+        strength=simulated("independent log-normal step times and instant inference"),
+    )
+
+
+def waiting_table(result: Mapping[str, list[float]]) -> str:
+    """Gains by scatter and number of actors."""
+    columns = [[f"{value:.2f}" for value in result[str(actors)]] for actors in TEAMS]
+    heads = ["scatter", *(f"{actors} actors" for actors in TEAMS)]
+    return table(heads, zip(SCATTERS, *columns, strict=True))
+
+
+def _draw_waiting(result: Mapping[str, list[float]], path: Path) -> None:
+    """Draw the gains against the scatter."""
+    with pictures.panels(path, [""], size=(6.0, 3.6)) as (axes,):
+        for actors, colour in zip(TEAMS, ("#009e73", "#e69f00", "#0072b2"), strict=True):
+            axes.plot(SCATTERS, result[str(actors)], "o-", color=colour, label=f"{actors} actors")
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        axes.set_xlabel("standard deviation of the logarithm of a step's time")
+        axes.set_ylabel("speed, ready-first / lockstep")
+        axes.legend(frameon=False)
+
 
 DmcafFindings: TypeAlias = Findings[DmcafScale]
 
 
 def _cells(scale: DmcafScale) -> Planned:
-    trained = memory.cell(iterations=scale.trained, episodes=scale.episodes)
-    waits = waiting.cell(steps=scale.waits)
+    trained = learning.memory_cell(iterations=scale.trained, episodes=scale.episodes)
+    waits = waiting_cell(steps=scale.waits)
     return [waits, *speed.cells(scale), trained, *learning.cells(scale)]
 
 
@@ -65,8 +145,8 @@ def judged(found: DmcafFindings) -> dict[str, Sequence[ClaimResult]]:
                 'the game\'s core is encrypted, and "hierarchical Qmix" is not defined',
             )
         ],
-        "Fig. 4": [memory.judge_memory(results[memory.CELL])],
-        "Sec. III": [waiting.judge_waiting(results[waiting.CELL])],
+        "Fig. 4": [learning.judge_memory(results[learning.MEMORY])],
+        "Sec. III": [judge_waiting(results[WAITING])],
     }
 
 
@@ -78,7 +158,7 @@ def _values(found: DmcafFindings) -> Mapping[str, Any]:
     values = {
         "claims": claims.as_list(judged(found)),
         "speed": speed.table(results, scale.maps),
-        "waiting": waiting.table(results[waiting.CELL]),
+        "waiting": waiting_table(results[WAITING]),
         "fastest": fastest,
         "slowest": slowest,
         "played": scale.episodes,
@@ -91,10 +171,10 @@ def _draw(found: DmcafFindings, directory: Path) -> None:
         return
     scale, results = found.scale, found.results
     speed.draw(results, scale.maps, directory / "speed.png")
-    waiting.draw(results[waiting.CELL], directory / "waiting.png")
-    memory.draw(results[memory.CELL], directory / "memory.png")
+    _draw_waiting(results[WAITING], directory / "waiting.png")
+    learning.draw_memory(results[learning.MEMORY], directory / "memory.png")
     if scale.learnt:
-        learning.draw(results, scale, directory / "learning.png")
+        learning.draw_learning(results, scale, directory / "learning.png")
 
 
 PAPER = Paper(

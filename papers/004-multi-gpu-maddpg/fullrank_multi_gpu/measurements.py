@@ -25,7 +25,8 @@ from fullrank.training.centralised import Centralised
 from fullrank.training.evaluation import Greedy, evaluate
 from fullrank.training.ranks import Split, received_bytes
 from fullrank.training.worker import probe_batch
-from fullrank.wiring import environment_of, training_of
+from fullrank.wiring.plugins import environment_of
+from fullrank.wiring.training import training_of
 from fullrank_controller.local.ranks import ranks_of
 from fullrank_papers.cells import Cell, settings_of
 from fullrank_papers.paper import toml

@@ -16,9 +16,9 @@ from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.training.worker import Probe, probe_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import algorithm_of, block_player_of
 from fullrank.wiring.containers import container_of, head_size_of
-from fullrank.wiring.plugins import spec_of_agents
+from fullrank.wiring.plugins import algorithm_of, spec_of_agents
+from fullrank.wiring.training import block_player_of
 
 
 class CollectorContext:

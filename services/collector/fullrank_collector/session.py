@@ -26,8 +26,7 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
 from fullrank.training.blocks import FAILURES
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.block_play import BlockPlay
-from fullrank_collector.container_play import ContainerPlay, HeadLost
+from fullrank_collector.block_play import BlockPlay, ContainerPlay, HeadLost
 from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.timed_player import TimedPlayer

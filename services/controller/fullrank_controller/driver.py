@@ -31,11 +31,10 @@ from fullrank.run.orders import (
 )
 from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
-from fullrank.wiring import Training
+from fullrank.wiring.training import Training
 from fullrank_controller.host import Host
-from fullrank_controller.persistence.records import DecidedIteration
 from fullrank_controller.persistence.restore import StoredIteration
-from fullrank_controller.persistence.store import RunStore
+from fullrank_controller.persistence.store import DecidedIteration, RunStore
 from fullrank_controller.rounds.port import DecidedRound, Pipeline, Rounds
 from fullrank_controller.run import Run
 from fullrank_controller.saturation import SaturationLog

@@ -26,8 +26,7 @@ from fullrank.runs.record import METRICS, published
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import monitor_pb2
 from fullrank_controller.monitor.log import IterationLog
-from fullrank_controller.monitor.servicer import PREBUILT, PublishedRun
-from fullrank_controller.monitor.subscription import Subscriptions
+from fullrank_controller.monitor.servicer import PREBUILT, PublishedRun, Subscriptions
 from fullrank_controller.prometheus import state_metrics
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ async def tell(
     """Tell learners, collectors, monitors and replay how the run has ended, then return.
 
     The ports stay open until nobody has asked for ``controller.lost_after_s``, and no longer than
-    ``controller.join_deadline_s``. Returns at once if they cannot be opened, or another controller
+    ``join_deadline_s``. Returns at once if they cannot be opened, or another controller
     holds the directory.
     """
     try:

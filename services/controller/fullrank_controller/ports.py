@@ -13,8 +13,7 @@ from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.driver import Driver
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.monitor.log import IterationLog
-from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer
-from fullrank_controller.monitor.subscription import Subscriptions
+from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer, Subscriptions
 from fullrank_controller.prometheus import run_metrics
 from fullrank_controller.term import Term
 

@@ -10,9 +10,9 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.run_directory import is_socket, port_of
 from fullrank.host.shared_memory import WrittenBlock
 from fullrank.net.messages import unit_messages
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import plan_of
+from fullrank.wiring.training import plan_of
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.collectors.keyed_pool import KeyedPool

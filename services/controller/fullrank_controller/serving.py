@@ -10,6 +10,7 @@ from typing import Any
 
 from fullrank.common.errors import FullrankError, StaleTerm, Unsound
 from fullrank.config import RunConfig, as_tables
+from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
 from fullrank.config.toml import settings_digest
 from fullrank.config.trust import remember
@@ -18,7 +19,7 @@ from fullrank.runs.ending import finished
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord, published
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
-from fullrank.wiring import Training, capacity_of, code_of, training_of
+from fullrank.wiring.training import Training, capacity_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold

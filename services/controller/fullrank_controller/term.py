@@ -14,15 +14,14 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.pace import DrawWindow
 from fullrank.replay.samplers import Sample
 from fullrank.replay.staging import Grant
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Began
+from fullrank.runs.events import Began, EventLog
 from fullrank.runs.journal import Journal
 from fullrank.runs.verdicts import Verdicts
 from fullrank.training.block_collection import FreeCollection, KeyedCollection
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import Training, block_player_of, capacity_of, pace_of, spare_rows
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.plugins import spec_of_agents
+from fullrank.wiring.training import Training, block_player_of, capacity_of, pace_of, spare_rows
 from fullrank_controller.collectors.blocks_in import most_rows
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HEADS, HeadStore

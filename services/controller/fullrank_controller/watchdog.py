@@ -102,7 +102,7 @@ class Watchdog:
             faulthandler.dump_traceback(file)
         error = Stuck(
             f"{name} has taken {seconds:.1f} s; {self._where()}; see {self._stacks} for what it is "
-            "doing, and resume the run, with a higher controller.stuck_after_s if it is only slow"
+            "doing, and resume the run, with a higher controller.deadline_s if it is only slow"
         )
         log.critical("stuck %s", error)
         self._end(error)

@@ -19,7 +19,7 @@ from fullrank.net.controller_client import WorkCall
 from fullrank.net.errors import translated
 from fullrank.net.messages import sent_event
 from fullrank.replay.items import Gathered
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow, Progress, rows_of
 from fullrank_learner.run_context import LearnerContext

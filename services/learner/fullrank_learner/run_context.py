@@ -19,7 +19,7 @@ from fullrank.net.messages import equal_setup
 from fullrank.stragglers import DelayModel, delay_of
 from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import algorithm_of, delays_of, environment_of
+from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from fullrank.host.process import Launch, tune_process
 from fullrank.net.attachment import attach_as
 from fullrank.net.channel import Security
 from fullrank.net.server import Health
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
 from fullrank_learner.session import LearnerSession
 

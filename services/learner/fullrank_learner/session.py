@@ -23,8 +23,7 @@ from fullrank.net.errors import translated
 from fullrank.net.messages import run_term_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Welcomed
+from fullrank.runs.events import EventLog, Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_learner.active_assignment import ActiveAssignment, fault_of

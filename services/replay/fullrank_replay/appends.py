@@ -23,8 +23,7 @@ from fullrank.replay.fence import Fence
 from fullrank.replay.limits import APPEND_BYTES, rows_per_append
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Stored
+from fullrank.runs.events import EventLog, Stored
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.pacing import Pacing, shielded
 

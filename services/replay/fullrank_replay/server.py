@@ -16,7 +16,7 @@ from fullrank.net.server import Health, Server
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store
 from fullrank.replay.table import Table
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.servicer import ReplayServicer
 

@@ -13,8 +13,7 @@ from fullrank.net.messages import check_version, run_term_message, run_term_of
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Reopened, Truncated
+from fullrank.runs.events import EventLog, Reopened, Truncated
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import Appends, first_message
 from fullrank_replay.pacing import Pacing, shielded

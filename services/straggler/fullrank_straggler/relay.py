@@ -21,8 +21,7 @@ from fullrank.net.channel import UNLIMITED, Security, open_channel
 from fullrank.net.errors import CALL_ENDED, Context, statuses
 from fullrank.net.server import bind, guarded_server
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_straggler.gate import Gate
-from fullrank_straggler.injection import Control, StreamIdentity
+from fullrank_straggler.gate import Control, Gate, StreamIdentity
 
 RawMessages: TypeAlias = AsyncIterator[bytes]
 Upstream: TypeAlias = grpc.aio.StreamStreamCall[bytes, bytes]

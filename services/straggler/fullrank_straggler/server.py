@@ -19,7 +19,7 @@ from fullrank.net.server import Health, Server
 from fullrank.net.straggler import decode_fault, decode_model, encode_injection
 from fullrank.stragglers import delay_models
 from fullrank.v1 import straggler_pb2 as pb
-from fullrank_straggler.injection import Control, Injection, injection_of
+from fullrank_straggler.gate import Control, Injection, injection_of
 from fullrank_straggler.relay import Proxy
 
 log = logging.getLogger(__name__)

@@ -49,12 +49,12 @@ from fullrank.algorithms.trajectories import (
     ENTRIES,
     SCALE,
     Trajectories,
+    ValueActor,
     best_values,
     chosen_values,
     shares_of,
 )
 from fullrank.algorithms.updates import Statistics
-from fullrank.algorithms.value_actor import ValueActor
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex

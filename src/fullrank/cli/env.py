@@ -19,9 +19,8 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import Discrete
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import shares_reward
-from fullrank.training.survey import AgentSurvey, EnvironmentSurvey, survey
-from fullrank.training.teams import several_teams, sides_of
-from fullrank.wiring import environment_of
+from fullrank.training.survey import AgentSurvey, EnvironmentSurvey, several_teams, sides_of, survey
+from fullrank.wiring.plugins import environment_of
 
 FLOAT_BYTES = 4
 LARGE = 1e6

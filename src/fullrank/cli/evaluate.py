@@ -53,7 +53,7 @@ from fullrank.runs.record import METRICS, begun, read_records
 from fullrank.sinks import Fanout, open_evaluation_sinks
 from fullrank.training.evaluation import Evaluation, Greedy
 from fullrank.training.references import share_closed
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 """Bounds of the pause between two attempts to find newer policies, seconds."""

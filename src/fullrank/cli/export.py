@@ -22,9 +22,9 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.text import markdown
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Discrete, variant_of
-from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
+from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy, PolicyFunction
-from fullrank.export.recurrent import PlayStep, RecurrentPolicy
+from fullrank.export.recurrent import PlayStep, RecurrentGraph, RecurrentPolicy, RecurrentTensors
 from fullrank.training.evaluation import Evaluation, Greedy
 
 
@@ -123,8 +123,8 @@ _FORMS: Mapping[Format, Form[Policy, PolicyFunction]] = {
     Format.ONNX: graph,
 }
 _RECURRENT: Mapping[Format, Form[RecurrentPolicy, PlayStep]] = {
-    Format.SAFETENSORS: recurrent_tensors,
-    Format.ONNX: recurrent_graph,
+    Format.SAFETENSORS: RecurrentTensors,
+    Format.ONNX: RecurrentGraph,
 }
 
 

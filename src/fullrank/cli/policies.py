@@ -28,7 +28,8 @@ from fullrank.training.evaluation import (
     random_actions,
 )
 from fullrank.training.references import GOOD, RANDOM, references, share_closed
-from fullrank.wiring import environment_of, training_of
+from fullrank.wiring.plugins import environment_of
+from fullrank.wiring.training import training_of
 
 COPIES = 50
 """Number of episodes played together."""

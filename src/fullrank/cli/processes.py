@@ -1,21 +1,38 @@
-"""The services of a local run as child processes, started and stopped together."""
+"""A run on services of this host, child processes that start and stop together, or in this process.
+
+A run that begins or goes on is shown live.
+"""
 
 import errno
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
+from fullrank.cli.progress import ProgressView, view
+from fullrank.cli.say import start_log
+from fullrank.cli.terminal import Terminal
+from fullrank.codes import codes
+from fullrank.codes.learner_codes import tolerance_asked_of
 from fullrank.common.errors import FullrankError, ServiceLost, of_exit_code
+from fullrank.config import load
+from fullrank.config.tree import RunConfig
 from fullrank.config.trust import is_bound
-from fullrank.host.process import GRACE_S
+from fullrank.host.process import GRACE_S, Launch, find_service, interrupting
 from fullrank.host.run_directory import lock_run, withdraw
+from fullrank.net.controller_client import StatusPoller
+from fullrank.net.status import RunState
+from fullrank.runs.ending import lasting_caveats
+from fullrank.runs.record import METRICS, IterationRecord, follow
 
 STOP_ORDER = ("local", "controller", "learner", "collector", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""
@@ -28,6 +45,9 @@ PLAYERS = ("local", "controller", "collector")
 
 FULLRANK = ("-m", "fullrank")
 """Python's arguments that run the command line."""
+
+SHOW_S, POLL_S = 0.2, 0.2
+"""Shortest time between two updates of the view, and period at which the run is polled."""
 
 FULL_BYTES = 2**20
 """Free space below which a disk counts as full: a process that ends may leave a little."""
@@ -153,3 +173,134 @@ def stop(started: list[Service]) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(service.process.pid, signal.SIGKILL)  # with the replicas that it supervises
             service.process.wait()
+
+
+def run_in_process(path: Path, config: RunConfig, console: Terminal) -> None:
+    """Run, or continue, the run in ``path`` to its end.
+
+    Raises:
+        KeyboardInterrupt: It was told to stop; its committed iterations are checkpointed.
+        FullrankError: The run failed.
+    """
+    ensure_idle(path)
+    _log_to(path / "logs" / "local.log")
+    main = find_service("local")
+    launch = load(path / "config.toml", environ=os.environ, overrides=())
+    shown = view(console, iterations=config.iterations)
+    try:
+        shown.say(f"run {path}")
+        shown.say(f"training in {path}")
+        code = main(
+            Launch(
+                resolved=launch,
+                run_dir=path,
+                until_finished=True,
+                observers=[_Batches(shown)],
+                report=lambda text: shown.say(text or f"training in {path}"),
+            )
+        )
+        if code:
+            shown.say(f"stopped; continue with: fullrank resume --local {path}")
+            raise KeyboardInterrupt
+    finally:
+        shown.close()
+
+
+def _log_to(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    start_log(logging.FileHandler(path, mode="w", delay=True))
+
+
+class _Batches:
+    """A receiver of records that updates a view a few times a second.
+
+    Args:
+        shown: The view.
+    """
+
+    def __init__(self, shown: ProgressView) -> None:
+        self._shown = shown
+        self._pending: list[IterationRecord] = []
+        self._shown_at = 0.0
+
+    def write(self, record: IterationRecord) -> None:
+        """Show the record, or keep it for the next update."""
+        self._pending.append(record)
+        if time.monotonic() >= self._shown_at + SHOW_S:
+            self.close()
+
+    def close(self) -> None:
+        """Show the records that were kept."""
+        self._shown.show(self._pending)
+        self._pending, self._shown_at = [], time.monotonic()
+
+
+def redundancy(config: RunConfig) -> str:
+    """One line: learners, how many of them may be late, and how to change that."""
+    learners = f"{config.learners} learner{'s' if config.learners > 1 else ''}"
+    if config.code.name not in codes or codes.get(config.code.name).tolerating(0) is None:
+        return f"{learners}, code {config.code.name}"
+    tolerance = tolerance_asked_of(codes.build(config.code.name, **config.code.params))
+    if tolerance:
+        return f"{learners}, any {tolerance} of which may be late or lost"
+    return (
+        f"{learners} without redundancy: rounds wait for every one; --set code.tolerance=1 lets "
+        "one be late"
+    )
+
+
+def run_to_end(path: Path, config: RunConfig, *, local: bool) -> None:
+    """Train the run in ``path`` to its end, and report its outcome."""
+    console = Terminal()
+    run = run_in_process if local else run_on_services
+    run(path, config, console)
+    from fullrank.cli.policies import outcome  # imports torch, which the services need first
+
+    console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
+    caveats = (f"caveat: {caveat}" for caveat in lasting_caveats(path))
+    for line in chain(caveats, outcome(path, config)):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def run_on_services(path: Path, config: RunConfig, console: Terminal) -> None:
+    """Train the run in ``path`` to its end on services of this host, and stop them.
+
+    Raises:
+        KeyboardInterrupt: It was told to stop; its committed iterations are checkpointed.
+        FullrankError: A service ended; the error is its own.
+    """
+    processes = services(path, learners=config.learners, collectors=config.collectors.count)
+    with interrupting(), processes as started, StatusPoller(path, config) as watch:
+        shown = view(console, iterations=config.iterations)
+        try:
+            shown.say(f"run {path}")
+            shown.say(redundancy(config))
+            _follow(path, shown, watch, started)
+        except KeyboardInterrupt:
+            shown.say(f"stopping; continue with: fullrank resume {path}")
+            raise
+        finally:
+            shown.close()
+
+
+def _follow(path: Path, shown: ProgressView, watch: StatusPoller, started: list[Service]) -> None:
+    """Show committed iterations until the run is finished.
+
+    Raises:
+        FullrankError: A service ended; the error is the service's own.
+    """
+    records = follow(path / METRICS)
+    said = ""
+    while True:
+        committed = next(records)  # before the status, which then is no older than they are
+        status = watch.status()
+        if status.state is RunState.FINISHED:
+            shown.show([*committed, *next(records)])
+            return
+        training = f"training in {path}" if status.state is RunState.RUNNING else ""
+        message = status.message or training
+        if message not in ("", said) and status.state is not RunState.FAILED:
+            shown.say(said := message)  # the reason of a failure is the error of its service
+        shown.show(committed)
+        ensure_alive(started)
+        time.sleep(POLL_S)

@@ -32,7 +32,7 @@ from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable, Scene
 from fullrank.training.episodes import Episodes, team_returns
 from fullrank.training.evaluation import Act, EpisodePlayer, Greedy, random_actions
-from fullrank.wiring import environment_of
+from fullrank.wiring.plugins import environment_of
 
 
 class Style(NamedTuple):

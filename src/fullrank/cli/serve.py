@@ -2,30 +2,24 @@
 
 import logging
 import os
-from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated
 
 import typer
 
 from fullrank.cli.options import CertificatesOption, ConfigOption, SetOption
 from fullrank.cli.runs import meant
 from fullrank.cli.say import start_log
-from fullrank.common.errors import ConfigError, FullrankError
-from fullrank.common.imports import collecting_later
-from fullrank.common.registry import nearest
+from fullrank.common.errors import FullrankError
 from fullrank.config.layers import load
 from fullrank.config.trust import check_trusted
-from fullrank.host.process import Launch
+from fullrank.host.process import Launch, find_service
 
-GROUP = "fullrank.services"
+log = logging.getLogger(__name__)
+
 JUDGED = ("controller", "local")
 """Services whose plug-in tables are judged, too, before torch is imported; others read none, or
 those of the run that they attach to."""
-
-Main: TypeAlias = Callable[[Launch], int]
-"""Runs a service until it ends; returns the exit status of the process."""
 
 
 def serve(
@@ -81,28 +75,7 @@ def serve(
     )
     if remembered:
         check_trusted(launch.config.environment, origin=str(config or "the configuration"))
-    raise typer.Exit(find(name)(launch))
-
-
-def find(name: str) -> Main:
-    """The service of a name.
-
-    Raises:
-        ConfigError: There is no such service, or a package that it needs is not installed.
-    """
-    services = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in services:
-        raise ConfigError(f"unknown service {name!r}{nearest(name, list(services))}")
-    try:
-        with collecting_later():
-            return cast(Main, services[name].load())
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the {name} needs the package {error.name!r}: pip install 'fullrank[{name}]'"
-        ) from error
-
-
-log = logging.getLogger(__name__)
+    raise typer.Exit(find_service(name)(launch))
 
 
 def dashboard(
@@ -130,7 +103,7 @@ def dashboard(
         "tls.certificates": None if certificates is None else str(certificates),
     }
     resolved = load(environ=os.environ, overrides=overrides or (), options=options)
-    raise typer.Exit(find("dashboard")(Launch(resolved=resolved)))
+    raise typer.Exit(find_service("dashboard")(Launch(resolved=resolved)))
 
 
 def _known(run: str) -> str:

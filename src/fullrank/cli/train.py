@@ -129,7 +129,7 @@ def train(
     )
     resolved = of_new_run(layers, local=local).config
     say(starting("train"))
-    from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
+    from fullrank.cli.processes import run_to_end  # imports gRPC, which no wrong setting waits for
 
     path = claim(resolved, run_dir)
     with lock_launch(path):
@@ -273,7 +273,7 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
     check_continues(path)
     config = runnable_config(path, trust)
     say(starting("resume"))
-    from fullrank.cli.running import run_to_end  # imports gRPC, which no wrong setting waits for
+    from fullrank.cli.processes import run_to_end  # imports gRPC, which no wrong setting waits for
 
     with lock_launch(path):
         adopt(path)

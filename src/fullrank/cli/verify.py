@@ -34,7 +34,7 @@ from fullrank.runs.snapshot import REPLAY
 from fullrank.runs.verdicts import Verdicts
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.trainer import Trainer
-from fullrank.wiring import Training, training_of
+from fullrank.wiring.training import Training, training_of
 
 NUMERICS = "numerics.json"
 """File of a run directory with the numerics of the run since its first iteration."""

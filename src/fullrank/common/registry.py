@@ -90,8 +90,9 @@ class Registry(Generic[T]):
 
     def _import(self) -> None:
         package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
-            importlib.import_module(f"{self._package}.{module.name}")
+        places, prefix = getattr(package, "__path__", []), f"{self._package}."
+        for module in pkgutil.walk_packages(places, prefix):
+            importlib.import_module(module.name)
         for point in entry_points(group=self._group):
             _load(point)
 

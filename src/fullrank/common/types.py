@@ -1,6 +1,7 @@
-"""Types of arrays and numbers in interfaces between modules."""
+"""Types of arrays and numbers in interfaces between modules, and marks of the types of settings."""
 
-from typing import Any, NamedTuple, TypeAlias
+from enum import Enum
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,3 +60,19 @@ class Interval(NamedTuple):
 
     def __str__(self) -> str:
         return f"{decimal(self.mean)} [{decimal(self.low)}, {decimal(self.high)}]"
+
+
+T = TypeVar("T")
+
+
+class SettingReach(Enum):
+    """Where a setting holds, in the metadata of its type."""
+
+    LOCAL = "local"
+    """It names a resource of one machine: a path, an address, a device, processes."""
+    PORTABLE = "portable"
+    """It belongs to the run, wherever that goes on."""
+
+
+Local: TypeAlias = Annotated[T, SettingReach.LOCAL]
+Portable: TypeAlias = Annotated[T, SettingReach.PORTABLE]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fullrank.common.reach import Local
+from fullrank.common.types import Local
 from fullrank.config.values import Count, Duration, Finite, NonNegative
 
 
@@ -70,14 +70,10 @@ class ContainerSettings:
 
     learn: bool = True
     """Learn a head in each container, and play with it; false: play with the policy of the run."""
-    share: Annotated[float, Field(ge=0, le=1)] = 0.6
-    """Share of the episodes that a container hands over to replay, eta / 100."""
     low: Finite = 0.0
     """Least return of an episode, L of its priority."""
     high: Finite = 20.0
     """Greatest return of an episode, H of its priority."""
-    capacity: Count = 3400
-    """Number of episodes in a container's buffer."""
     batch_size: Count = 64
     """Number of episodes in a container's minibatch."""
     every_s: Duration = 30.0

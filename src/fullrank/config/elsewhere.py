@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from fullrank.common.errors import ConfigError, Malformed
 from fullrank.common.foreign import parse_json, read_regular
-from fullrank.common.reach import SettingReach
 from fullrank.common.text import plain
-from fullrank.config import state
+from fullrank.common.types import SettingReach
 from fullrank.config.layers import load, resolve
 from fullrank.config.leaves import (
     ENVIRONMENT_PREFIX,
@@ -31,6 +30,7 @@ from fullrank.config.leaves import (
     read_layer,
 )
 from fullrank.config.tree import RunConfig, as_tables
+from fullrank.config.trust import digest_name, keep, kept, state_folder
 from fullrank.runs.identity import CONFIGURATION, IDENTITY, read_identity
 from fullrank.stragglers import delay_models
 
@@ -157,15 +157,15 @@ def read_run(directory: Path, environ: Mapping[str, str]) -> FromElsewhere:
 
 def remember_run(directory: Path, run: str = NOT_BEGUN) -> None:
     """Keep that this user has started or resumed a run in a directory, or is going to start one."""
-    folder, place = state.state_folder(RUNS), str(directory.resolve())
+    folder, place = state_folder(RUNS), str(directory.resolve())
     if folder is not None:
-        state.keep(folder / f"{state.name_of(place)}.json", {"directory": place, "run": run})
+        keep(folder / f"{digest_name(place)}.json", {"directory": place, "run": run})
 
 
 def is_own_run(directory: Path) -> bool:
     """Return whether this user has started or resumed the run there."""
-    folder, place = state.state_folder(RUNS), str(directory.resolve())
-    if folder is None or not (text := state.kept(folder / f"{state.name_of(place)}.json")):
+    folder, place = state_folder(RUNS), str(directory.resolve())
+    if folder is None or not (text := kept(folder / f"{digest_name(place)}.json")):
         return False
     try:
         begun = os.path.lexists(directory / IDENTITY)

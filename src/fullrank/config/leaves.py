@@ -56,9 +56,15 @@ def read_toml(text: str | bytes, origin: str) -> JSON:
 WITHDRAWN: Mapping[Key, str] = {
     ("controller", "deadline_factor"): "it is 5",
     ("controller", "min_tolerance"): "C is rebuilt once its guarantee is gone",
-    ("controller", "streams_per_certificate"): "it is four times controller.streams_per_host",
+    ("controller", "streams_per_certificate"): "it is 1024",
+    ("controller", "streams_per_host"): "it is 256",
+    ("controller", "least_deadline_s"): "it is the lesser of 5 and controller.deadline_s",
+    ("controller", "stuck_after_s"): "it is ten times controller.deadline_s",
+    ("controller", "join_deadline_s"): "it is twice controller.deadline_s",
     ("ranks", "backend"): "it follows from compute.device",
     ("ranks", "timeout_s"): "it is controller.deadline_s",
+    ("containers", "share"): "it is that of the paper",
+    ("containers", "capacity"): "it is that of the paper",
     ("containers", "floor"): "it is that of the paper",
     ("containers", "exponent"): "it is that of the paper",
 }

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fullrank.common.reach import Local, Portable
-from fullrank.common.types import JSON
+from fullrank.common.types import JSON, Local, Portable
 from fullrank.config.collection import CollectorsSettings, CollectSettings, ContainerSettings
 from fullrank.config.faults import Fault
 from fullrank.config.values import (
@@ -95,6 +94,12 @@ class ReplaySettings:
     replay is away."""
 
 
+LEAST_DEADLINE_S = 5.0
+"""Lower bound on deadlines that follow from measured times, seconds."""
+JOIN_DEADLINES, STUCK_DEADLINES = 2.0, 10.0
+"""Waits for joining learners, and for a phase that may be stuck, in deadlines of a round."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """Controller service: its addresses, deadlines and policies."""
@@ -117,24 +122,30 @@ class ControllerSettings:
     """Policy when every row has arrived and the decode still is not exact."""
     deadline_s: Duration = 60.0
     """Deadline of the first rounds, and of ranks that wait for another, seconds; later deadlines of
-    rounds are five times the 99th percentile of recent round times."""
-    least_deadline_s: Duration = 5.0
-    """Lower bound on the deadline of later rounds, seconds; a shorter one would react to the load
-    of the machine."""
-    stuck_after_s: Duration = 600.0
-    """Limit on the duration of a phase other than waiting for learners, seconds; measured durations
-    lower it, but not below ``deadline_s``. Beyond it the controller dumps its stacks and ends."""
+    rounds are five times the 99th percentile of recent round times, and at least 5 s. Twice as long
+    the controller waits for the first learners to join, and for the last ones to hear of the run's
+    end. A phase that waits for no learner and takes ten times as long, or, once measured, 20 times
+    as long as usual but no less than this, ends the controller with its stacks."""
     heartbeat_s: Duration = 2.0
     """Period of a learner's heartbeats, seconds."""
     lost_after_s: Duration = 10.0
     """Least time without a heartbeat after which a learner counts as lost, seconds; where they come
     late, as from a starved host, it is five times their usual interval."""
-    join_deadline_s: Duration = 120.0
-    """Deadline for the first learners to join, and for the last ones to hear of the run's end,
-    seconds."""
-    streams_per_host: Count = 256
-    """Limit on the learners that are attached from one network address; four times as many may be
-    attached with one certificate, or without any, and one with that of one learner."""
+
+    @property
+    def least_deadline_s(self) -> float:
+        """Lower bound on later deadlines; a shorter one would react to the load of the machine."""
+        return min(LEAST_DEADLINE_S, self.deadline_s)
+
+    @property
+    def stuck_after_s(self) -> float:
+        """Limit on the duration of a phase that does not wait for learners, before measurements."""
+        return STUCK_DEADLINES * self.deadline_s
+
+    @property
+    def join_deadline_s(self) -> float:
+        """Deadline for the first learners to join, and for the last to hear of the run's end."""
+        return JOIN_DEADLINES * self.deadline_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ its place: real directories, and installed distributions. A file of the place be
 for each local file of code.
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -26,14 +27,50 @@ from importlib.metadata import (
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from fullrank.common.errors import CodeRefused
+from fullrank.common.durable import replace_text
+from fullrank.common.errors import CodeRefused, FullrankError
+from fullrank.common.foreign import read_regular
 from fullrank.common.text import plain
 from fullrank.common.types import JSON
-from fullrank.config import state
 from fullrank.config.tree import EnvironmentSettings
 from fullrank.environments import local_code
 from fullrank.environments.base import ADAPTERS
 from fullrank.environments.local_code import SUFFIXES, digest_of, guard
+
+LIMIT_BYTES = 2**26
+"""Largest file that is read."""
+
+
+def state_folder(name: str) -> Path | None:
+    """Return a folder that no archive of a run can write to; None without a home directory."""
+    configured = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        state = configured if configured.is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
+    return state / "fullrank" / name
+
+
+def digest_name(facts: object) -> str:
+    """Return the digest that names the file of these facts."""
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def keep(path: Path, facts: JSON) -> None:
+    """Write a file of facts; where there is no place for it, none is written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_text(path, json.dumps(facts, indent=2, default=str) + "\n")
+
+
+def kept(path: Path) -> str:
+    """Return the text of a file that this user has written; empty if there is none."""
+    try:
+        own = path.lstat().st_uid == os.geteuid()
+        return read_regular(path, LIMIT_BYTES).decode(errors="replace") if own else ""
+    except (OSError, FullrankError):
+        return ""
 
 
 def place_of(module: str) -> JSON | None:
@@ -152,24 +189,24 @@ class Remembered:
 
 def word_file(folder: Path, call: JSON, place: JSON) -> Path:
     """The file of a word."""
-    return folder / f"{state.name_of(call)}-{state.name_of(place)}.json"
+    return folder / f"{digest_name(call)}-{digest_name(place)}.json"
 
 
 def code_file(folder: Path, place: JSON) -> Path:
     """The record of the local code of a place."""
-    return folder / f"{state.name_of(place)}.jsonl"
+    return folder / f"{digest_name(place)}.jsonl"
 
 
 def places_of(folder: Path, call: JSON) -> list[JSON]:
     """The places in which the user has given the word for a call."""
-    texts = map(state.kept, sorted(folder.glob(f"{state.name_of(call)}-*.json")))
+    texts = map(kept, sorted(folder.glob(f"{digest_name(call)}-*.json")))
     return [json.loads(text)["place"] for text in texts if text]
 
 
 def read_notes(path: Path) -> dict[str, Note]:
     """Read the record of a place; the last digest of a file counts, in any order of processes."""
     notes: dict[str, Note] = {}
-    for line in state.kept(path).splitlines():
+    for line in kept(path).splitlines():
         with suppress(ValueError, KeyError):  # a line that a full disk has cut short
             fact = json.loads(line)
             file, loaded = fact["file"], fact["loaded"] or notes.get(fact["file"], NONE).loaded
@@ -229,8 +266,8 @@ def check_trusted(
     if call["imports"] in trusted:
         _record(call)
         return
-    place, folder = place_of(_module(call)), state.state_folder(FOLDER)
-    if place is None or folder is None or not state.kept(word_file(folder, call, place)):
+    place, folder = place_of(_module(call)), state_folder(FOLDER)
+    if place is None or folder is None or not kept(word_file(folder, call, place)):
         raise _refused(origin, call, place, _why_unknown(call, folder))
     notes = read_notes(code_file(folder, place))
     if changed := _changed(_module(call), notes):
@@ -251,11 +288,11 @@ def is_bound() -> bool:
 
 def _record(call: JSON) -> None:
     """Keep a word, and note the local code that this process has loaded and will load."""
-    place, folder = place_of(_module(call)), state.state_folder(FOLDER)
+    place, folder = place_of(_module(call)), state_folder(FOLDER)
     if place is None or folder is None:
         guard().policy = None
         return
-    state.keep(word_file(folder, call, place), {"call": call, "place": place})
+    keep(word_file(folder, call, place), {"call": call, "place": place})
     policy = guard().policy
     recorder = policy if isinstance(policy, Recorder) else Recorder({})
     guard().policy = recorder = recorder.of_also(code_file(folder, place))
@@ -295,8 +332,8 @@ def _why_unknown(call: JSON, folder: Path | None) -> str:
     """Reason why no word counts."""
     if places := places_of(folder, call) if folder is not None else []:
         return f"and this user has trained that {' and that '.join(map(named, places))} alone"
-    old = state.state_folder(BY_NAME)
-    if old is not None and state.kept(old / f"{state.name_of(call)}.json"):
+    old = state_folder(BY_NAME)
+    if old is not None and kept(old / f"{digest_name(call)}.json"):
         return (
             "which an earlier version remembered by its name; code is remembered now, and this is "
             "asked once more"

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from fullrank.common.reach import SettingReach
+from fullrank.common.types import SettingReach
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=2**63 - 1)]
 NonNegative: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]

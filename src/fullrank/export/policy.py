@@ -56,7 +56,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Form(Protocol[P_contra, R_co]):
-    """A file format of one kind of policies P, read back as R, implemented by a module."""
+    """A file format of one kind of policies P, read back as R: a module, or a class."""
 
     USAGE: str
     """Instructions for reading a file."""

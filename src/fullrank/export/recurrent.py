@@ -1,17 +1,23 @@
-"""An agent's part of a team's network of action values, as plain arrays.
+"""An agent's part of a team's network of action values, as plain arrays and as files.
 
 fc - ReLU - GRU - fc; without a recurrent state fc - ReLU - fc - ReLU - fc.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
+from fullrank.export import graph
+from fullrank.export.tensors import action_facts
 
 NOTHING_YET = -1
 """Last action in the first step of an episode, where the recurrent state is zero."""
@@ -67,3 +73,148 @@ def _sigmoid(signal: FloatArray) -> FloatArray:
     half = np.float32(0.5)
     gate: FloatArray = half * np.tanh(half * signal) + half
     return gate
+
+
+_NAMES = {"first": "in", "input_gates": "ih", "state_gates": "hh", "last": "out"}
+
+
+class RecurrentTensors:
+    """Safetensors: the layers of one agent, named as in ``torch.nn.GRUCell``."""
+
+    USAGE = (
+        "safetensors: `weight_in`, `bias_in`, then ReLU, then a GRU cell with `weight_ih`, "
+        "`bias_ih`, `weight_hh`, `bias_hh` as in `torch.nn.GRUCell`, then `weight_out`, "
+        "`bias_out` to the values of actions. Without `weight_hh` the policy has no memory: "
+        "`weight_ih`, `bias_ih` and ReLU replace the GRU cell. The input is the observation and, "
+        "if `last_action` in the metadata is true, the last action as one-hot. State and last "
+        "action are zero when an episode begins; choose the available action of highest value."
+    )
+
+    @staticmethod
+    def save(policy: RecurrentPolicy, path: Path, *, facts: Mapping[str, str]) -> None:
+        """Write a policy, with ``facts`` and the agent's action space as metadata."""
+        arrays = {}
+        for layer, name in _NAMES.items():
+            matrix: FloatArray | None = getattr(policy.layers, layer)
+            if matrix is None:
+                continue
+            arrays[f"weight_{name}"] = np.ascontiguousarray(matrix[:, :-1])
+            arrays[f"bias_{name}"] = np.ascontiguousarray(matrix[:, -1])
+        metadata = {**facts, **action_facts(policy.agent)}
+        metadata["last_action"] = json.dumps(policy.layers.last_action)
+        save_file(arrays, path, metadata=metadata)
+
+    @staticmethod
+    def load(policy: RecurrentPolicy, path: Path) -> PlayStep:
+        """The policy in a file."""
+        arrays = load_file(path)
+        matrices: dict[str, FloatArray] = {
+            layer: np.column_stack([arrays[f"weight_{name}"], arrays[f"bias_{name}"]])
+            for layer, name in _NAMES.items()
+            if f"weight_{name}" in arrays
+        }
+        state_gates = matrices.pop("state_gates", None)
+        with safe_open(path, framework="numpy") as file:
+            last_action = json.loads(file.metadata()["last_action"])
+        layers = RecurrentLayers(**matrices, state_gates=state_gates, last_action=last_action)
+        return RecurrentPolicy(agent=policy.agent, layers=layers).step
+
+
+_TAKEN = "unsqueezed = Unsqueeze (last_action, one) same = Equal (unsqueezed, choices) "
+_TAKEN += "taken = Cast <to = 1> (same) inputs = Concat <axis = 1> (observation, taken)"
+_ENTER = """
+entered = Gemm <transB = 1> (inputs, weight_in, bias_in)
+seen = Relu (entered)
+from_input = Gemm <transB = 1> (seen, weight_ih, bias_ih)
+"""
+_REMEMBER = """
+gates_of_state = Gemm <transB = 1> (state, weight_hh, bias_hh)
+reset_of_input, update_of_input, new_of_input = Split <axis = 1> (from_input)
+reset_of_state, update_of_state, new_of_state = Split <axis = 1> (gates_of_state)
+reset_sum = Add (reset_of_input, reset_of_state)
+reset = Sigmoid (reset_sum)
+update_sum = Add (update_of_input, update_of_state)
+update = Sigmoid (update_sum)
+remembered = Mul (reset, new_of_state)
+new_sum = Add (new_of_input, remembered)
+candidate = Tanh (new_sum)
+difference = Sub (state, candidate)
+kept = Mul (update, difference)
+next_state = Add (candidate, kept)
+values = Gemm <transB = 1> (next_state, weight_out, bias_out)
+"""
+_FORWARD = """
+rectified = Relu (from_input)
+values = Gemm <transB = 1> (rectified, weight_out, bias_out)
+"""
+_CHOOSE = """
+permitted = Where (available, values, lowest)
+action = ArgMax <axis = 1, keepdims = 0> (permitted)
+"""
+
+
+class RecurrentGraph:
+    """ONNX: one step of one agent, with its recurrent state in and out.
+
+    Inputs: ``observation`` float32 (batch, observation size); ``available`` bool (batch, actions);
+    ``last_action`` int64 (batch,), if the network sees it; ``state`` float32 (batch, hidden).
+    Outputs: ``action`` int64 (batch,), the available action of highest value; ``values`` float32
+    (batch, actions); ``next_state`` float32 (batch, hidden). Policies without memory have no
+    states.
+    """
+
+    USAGE = (
+        "ONNX, one step of an agent: the inputs are `observation` (float32, as the environment "
+        "returns it), `available` (bool, the actions that may be chosen; all true without masks), "
+        "`last_action` (int64, the last `action`; -1 when an episode begins) and `state` "
+        "(float32, the last `next_state`; zeros when an episode begins), each with a leading "
+        "batch axis. The outputs are `action` (int64, the available action of highest value), "
+        "`values` and `next_state`. A policy without memory has neither state, and one that does "
+        "not see it no `last_action`."
+    )
+
+    @staticmethod
+    def save(policy: RecurrentPolicy, path: Path, *, facts: Mapping[str, str]) -> None:
+        """Write a policy, with ``facts`` as the model's metadata."""
+        layers, agent = policy.layers, policy.agent
+        matrices = {"in": layers.first, "ih": layers.input_gates, "out": layers.last}
+        if layers.state_gates is not None:
+            matrices["hh"] = layers.state_gates
+        arrays: dict[str, FloatArray | IntArray] = {"lowest": np.float32(-np.inf).reshape(1)}
+        for name, matrix in matrices.items():
+            arrays |= {f"weight_{name}": matrix[:, :-1], f"bias_{name}": matrix[:, -1]}
+        inputs = [f"float[batch, {agent.observation_size}] observation"]
+        inputs.append(f"bool[batch, {agent.action.size}] available")
+        results = ["int64[batch] action", f"float[batch, {agent.action.size}] values"]
+        if layers.last_action:
+            arrays |= {"choices": np.arange(agent.action.size)[None], "one": np.array([1])}
+            inputs.append("int64[batch] last_action")
+        if layers.state_gates is not None:
+            inputs.append(f"float[batch, {policy.hidden}] state")
+            results.append(f"float[batch, {policy.hidden}] next_state")
+        body = _TAKEN if layers.last_action else "inputs = Identity (observation)"
+        body += _ENTER + (_FORWARD if layers.state_gates is None else _REMEMBER) + _CHOOSE
+        signature = f"({', '.join(inputs)}) => ({', '.join(results)})"
+        graph.write(f"{signature} {{ {body} }}", arrays, path, facts=facts)
+
+    @staticmethod
+    def load(policy: RecurrentPolicy, path: Path) -> PlayStep:
+        """The policy in a file, run by the ONNX runtime."""
+        session, layers = graph.session(path), policy.layers
+
+        def step(
+            observation: FloatArray, last_action: IntArray, state: FloatArray
+        ) -> tuple[FloatArray, FloatArray]:
+            inputs = {
+                "observation": observation,
+                "available": np.ones((len(observation), policy.agent.action.size), bool),
+            }
+            if layers.last_action:
+                inputs["last_action"] = last_action
+            if layers.state_gates is None:
+                return session.run(["values"], inputs)[0], state
+            inputs["state"] = state
+            values, after = session.run(["values", "next_state"], inputs)
+            return values, after
+
+        return step

@@ -14,14 +14,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from math import inf
 from pathlib import Path
 from threading import Barrier, Event, Thread
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar, cast
 
 from threadpoolctl import threadpool_limits
 
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import ConfigError, FullrankError
+from fullrank.common.imports import collecting_later
+from fullrank.common.registry import nearest
 from fullrank.common.text import plain
 from fullrank.config.layers import Resolved
 from fullrank.config.tree import RunConfig
@@ -41,6 +44,9 @@ STOPPED = "told to stop before the run has ended; start this service again, or `
 """Reason for which a service ends that was to serve until the run's end."""
 ORPHANED = 9
 """Exit code of a process that has not stopped in time after its parent; that of ServiceLost."""
+
+GROUP = "fullrank.services"
+"""Entry points of services, by name."""
 
 THREADS = 8
 """Threads of a service for disks, other event loops and long computations."""
@@ -72,6 +78,28 @@ class Launch:
     def config(self) -> RunConfig:
         """Return the resolved configuration."""
         return self.resolved.config
+
+
+ServiceMain: TypeAlias = Callable[[Launch], int]
+"""Runs a service until it ends; returns the exit status of the process."""
+
+
+def find_service(name: str) -> ServiceMain:
+    """The service of a name.
+
+    Raises:
+        ConfigError: There is no such service, or a package that it needs is not installed.
+    """
+    services = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in services:
+        raise ConfigError(f"unknown service {name!r}{nearest(name, list(services))}")
+    try:
+        with collecting_later():
+            return cast(ServiceMain, services[name].load())
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the {name} needs the package {error.name!r}: pip install 'fullrank[{name}]'"
+        ) from error
 
 
 def tune_process(launch: Launch) -> None:

@@ -4,10 +4,3 @@
 ``Planner.plan`` returns a ``Plan``. docs/adr/0009-planner.md gives the reasons and the alternatives
 that were tried.
 """
-
-from fullrank.planning.candidates import Candidate, Forecast, Plan, candidates
-from fullrank.planning.observation import Observation
-from fullrank.planning.planner import Planner
-from fullrank.planning.tuning import TUNING
-
-__all__ = ["TUNING", "Candidate", "Forecast", "Observation", "Plan", "Planner", "candidates"]

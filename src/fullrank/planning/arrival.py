@@ -13,7 +13,7 @@ import numpy as np
 from fullrank.codes.analysis import decoded_variances, variance_ok
 from fullrank.codes.base import Code
 from fullrank.codes.conditions import determines
-from fullrank.codes.decoding.row_space import DEPENDENT
+from fullrank.codes.decoding.rows import DEPENDENT
 from fullrank.codes.targets import rank_of
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import BoolArray, IntArray, Matrix

@@ -7,7 +7,7 @@ import numpy as np
 
 from fullrank.codes.base import Code
 from fullrank.codes.decoding.decoder import Decoder
-from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
+from fullrank.codes.decoding.rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.linear_hash import HASH_BYTES
 from fullrank.common.types import EncodedVector, LearnerId, Matrix, UnitIndex, Vector

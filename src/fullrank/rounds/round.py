@@ -9,12 +9,11 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from fullrank.codes.base import Code
-from fullrank.codes.decoding.completion import completing_units
+from fullrank.codes.decoding.rows import completing_units
 from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
 from fullrank.common.updates import GRID
 from fullrank.rounds.contributions import Contributions, Offer
 from fullrank.rounds.decision import Decision
-from fullrank.rounds.exact import ExactDecoding
 from fullrank.rounds.reports import Reports
 
 
@@ -34,9 +33,9 @@ class Round:
     Args:
         iteration: Its number.
         code: C, shape (R, M), and its target.
+        decoding: How received rows become updates.
         target_sizes: Entries of each target; coded vectors have length P, the largest. Empty where
             only ranks matter.
-        decoding: How received rows become updates.
         grid: The grid that updates were snapped to.
         statistics: Number of last entries of each target that hold statistics.
     """
@@ -46,15 +45,15 @@ class Round:
         iteration: int,
         code: Code,
         *,
+        decoding: Decoding,
         target_sizes: Sequence[int] = (),
-        decoding: Decoding | None = None,
         grid: float = GRID,
         statistics: int = 0,
     ) -> None:
         self.iteration = iteration
         self.received: list[LearnerId] = []
         """Learners of the rows J, each once, in order of arrival."""
-        self._decoding = decoding or ExactDecoding()
+        self._decoding = decoding
         self.contributions = Contributions(
             code, sizes=target_sizes, grid=grid, statistics=statistics
         )

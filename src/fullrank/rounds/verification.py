@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fullrank.codes.decoding.parity import FLOAT64, Parity, culprit
+from fullrank.codes.decoding.certificate import FLOAT64, Parity, culprit
 from fullrank.common.linear_hash import Words, combine
 from fullrank.common.types import FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest

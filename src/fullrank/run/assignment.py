@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.codes import Code, codes
 from fullrank.codes.base import CodeFamily
 from fullrank.codes.conditions import decodable, loss_patterns, rows_held
-from fullrank.codes.decoding.completion import completing_units
+from fullrank.codes.decoding.rows import completing_units
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.errors import CodeError
 from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex

@@ -10,9 +10,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from fullrank.common.durable import writing
 from fullrank.common.errors import Malformed
-from fullrank.common.foreign import parse_json
+from fullrank.common.foreign import lines_of, parse_json
 from fullrank.common.schema import BOUNDED, Name, Ordinal, validated
-from fullrank.common.tailing import lines_of
 from fullrank.common.types import JSON, Interval
 
 EVALUATIONS = "evaluations.jsonl"

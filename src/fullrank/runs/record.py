@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
+from fullrank.common.foreign import appended, lines_of
 from fullrank.common.schema import BOUNDED, Index, Name, Ordinal, validated
-from fullrank.common.tailing import appended, lines_of
 from fullrank.common.types import JSON, LearnerId
 
 METRICS = "metrics.jsonl"

@@ -39,8 +39,8 @@ from fullrank.replay.store import table_file
 from fullrank.runs import checkpoint
 from fullrank.runs.ending import CAVEATS
 from fullrank.runs.evaluations import EVALUATIONS
-from fullrank.runs.event_log import DIRECTORY as HISTORY
-from fullrank.runs.event_log import whole_bytes
+from fullrank.runs.events import DIRECTORY as HISTORY
+from fullrank.runs.events import whole_bytes
 from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, IDENTITY, JOURNAL, run_of
 from fullrank.runs.record import METRICS, published
 from fullrank.runs.recovery import Recovery, examine, standing

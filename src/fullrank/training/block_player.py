@@ -22,7 +22,7 @@ from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.episodes import episodes_in
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.training.episodes import Outcomes
-from fullrank.training.reward_scale import AS_PAID, RewardScale, reward_scale
+from fullrank.training.evaluation import AS_PAID, RewardScale, reward_scale
 from fullrank.training.soundness import check_rows
 from fullrank.training.whole_episodes import (
     EpisodeRound,

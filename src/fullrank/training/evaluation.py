@@ -1,4 +1,7 @@
-"""Evaluation of policies on whole episodes without exploration, and a random policy."""
+"""Evaluation of policies on whole episodes without exploration, a random policy, and its rewards.
+
+The rewards of whole episodes are standardised by the scale that random play finds.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -11,8 +14,8 @@ from fullrank.algorithms.roles import Player
 from fullrank.common.seeding import derive, stream
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, Environment
-from fullrank.environments.capabilities import Contested
-from fullrank.training.episodes import Episodes, team_returns
+from fullrank.environments.capabilities import Contested, horizon_of
+from fullrank.training.episodes import Episodes, team_returns, team_reward
 
 
 class Act(Protocol):
@@ -204,3 +207,49 @@ def _action_tables(agents: Sequence[AgentSpec]) -> tuple[Array, Array, IntArray,
         np.array(offsets, dtype=np.int64),
         np.array(choices, dtype=np.int64),
     )
+
+
+SCALE_COPIES = 64
+"""Number of episodes of random play by which the rewards of whole episodes are standardised."""
+
+
+class RewardScale(NamedTuple):
+    """Mean and standard deviation by which the rewards of a team are standardised in replay."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+
+AS_PAID = RewardScale()
+"""The scale that leaves rewards as they are."""
+
+
+def reward_scale(
+    make_environment: Callable[[int], Environment], *, horizon: int, seed: int
+) -> RewardScale:
+    """Return the scale of random play; the best policies are the same under every scale."""
+    if not horizon:
+        return AS_PAID
+    with closing(make_environment(SCALE_COPIES)) as environment:
+        return random_reward_scale(environment, seed=derive(seed, "reward_scale"))
+
+
+def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
+    """Return the scale that gives the team's rewards in random play mean 0 and deviation 1.
+
+    Every copy plays ``horizon_of(environment)`` steps; the result depends on the environment, its
+    number of copies and the seed alone.
+
+    Args:
+        environment: Environment whose episodes all have the same length; all copies are reset.
+        seed: Fixes the initial states and the actions.
+    """
+    episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
+    copies = episodes.waiting()
+    episodes.begin(copies, [derive(seed, "episode", copy) for copy in copies.tolist()])
+    rewards = []
+    for _ in range(horizon_of(environment)):
+        outcome = episodes.advance(act(episodes.observation, episodes.available()))
+        rewards.append(team_reward(environment, outcome.reward))
+    mean, deviation = float(np.mean(rewards)), float(np.std(rewards))
+    return RewardScale(mean, deviation or 1.0)

@@ -17,7 +17,7 @@ from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
 from fullrank.replay.layout import Layout
 from fullrank.training.episodes import Episodes, Outcomes, team_reward
-from fullrank.training.reward_scale import RewardScale
+from fullrank.training.evaluation import RewardScale
 
 
 class WholeEpisodes(ABC):

@@ -17,6 +17,9 @@ from fullrank.wiring.plugins import algorithm_config_of
 FLOOR, EXPONENT = 0.1, 0.6
 """Priority of an episode of the least return, and exponent alpha of priorities in a buffer, of
 [CMARL]."""
+SHARE, CAPACITY = 0.6, 3400
+"""Share of the episodes that a container hands over to replay, eta / 100, and number of episodes in
+its buffer, of [CMARL]."""
 
 
 def head_size_of(config: RunConfig, environment: EnvironmentSpec) -> int:
@@ -53,9 +56,9 @@ def container_of(
             seed=derive(config.seed, "container", number),
             device=config.compute.device,
         ),
-        buffer=EpisodeBuffer(settings.capacity, exponent=EXPONENT),
+        buffer=EpisodeBuffer(CAPACITY, exponent=EXPONENT),
         priority=ReturnPriority(low=settings.low, high=settings.high, floor=FLOOR),
-        hand_over=HandOver(settings.share, seed=config.seed, container=number),
+        hand_over=HandOver(SHARE, seed=config.seed, container=number),
         batch_size=settings.batch_size,
         seed=config.seed,
         heads=heads,

@@ -25,8 +25,7 @@ from fullrank.replay.samplers import Priority
 from fullrank.training.block_collection import NEEDS_SERVICES, FreeCollection, KeyedCollection
 from fullrank.training.block_player import BlockPlayer
 from fullrank.training.blocks import BlockPlan, FreePlan
-from fullrank.training.collection import Collection, EvaluationCollection, StepCollection
-from fullrank.training.collector import Collector
+from fullrank.training.collection import Collection, Collector, EvaluationCollection, StepCollection
 from fullrank.training.trainer import Trainer
 from fullrank.wiring.plugins import algorithm_of, copies_of, environment_of
 

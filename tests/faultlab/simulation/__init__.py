@@ -112,7 +112,6 @@ def configuration(
         "checkpoint.every=2",
         "checkpoint.keep=2",
         "controller.deadline_s=1.0",
-        "controller.join_deadline_s=2.0",
         "controller.lost_after_s=4.0",
         "controller.undecodable=wait",
     ]
@@ -127,7 +126,6 @@ def configuration(
             f"collectors.count={collectors}",
             "environment.copies=2",
             "replay.capacity=128",
-            "controller.least_deadline_s=1.0",
         ]
     return load(None, environ={}, overrides=overrides).check().config
 

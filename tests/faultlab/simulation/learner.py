@@ -19,8 +19,7 @@ from fullrank.common.types import RunTerm
 from fullrank.common.updates import DIGEST_BYTES, batch_digest
 from fullrank.net.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.net.messages import run_term_message, sample_of, sent_event
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Welcomed
+from fullrank.runs.events import EventLog, Welcomed
 from fullrank.training.worker import AssignedRow, Worker
 from fullrank.v1 import controller_pb2 as pb
 

@@ -11,7 +11,7 @@ from fullrank.common.durable import replace_text
 from fullrank.common.errors import NotFound
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
-from fullrank.runs.event_log import DIRECTORY
+from fullrank.runs.events import DIRECTORY
 from fullrank.runs.identity import IDENTITY, STAMP
 from fullrank.runs.mirror import take_over
 from fullrank_controller.persistence.run_directory import SECRET

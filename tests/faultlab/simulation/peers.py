@@ -15,10 +15,11 @@ from tests.faultlab.simulation.replay import SimulatedReplay
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import algorithm_of, block_player_of, environment_of
+from fullrank.wiring.plugins import algorithm_of, environment_of
+from fullrank.wiring.training import block_player_of
 from fullrank_controller.collectors.keyed_pool import KeyedPool
 
 

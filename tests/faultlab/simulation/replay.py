@@ -16,8 +16,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.replay.staging import Grant, Staging, judged
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import TABLE, Table
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Reopened, Stored, Truncated
+from fullrank.runs.events import EventLog, Reopened, Stored, Truncated
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import common_pb2
 

@@ -18,7 +18,7 @@ from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.common.failpoints import Killed, arm
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.rounds.disputes import Condemned
 

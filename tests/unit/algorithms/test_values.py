@@ -13,8 +13,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.iql import IQL
 from fullrank.algorithms.problem import Unit
 from fullrank.algorithms.qmix import QMIX
-from fullrank.algorithms.trajectories import ENTRIES, SCALE, Trajectories, best_values
-from fullrank.algorithms.value_actor import ValueActor
+from fullrank.algorithms.trajectories import ENTRIES, SCALE, Trajectories, ValueActor, best_values
 from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import ConfigError

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli import main
-from fullrank.cli.serve import find
 from fullrank.common.errors import ConfigError
 from fullrank.config import DashboardSettings
-from fullrank.host.process import Launch
+from fullrank.host.process import Launch, find_service
 
 
 def test_runs_are_directories_or_addresses_and_one_that_is_not_there_yet_is_waited_for(
@@ -21,7 +20,7 @@ def test_runs_are_directories_or_addresses_and_one_that_is_not_there_yet_is_wait
         launches.append(launch)
         return 0
 
-    monkeypatch.setattr("fullrank.cli.serve.find", {"dashboard": keep}.__getitem__)
+    monkeypatch.setattr("fullrank.cli.serve.find_service", {"dashboard": keep}.__getitem__)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs/mine").mkdir(parents=True)
     with pytest.raises(SystemExit, match="0"):
@@ -37,4 +36,4 @@ def test_a_service_whose_packages_are_missing_says_how_to_get_them(
     monkeypatch.delitem(sys.modules, "fullrank_dashboard.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(ConfigError, match=r"'uvicorn': pip install 'fullrank\[dashboard\]'"):
-        find("dashboard")
+        find_service("dashboard")

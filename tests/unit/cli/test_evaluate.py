@@ -17,7 +17,7 @@ from fullrank.runs.scalars import scalars
 from fullrank.runs.statistics import wilson
 from fullrank.training.evaluation import Evaluation, Greedy
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank.wiring import environment_of
+from fullrank.wiring.plugins import environment_of
 from fullrank_controller.monitor import servicer
 
 from .conftest import Command, finished

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.cli import running
+from fullrank.cli import processes
 from fullrank.cli.policies import EPISODES, outcome
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
@@ -102,9 +102,9 @@ def test_no_episode_is_played_where_none_has_ended(tmp_path: Path) -> None:
 def test_what_a_run_has_lost_is_said_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "run_in_process", lambda *_: keep_caveat(tmp_path, "rows lost"))
+    monkeypatch.setattr(processes, "run_in_process", lambda *_: keep_caveat(tmp_path, "rows lost"))
     ended(tmp_path, None)
-    running.run_to_end(tmp_path, RunConfig(), local=True)
+    processes.run_to_end(tmp_path, RunConfig(), local=True)
     finished, *said = capsys.readouterr().out.splitlines()
     assert finished.startswith("finished: ")
     assert said == ["caveat: rows lost", "no episode ended, so there is no return to report"]

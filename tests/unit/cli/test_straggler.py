@@ -15,7 +15,7 @@ from fullrank.host.run_directory import announce, withdraw
 from fullrank.net.channel import PLAINTEXT
 from fullrank.net.server import Server
 from fullrank.v1 import straggler_pb2 as pb
-from fullrank_straggler.injection import Control, injection_of
+from fullrank_straggler.gate import Control, injection_of
 from fullrank_straggler.server import StragglerServicer
 
 from .conftest import Command

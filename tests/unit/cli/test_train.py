@@ -10,7 +10,7 @@ from tests.faultlab.simulation import toy_algorithm
 from tests.registries import shipped
 
 from fullrank.algorithms import algorithms
-from fullrank.cli import running, train
+from fullrank.cli import processes, train
 from fullrank.common.errors import RunDirectoryInUse
 from fullrank.config import RunConfig
 from fullrank.config.layers import load
@@ -92,7 +92,7 @@ def test_a_code_is_refused_unless_it_keeps_its_tolerance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[Path] = []
-    monkeypatch.setattr(running, "run_to_end", lambda path, config, local: begun.append(path))
+    monkeypatch.setattr(processes, "run_to_end", lambda path, config, local: begun.append(path))
     outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words)
     assert (outcome.code == 0) is begins, outcome
     assert begun == [tmp_path / "run"] * begins
@@ -122,10 +122,10 @@ def test_redundancy_is_for_those_who_ask_for_it_or_inject_stragglers(
 ) -> None:
     begun: list[RunConfig] = []
     monkeypatch.setattr(train, "usable_cores", lambda: 3)
-    monkeypatch.setattr(running, "run_to_end", lambda path, config, local: begun.append(config))
+    monkeypatch.setattr(processes, "run_to_end", lambda path, config, local: begun.append(config))
     assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
     assert [config.learners for config in begun] == [learners]
-    assert running.redundancy(begun[0]).startswith(said)
+    assert processes.redundancy(begun[0]).startswith(said)
 
 
 def test_ranks_are_of_a_run_in_one_process(
@@ -133,7 +133,9 @@ def test_ranks_are_of_a_run_in_one_process(
 ) -> None:
     begun: list[tuple[int, bool]] = []
     monkeypatch.setattr(
-        running, "run_to_end", lambda path, config, local: begun.append((config.ranks.count, local))
+        processes,
+        "run_to_end",
+        lambda path, config, local: begun.append((config.ranks.count, local)),
     )
     words = ("train", "--run-dir", str(tmp_path / "run"), "--set", "ranks.count=2")
     refused = fullrank(*words)
@@ -160,7 +162,7 @@ def test_a_run_in_one_process_keeps_its_parameters_where_it_computes(
 ) -> None:
     begun: list[str] = []
     monkeypatch.setattr(
-        running, "run_to_end", lambda path, config, local: begun.append(config.controller.device)
+        processes, "run_to_end", lambda path, config, local: begun.append(config.controller.device)
     )
     assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
     assert begun == [device]
@@ -201,11 +203,11 @@ def test_a_run_is_said_to_train_before_its_iterations_are_shown(
     def records(path: Path) -> Iterator[Sequence[str]]:
         yield from ([], [], ["iteration 0", "iteration 1"], [], [], ["iteration 2"])
 
-    monkeypatch.setattr(running, "follow", records)
-    monkeypatch.setattr(running, "POLL_S", 0.0)
+    monkeypatch.setattr(processes, "follow", records)
+    monkeypatch.setattr(processes, "POLL_S", 0.0)
     heard, every = Heard(), statuses()
     watch: Any = SimpleNamespace(status=lambda: next(every))
-    running._follow(tmp_path, heard, watch, [])  # type: ignore[arg-type]
+    processes._follow(tmp_path, heard, watch, [])  # type: ignore[arg-type]
     assert heard.lines == [
         "waiting for 4 learners",
         f"training in {tmp_path}",

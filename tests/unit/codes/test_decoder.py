@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fullrank.codes import Code, Decoder, make_code
 from fullrank.codes.decoding.decoder import BLOCK_COLUMNS, Peeling
-from fullrank.codes.decoding.row_space import RowSpace
+from fullrank.codes.decoding.rows import RowSpace
 from fullrank.common.errors import CodeError, InvalidContribution, NotDecodable
 from fullrank.common.types import Matrix
 from fullrank.common.updates import snap

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fullrank.codes import make_code
 from fullrank.codes.analysis import decoded_variances
 from fullrank.common.types import Matrix
-from fullrank.rounds.least_squares import least_squares
+from fullrank.rounds.decoding import least_squares
 
 UNITS, ROWS, DRAWS = 4, 8, 20_000
 CODES = ("cyclic", "mds", "ldgm", "random_sparse", "replication")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.codes import make_code
-from fullrank.codes.decoding.parity import FLOAT64, Parity, calibrated, culprit
+from fullrank.codes.decoding.certificate import FLOAT64, Parity, calibrated, culprit
 from fullrank.common.types import Matrix
 
 CODES = ["mds", "cyclic", "random_sparse", "ldgm", "replication", "uncoded"]

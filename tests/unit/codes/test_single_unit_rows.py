@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
+from fullrank.codes.decoding.rows import SingleUnitRows
 from fullrank.common.types import EncodedVector, FloatArray
 from fullrank.common.updates import snap, unit_digest
 

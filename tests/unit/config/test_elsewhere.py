@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from fullrank.common.errors import ConfigError, FullrankError
-from fullrank.common.reach import SettingReach
+from fullrank.common.types import SettingReach
 from fullrank.config import from_toml, load, read_config, to_toml
 from fullrank.config.elsewhere import (
     device_kind,

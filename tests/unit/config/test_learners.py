@@ -13,7 +13,7 @@ from fullrank.common.errors import CodeError, ConfigError
 from fullrank.config import (
     load,
 )
-from fullrank.wiring import code_of
+from fullrank.config.code import code_of
 
 
 @pytest.mark.parametrize("agents", range(1, 13))

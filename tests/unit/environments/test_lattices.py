@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
-from fullrank.environments.lattice.environment import LatticeEnvironment
-from fullrank.environments.lattice.grid import ABSENT, king, torus, within
+from fullrank.environments.lattice.environment import (
+    ABSENT,
+    LatticeEnvironment,
+    king,
+    torus,
+    within,
+)
 from fullrank.environments.lattice.ising import Ising, aligned
 from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood
 from fullrank.environments.lattice.wireless import Uplink, Wireless, chosen, reachable

@@ -14,7 +14,7 @@ from fullrank.config import load
 from fullrank.environments import make_environment
 from fullrank.environments.parallel import parallel_env
 from fullrank.local import LocalRun
-from fullrank.networks.fused.minibatch import Minibatch
+from fullrank.networks.fused.gradients import Minibatch
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.staging import check_steps
 from fullrank.training.rollouts import Rollout

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.particle.cooperative_navigation import CooperativeNavigation
-from fullrank.environments.particle.environment import ParticleEnvironment
-from fullrank.environments.particle.goal import GoalEnvironment
+from fullrank.environments.particle.environment import GoalEnvironment, ParticleEnvironment
 from fullrank.environments.particle.keep_away import KeepAway
 from fullrank.environments.particle.physical_deception import PhysicalDeception
 from fullrank.environments.particle.predator_prey import PredatorPrey

@@ -8,10 +8,9 @@ import pytest
 from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.smac_lite.battle import Battle, Forces
-from fullrank.environments.smac_lite.dynamics import TICK_LOOPS, advance, fight, recover
+from fullrank.environments.smac_lite.dynamics import TICK_LOOPS, Terrain, advance, fight, recover
 from fullrank.environments.smac_lite.environment import SmacLite, SmacLiteConfig
 from fullrank.environments.smac_lite.maps import CORRIDOR, MAPS, Ground, Starts
-from fullrank.environments.smac_lite.movement import Terrain
 from fullrank.environments.smac_lite.units import LEAST_DAMAGE, STEP_LOOPS, UNITS, UnitType
 
 from . import smac_scripts as scripts

@@ -15,9 +15,9 @@ from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
+from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy, PolicyFunction
-from fullrank.export.recurrent import PlayStep, RecurrentPolicy
+from fullrank.export.recurrent import PlayStep, RecurrentGraph, RecurrentPolicy, RecurrentTensors
 
 SCOUT = AgentSpec(name="scout", observation_size=7, action=Discrete(5))
 GRIPPER = AgentSpec(
@@ -121,7 +121,7 @@ TEAM = (
     AgentSpec(name="short", observation_size=4, action=Discrete(3)),
 )
 SIZES = ([7, 4], [5, 3])
-RECURRENT: list[Form[RecurrentPolicy, PlayStep]] = [recurrent_graph, recurrent_tensors]
+RECURRENT: list[Form[RecurrentPolicy, PlayStep]] = [RecurrentGraph, RecurrentTensors]
 
 
 def actor_of(*, last_action: bool = True, identity: bool = True, recurrent: bool = True) -> Actor:
@@ -178,7 +178,7 @@ def test_onnx_takes_the_actions_of_the_team_through_a_whole_episode(tmp_path: Pa
     """State, last action and mask go in as the file's description says; nothing else is known."""
     actor, sessions = actor_of(), []
     for number, policy in enumerate(recurrent_of(actor)):
-        recurrent_graph.save(policy, tmp_path / str(number), facts=FACTS)
+        RecurrentGraph.save(policy, tmp_path / str(number), facts=FACTS)
         sessions.append(onnxruntime.InferenceSession(tmp_path / str(number)))
     draw, memory = np.random.default_rng(1), actor.memory(8)
     state = [np.zeros((8, 6), np.float32)] * 2

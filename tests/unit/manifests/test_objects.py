@@ -17,7 +17,7 @@ from tests.workloads import (
     workloads_of,
 )
 
-from fullrank.wiring import code_of
+from fullrank.config.code import code_of
 
 RELEASES = ("1.33", "1.35", "1.37")
 """Releases of Kubernetes; native sidecars are stable from the first on."""

@@ -8,8 +8,8 @@ from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.networks import adam as adam_module
 from fullrank.networks.adam import Adam, AdamState
 from fullrank.networks.fused.critic_input import CriticInput, GatherIndex, MeanField, critic_inputs
+from fullrank.networks.fused.gradients import block_columns
 from fullrank.networks.fused.kernels import DEFAULT, Kernel
-from fullrank.networks.fused.minibatch import block_columns
 from fullrank.networks.fused.mlp import Clipper, parts
 from fullrank.networks.fused.network_group import NetworkGroup, make_groups
 from fullrank.networks.fused.unit_batch import UnitBatches

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fullrank.runs.record import IterationRecord
-from fullrank_cmarl import collection, paper, queues
+from fullrank_cmarl import paper, queues
 from fullrank_cmarl.systems import CHANNELS, SCALES, SYSTEMS, CmarlScale, cell_name, cells
 from fullrank_papers.claims import ClaimResult, Held
 from fullrank_papers.paper import Findings
@@ -36,11 +36,11 @@ def given(earned: Mapping[str, float], won: Mapping[str, float]) -> dict[str, An
         )
         for name, scenario, seed in product(SYSTEMS, SMOKE.maps, range(1, SMOKE.seeds + 1))
     }
-    rates = {collection.cell_name(n): {"episodes_per_s": 4.9 * n} for n in (2, 3)}
+    rates = {paper.collection_name(n): {"episodes_per_s": 4.9 * n} for n in (2, 3)}
     return {
         **made,
         **rates,
-        collection.cell_name(1): {"episodes_per_s": 5.0},
+        paper.collection_name(1): {"episodes_per_s": 5.0},
         queues.WAITS: QUIET,
         queues.GROUPS: {"memory": 5.0, "fsync": 9.0},
     }
@@ -113,7 +113,7 @@ def test_two_seeds_decide_nothing() -> None:
         ({queues.WAITS: QUIET | {"waited": 0.06}}, "C9"),
         ({queues.WAITS: QUIET | {"blocked": 0.011}}, "C9"),
         ({queues.GROUPS: {"memory": 3.9, "fsync": 9.0}}, "C9"),
-        ({collection.cell_name(3): {"episodes_per_s": 13.4}}, "C11"),
+        ({paper.collection_name(3): {"episodes_per_s": 13.4}}, "C11"),
         (
             {
                 cell_name("cmarl", "3m", 1): {
@@ -148,7 +148,7 @@ def test_a_rate_leaves_the_first_iterations_out() -> None:
         (at_s, cast(IterationRecord, SimpleNamespace(statistics={"episodes": episodes})))
         for at_s, episodes in ((1.0, 100), (2.0, 110), (3.0, 115), (4.0, 130))
     ]
-    assert collection.episodes_per_s(seen) == 10.0
+    assert paper.episodes_per_s(seen) == 10.0
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from fullrank.common.types import JSON
-from fullrank_darl1n import coded_rewards, learning_claims, paper
+from fullrank_darl1n import learning_claims, paper, table_claims
 from fullrank_darl1n.learning_claims import full_range_trials
 from fullrank_darl1n.published import FOOD, GRASSLAND, SCALES, TASKS, TIMED
 from fullrank_darl1n.runs import learners, seeds
@@ -63,9 +63,9 @@ def test_claims_whose_runs_are_missing_are_undecided() -> None:
         {}, WHOLE
     )
     judged += learning_claims.judge_full_range({}, MORE)
-    judged += coded_rewards.judge_rewards({}, MORE)
+    judged += table_claims.judge_rewards({}, MORE)
     assert {each.held for each in judged} == {Held.UNDECIDED}
-    assert paper.learning_table({}, WHOLE) == coded_rewards.rewards_table({}, MORE) == ""
+    assert paper.learning_table({}, WHOLE) == table_claims.rewards_table({}, MORE) == ""
 
 
 def test_a_seed_counts_when_all_methods_have_it() -> None:
@@ -148,7 +148,7 @@ def coded_with(shares: Mapping[str, Sequence[float]]) -> Results:
             [-200.0, *[-200.0 + 100.0 * shares[scheme.name][each.seed]] * 5], pace=1.0
         )
         for scheme in TIMED
-        for each in coded_rewards.coded_trials(MORE, scheme)
+        for each in table_claims.coded_trials(MORE, scheme)
     }
 
 
@@ -163,7 +163,7 @@ def test_codes_learn_or_do_not_by_their_share_of_the_uncoded_gain() -> None:
         (reverse, Held.NOT_HELD),
         (doubtful, Held.UNDECIDED),
     ):
-        judged = coded_rewards.judge_rewards(coded_with(shares), MORE)
+        judged = table_claims.judge_rewards(coded_with(shares), MORE)
         assert [each.held for each in judged] == [held] * 4
-    page = coded_rewards.rewards_table(coded_with(as_published), MORE)
+    page = table_claims.rewards_table(coded_with(as_published), MORE)
     assert "| mds | -231 / -253 / -212 | -200.0 | -200 / -200 / -200 | 0% |" in page

@@ -9,7 +9,7 @@ import pytest
 
 from fullrank.common.types import JSON
 from fullrank.local import LocalRun
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 from fullrank_darl1n import crossplay, scaling
 from fullrank_darl1n.crossplay import PLAYED
 from fullrank_darl1n.published import GRASSLAND, SCALES, TASKS

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from fullrank.planning import candidates
-from fullrank.planning.candidates import forecast
+from fullrank.planning.candidates import candidates, forecast
 from fullrank.planning.cluster import Cluster, Links
 from fullrank.planning.costs import Payload
 from fullrank.planning.delay_model import Scenarios

@@ -4,9 +4,11 @@ from tests.unit.planning.worlds import late, planned, regime
 
 from fullrank.common.types import Matrix, Times, Vector
 from fullrank.config.auto_code import AutoCodeSettings
-from fullrank.planning import TUNING, Observation, Planner, candidates
+from fullrank.planning.candidates import candidates
 from fullrank.planning.costs import Traffic
-from fullrank.planning.planner import iterations_since_pace_change, rounds_since_change
+from fullrank.planning.observation import Observation
+from fullrank.planning.planner import Planner, iterations_since_pace_change, rounds_since_change
+from fullrank.planning.tuning import TUNING
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))]
 NOBODY = regime(stragglers={"name": "none"})

@@ -11,10 +11,9 @@ from fullrank.common.errors import ConfigError, NotDecodable
 from fullrank.planning.arrival import Arrivals, decodable_after, needed_of
 from fullrank.planning.cluster import Cluster, finish_times, read_regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.planned_run import observation_of
-from fullrank.planning.simulation import play, simulate
+from fullrank.planning.simulation import observation_of, play, simulate
 from fullrank.rounds.decision import Verdict
-from fullrank.rounds.least_squares import LeastSquaresDecoding
+from fullrank.rounds.decoding import ExactDecoding, LeastSquaresDecoding
 from fullrank.rounds.round import Round
 from fullrank.stragglers import FixedK, NoDelay, Trace
 
@@ -95,7 +94,7 @@ def test_bisection_finds_where_the_round_turns_decodable(
 ) -> None:
     code = code_of(name, *sizes)
     order = np.random.default_rng(seed).permutation(code.rows)
-    round_ = Round(0, code)
+    round_ = Round(0, code, decoding=ExactDecoding())
     count = 0
     while not round_.decodable:
         round_.offer(learner=int(order[count]), row=int(order[count]))

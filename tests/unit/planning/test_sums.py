@@ -11,9 +11,12 @@ from fullrank.codes.conditions import decodable
 from fullrank.codes.targets import sum_of_units, sums_of_groups
 from fullrank.common.types import Matrix
 from fullrank.config.auto_code import AutoCodeSettings
-from fullrank.planning import Observation, Planner, candidates
 from fullrank.planning.arrival import Arrivals, decodable_after
+from fullrank.planning.candidates import candidates
 from fullrank.planning.costs import Traffic
+from fullrank.planning.observation import Observation
+from fullrank.planning.planner import Planner
+from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.round import Round
 
 assert toy_algorithm  # importing it registers the algorithms
@@ -83,7 +86,7 @@ def test_virtual_time_commits_a_sum_at_the_arrival_at_which_a_round_turns_decoda
     target = sums_of_groups(groups, 4 // groups)
     code = make_code(name, rows=4 + spare, units=4, target=target)
     order = np.random.default_rng(seed).permutation(code.rows)
-    round_, count = Round(0, code), 0
+    round_, count = Round(0, code, decoding=ExactDecoding()), 0
     while not round_.decodable:
         round_.offer(learner=int(order[count]), row=int(order[count]))
         count += 1

@@ -3,7 +3,7 @@
 from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.planning.cluster import Regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.planned_run import PlannedRun, play_planned
+from fullrank.planning.simulation import PlannedRun, play_planned
 
 
 def regime(**keys: object) -> Regime:

@@ -6,6 +6,7 @@ from fullrank.codes import Code, make_code, support
 from fullrank.common.types import FloatArray, Matrix, Vector
 from fullrank.common.updates import snap, unit_digest
 from fullrank.rounds.decision import Decision, Decoded, Waiting
+from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.round import Round
 
 SIZES = (5, 3, 4)
@@ -58,4 +59,4 @@ def reason_of(decision: Decision) -> str:
 
 
 def open_round(code: Code = CODE, sizes: tuple[int, ...] = SIZES) -> Round:
-    return Round(7, code, target_sizes=sizes)
+    return Round(7, code, decoding=ExactDecoding(), target_sizes=sizes)

@@ -10,7 +10,7 @@ from fullrank.codes.analysis import decoded_variances
 from fullrank.common.types import Vector
 from fullrank.common.updates import unit_digest
 from fullrank.rounds.decision import Decision, Decoded, Verdict
-from fullrank.rounds.least_squares import LeastSquaresDecoding, least_squares
+from fullrank.rounds.decoding import LeastSquaresDecoding, least_squares
 from fullrank.rounds.round import Round
 
 SIZES = (5, 3, 4)

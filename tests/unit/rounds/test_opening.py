@@ -11,7 +11,7 @@ from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
 from fullrank.common.types import FloatArray, Matrix, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.rounds.decision import Decoded, Verdict
-from fullrank.rounds.opening import open_round
+from fullrank.rounds.decoding import open_round
 from fullrank.training.worker import AssignedRow, Worker
 
 SIZES = (7, 7, 4, 4, 6, 2)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fullrank.codes import Code, make_code
 from fullrank.common.linear_hash import HASH_BYTES
 from fullrank.common.updates import DIGEST_BYTES
+from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.quorum import Quorum, claims_of, computed_value, exclude, statements
 from fullrank.rounds.reports import Claim
 from fullrank.rounds.round import Round
@@ -28,7 +29,7 @@ def _value(stated: int) -> bytes:
 
 def _round(code: Code, stated: Sequence[int]) -> Round:
     """Learner j computed row j; its report and its vector are those of version ``stated[j]``."""
-    round_ = Round(0, code, target_sizes=[LENGTH] * len(code.target))
+    round_ = Round(0, code, decoding=ExactDecoding(), target_sizes=[LENGTH] * len(code.target))
     for learner, version in enumerate(stated):
         for unit in np.flatnonzero(code.matrix[learner]).tolist():
             round_.report(unit, _value(version), learner=learner)

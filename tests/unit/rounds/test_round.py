@@ -17,7 +17,7 @@ from tests.unit.rounds.builders import (
 )
 
 from fullrank.codes import make_code, support
-from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
+from fullrank.codes.decoding.rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import Vector
 from fullrank.common.updates import unit_digest

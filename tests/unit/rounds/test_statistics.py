@@ -10,7 +10,7 @@ from fullrank.common.linear_hash import LinearHash
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import DIGEST_BYTES, update_digest
 from fullrank.rounds.decision import Decision, Verdict
-from fullrank.rounds.exact import ExactDecoding
+from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.reports import report_of
 from fullrank.rounds.round import Round
 

@@ -11,6 +11,7 @@ from fullrank.common.types import FloatArray, LearnerId
 from fullrank.common.updates import snap, unit_digest
 from fullrank.config import PluginSettings
 from fullrank.rounds.decision import Decoded
+from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.quorum import Quorum
 from fullrank.rounds.round import Round
 from fullrank.run.assignment import RowAssignment
@@ -85,7 +86,7 @@ def opened(
         members=len(team.members),
         placement=Placement(holders=tuple(rows), shared=0, changed=0),
     )
-    round_ = Round(5, code, target_sizes=[SIZE] * len(code.target))
+    round_ = Round(5, code, decoding=ExactDecoding(), target_sizes=[SIZE] * len(code.target))
     return OpenRound(
         round_,
         assignment,

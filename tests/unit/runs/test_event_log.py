@@ -7,8 +7,7 @@ import pytest
 from tests.faultlab.history import EventHistory, follow, read_history
 
 from fullrank.common.errors import FullrankError
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Acknowledged, Began, Committed, Stored, Welcomed
+from fullrank.runs.events import Acknowledged, Began, Committed, EventLog, Stored, Welcomed
 
 BEGAN = Began(run="r", term=1, known=0, resumes_at=0)
 COMMITTED = Committed(

@@ -8,7 +8,7 @@ from tests.conformance.faulty_game import FaultyGame
 
 from fullrank.common.seeding import derive
 from fullrank.config import load
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 
 GAME = f"{__name__}:AskingGame"
 

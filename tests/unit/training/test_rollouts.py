@@ -17,9 +17,9 @@ from fullrank.config import RunConfig, load
 from fullrank.environments import Step, make_environment
 from fullrank.replay.episodes import episodes_in
 from fullrank.replay.layout import Layout
-from fullrank.training.collector import REPORTS
+from fullrank.training.collection import REPORTS
 from fullrank.training.rollouts import Collected, Rollout
-from fullrank.wiring import Training, training_of
+from fullrank.wiring.training import Training, training_of
 
 
 def test_rows_go_step_by_step_and_copy_by_copy_within_a_step() -> None:

@@ -9,8 +9,8 @@ from tests.unit.environments.games import Hunt
 from fullrank.common.errors import ConfigError
 from fullrank.config import load
 from fullrank.local import LocalRun
-from fullrank.training.teams import payment_of
-from fullrank.wiring import training_of
+from fullrank.training.survey import payment_of
+from fullrank.wiring.training import training_of
 
 GAMES = Hunt.__module__
 SMALL: dict[str, Any] = {

@@ -6,7 +6,7 @@ from fullrank.algorithms.devices import CopiedGradients
 from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
-from fullrank.wiring import Training, training_of
+from fullrank.wiring.training import Training, training_of
 
 SETTINGS = (
     *("iterations=3", "environment.copies=2", "environment.agents=2", "compute.device=auto"),

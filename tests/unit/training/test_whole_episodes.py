@@ -14,7 +14,7 @@ from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import BlockPlayer
 from fullrank.training.blocks import BlockPlan
-from fullrank.training.reward_scale import AS_PAID, RewardScale, random_reward_scale
+from fullrank.training.evaluation import AS_PAID, RewardScale, random_reward_scale
 from fullrank.training.rollouts import Collected
 from fullrank.training.whole_episodes import EpisodeRound
 

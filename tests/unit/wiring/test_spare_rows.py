@@ -4,7 +4,7 @@ import pytest
 
 from fullrank.audit.ledger import WINDOW
 from fullrank.config import load
-from fullrank.wiring import spare_rows, training_of
+from fullrank.wiring.training import spare_rows, training_of
 
 SMALL = (
     "environment.copies=2",

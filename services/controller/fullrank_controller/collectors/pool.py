@@ -10,8 +10,7 @@ from functools import cached_property
 from fullrank.common.errors import InvalidContribution
 from fullrank.config.tree import ControllerSettings
 from fullrank.net.prometheus import Family, counter, gauge
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import BlockAssigned
+from fullrank.runs.events import BlockAssigned, EventLog
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.v1 import controller_pb2 as pb

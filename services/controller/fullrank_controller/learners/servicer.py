@@ -20,12 +20,19 @@ from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_controller.collectors.stream import CollectorMessages, serve_collector
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.rounds.reception import Reception
 from fullrank_controller.run import Run
-from fullrank_controller.streams import HELLO_S, READY_S, admitted, next_of, origin_of
+from fullrank_controller.streams import (
+    HELLO_S,
+    READY_S,
+    CollectorMessages,
+    admitted,
+    next_of,
+    origin_of,
+    serve_collector,
+)
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,14 @@ from fullrank.codes.targets import described
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import FloatArray, LearnerId
 from fullrank.config import RunConfig
+from fullrank.config.code import code_of
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded, Verdict
-from fullrank.rounds.opening import open_round
+from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import working_rows
 from fullrank.training.centralised import Centralised
 from fullrank.training.worker import AssignedRow, SharedGradients, Worker
-from fullrank.wiring import Training, code_of
+from fullrank.wiring.training import Training
 from fullrank_controller.local.ranks import Group
 from fullrank_controller.local.table import LocalTable
 

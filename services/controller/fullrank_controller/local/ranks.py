@@ -30,7 +30,7 @@ from fullrank.host.children import START_S, RankProcesses
 from fullrank.runs.journal import UPDATE_BYTES
 from fullrank.training.centralised import Targets
 from fullrank.training.ranks import Division, Rank, Share, divide, received_bytes, rounding
-from fullrank.wiring import Training, training_of
+from fullrank.wiring.training import Training, training_of
 
 log = logging.getLogger(__name__)
 

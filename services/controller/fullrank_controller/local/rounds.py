@@ -13,13 +13,13 @@ from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
 from fullrank.planning.candidates import Plan
 from fullrank.replay.samplers import Sample
-from fullrank.rounds.opening import open_round
+from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.placement import Placement
 from fullrank.run.round import OpenRound
 from fullrank.runs.events import Assigned, Joined
 from fullrank.runs.record import IterationRecord
-from fullrank.wiring import Training
+from fullrank.wiring.training import Training
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
 from fullrank_controller.membership.member import Member, Numerics

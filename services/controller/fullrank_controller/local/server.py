@@ -15,7 +15,7 @@ from fullrank.host.process import Launch, run, stop_event, tune_process, usable_
 from fullrank.net.channel import Security
 from fullrank.net.server import Health
 from fullrank.networks.fused.maddpg import FusedMADDPG
-from fullrank.wiring import Training, refuse_free
+from fullrank.wiring.training import Training, refuse_free
 from fullrank_controller.driver import Driver
 from fullrank_controller.epilogue import record_failure
 from fullrank_controller.local.computation import Computation

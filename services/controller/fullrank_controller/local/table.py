@@ -14,8 +14,7 @@ from fullrank.replay.limits import rows_per_append
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import TABLE, Table
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Reopened, Stored, Truncated
+from fullrank.runs.events import EventLog, Reopened, Stored, Truncated
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 from fullrank.run.assignment import RowAssignment
 from fullrank.runs.record import IterationRecord
-from fullrank.wiring import Training, max_variance_of
+from fullrank.wiring.plugins import max_variance_of
+from fullrank.wiring.training import Training
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster

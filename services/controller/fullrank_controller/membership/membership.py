@@ -8,8 +8,7 @@ from fullrank.common.errors import NotDecodable
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
 from fullrank.run.assignment import RowAssignment, make_assignment
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import EpochBegan
+from fullrank.runs.events import EpochBegan, EventLog
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member, Numerics, excluded
 from fullrank_controller.membership.roster import Roster

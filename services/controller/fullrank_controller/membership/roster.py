@@ -19,8 +19,10 @@ from fullrank_controller.watchdog import Watchdog
 
 DEFAULTS = ControllerSettings()
 DEFAULT_ORIGIN = Origin()
-HOSTS = 4
-"""Hosts' worth of learners that one certificate admits."""
+STREAMS_PER_HOST, HOSTS = 256, 4
+"""Learners that one network address admits, which bounds the indices that strangers make up; and
+hosts' worth of learners that one certificate admits, or the lack of any."""
+REMEDY = "give each learner a certificate of its own (fullrank certs init --learners)"
 DEPARTED = 256
 """Learners that are remembered after they left, for verdicts on what they sent."""
 
@@ -30,7 +32,7 @@ class Roster:
 
     Args:
         verdicts: Those of the run, which bar learners from rows; the roster adds to them.
-        settings: Limits on the streams of one origin.
+        settings: Silence after which a member counts as lost.
         role: Role of its members.
 
     Attributes:
@@ -71,14 +73,13 @@ class Roster:
         Raises:
             Overloaded: Too many streams of its origin are attached.
         """
-        earlier = _to_replace(self.members, origin, process, self._settings)
+        earlier = _to_replace(self.members, origin, process)
         if earlier is not None:
             earlier.expel(ServiceLost("its process has dialled again"))
             self.leave(earlier)
         free = next(j for j in range(len(self._members) + 1) if j not in self._members)
-        most = self._settings.streams_per_host  # bounds the indices that strangers make up
         learner = free
-        if wanted is not None and wanted < most and wanted not in self._members:
+        if wanted is not None and wanted < STREAMS_PER_HOST and wanted not in self._members:
             learner = wanted
         member = Member(
             learner=learner,
@@ -227,9 +228,7 @@ def _stay_of(member: Member) -> _Stay:
     return _Stay(member.party, member.since, until, member)
 
 
-def _to_replace(
-    members: Sequence[Member], origin: Origin, process: bytes, settings: ControllerSettings
-) -> Member | None:
+def _to_replace(members: Sequence[Member], origin: Origin, process: bytes) -> Member | None:
     """The member that a new stream of this origin replaces: one of its bound certificate was cut.
 
     Raises:
@@ -245,16 +244,16 @@ def _to_replace(
                 )
         return alike[0] if alike else None
     near = sum(member.origin.address == origin.address for member in members)
-    if near >= settings.streams_per_host:
+    if near >= STREAMS_PER_HOST:
         raise Overloaded(
-            f"{near} learners are attached from {origin.address}, as many as "
-            "controller.streams_per_host admits"
+            f"{near} learners are attached from {origin.address}, as many as one address "
+            f"may have; {REMEDY}"
         )
-    if len(alike) >= HOSTS * settings.streams_per_host:
+    if len(alike) >= HOSTS * STREAMS_PER_HOST:
         certified = f"with the certificate of {origin.certificate}" if origin.certificate else ""
         raise Overloaded(
             f"{len(alike)} learners are attached {certified or 'without a certificate'}, {HOSTS} "
-            "times as many as controller.streams_per_host"
+            f"times as many as one address may have; {REMEDY}"
         )
     return None
 

@@ -13,7 +13,7 @@ from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_condemned
 from fullrank.sinks.jsonl import condemn
-from fullrank.wiring import Training
+from fullrank.wiring.training import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,9 @@ from fullrank.common.errors import CheckpointUnusable, Malformed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.schema import validated
 from fullrank.config.tree import RunConfig
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import NumericsBegan
+from fullrank.runs.events import EventLog, NumericsBegan
 from fullrank.training.worker import probe_of
-from fullrank.wiring import Training, initial_algorithm
+from fullrank.wiring.training import Training, initial_algorithm
 from fullrank_controller.membership.member import Numerics
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress

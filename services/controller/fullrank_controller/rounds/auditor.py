@@ -23,7 +23,7 @@ from fullrank.run.assignment import RowAssignment
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import RecomputedStatements
 from fullrank.training.soundness import sound_updates
-from fullrank.wiring import Training, audit_period
+from fullrank.wiring.training import Training, audit_period
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.round_runner import RoundResult

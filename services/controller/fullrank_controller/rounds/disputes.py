@@ -20,7 +20,7 @@ from fullrank.runs.journal import read
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
-from fullrank.wiring import Training, initial_algorithm
+from fullrank.wiring.training import Training, initial_algorithm
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.run import Run
 

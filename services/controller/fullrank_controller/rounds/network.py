@@ -13,12 +13,12 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.planning.candidates import Plan
 from fullrank.planning.grace import Grace, returns_of
 from fullrank.replay.samplers import Sample
-from fullrank.rounds.opening import open_round
+from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.round import OpenRound, RoundPolicies
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import Training
+from fullrank.wiring.training import Training
 from fullrank_controller.learners.broadcast import Broadcaster
 from fullrank_controller.membership.auto_code import AutoCode
 from fullrank_controller.membership.member import Member

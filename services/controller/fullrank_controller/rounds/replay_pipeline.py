@@ -12,14 +12,13 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
 from fullrank.replay.staging import Grant
 from fullrank.runs.ending import rows_lost
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import Acknowledged
+from fullrank.runs.events import Acknowledged, EventLog
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.training.collection import Collection
 from fullrank.training.rollouts import Collected
-from fullrank.wiring import Training, capacity_of, spare_rows
+from fullrank.wiring.training import Training, capacity_of, spare_rows
 from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.identity import RunIdentity

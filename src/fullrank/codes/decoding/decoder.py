@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fullrank.codes.base import Code
 from fullrank.codes.decoding.certificate import Solver, solver_of
-from fullrank.codes.decoding.row_space import RowSpace
+from fullrank.codes.decoding.rows import RowSpace
 from fullrank.codes.targets import LIMIT, checked_target, described, each_unit, rank_of
 from fullrank.common.errors import (
     CodeError,

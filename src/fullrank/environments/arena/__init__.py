@@ -1,7 +1,1 @@
 """Agents and food in a walled square; every module of this package is a task."""
-
-import importlib
-import pkgutil
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")

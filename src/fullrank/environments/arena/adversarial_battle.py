@@ -13,10 +13,9 @@ import numpy as np
 
 from fullrank.common.types import Array, BoolArray, IntArray
 from fullrank.environments.arena.config import ContestConfig, Payoffs
-from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
+from fullrank.environments.arena.crowd import Crowd, Surroundings, distance_to_nearest, meals
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
-from fullrank.environments.arena.seeking import distance_to_nearest
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body, length
 from fullrank.environments.proximity import Pairs, runs

@@ -12,11 +12,10 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, BoolArray, FloatArray
 from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_around, see, width
 from fullrank.environments.arena.effects import Effects
-from fullrank.environments.base import AgentSpec
+from fullrank.environments.base import AgentSpec, require_horizon
 from fullrank.environments.particle.scene import group, opponents
 from fullrank.environments.particle.world import TIME_STEP, Body
 from fullrank.environments.proximity import Pairs
-from fullrank.environments.time_limit import require_horizon
 
 
 class Payoffs(NamedTuple):

@@ -9,9 +9,8 @@ from fullrank.common.types import Array, FloatArray
 from fullrank.environments.arena.config import ArenaConfig, ArenaLayout
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.effects import Effects, sequential, simultaneous
-from fullrank.environments.base import Step
+from fullrank.environments.base import Step, TimeLimit
 from fullrank.environments.particle.scene import Scene
-from fullrank.environments.time_limit import TimeLimit
 
 
 class Arena:

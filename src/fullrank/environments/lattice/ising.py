@@ -12,11 +12,9 @@ from typing import Literal
 import numpy as np
 
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
-from fullrank.environments.base import AgentSpec, Discrete, register
-from fullrank.environments.lattice.environment import LatticeEnvironment, seen
-from fullrank.environments.lattice.grid import side_of, torus
+from fullrank.environments.base import AgentSpec, Discrete, register, require_horizon
+from fullrank.environments.lattice.environment import LatticeEnvironment, seen, side_of, torus
 from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, LatticePatch
-from fullrank.environments.time_limit import require_horizon
 
 UP_OR_DOWN = Discrete(2, relaxed=True)
 

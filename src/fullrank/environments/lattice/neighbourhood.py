@@ -7,8 +7,7 @@ import numpy as np
 
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
-from fullrank.environments.lattice.environment import LatticeEnvironment, observe
-from fullrank.environments.lattice.grid import ABSENT, within
+from fullrank.environments.lattice.environment import ABSENT, LatticeEnvironment, observe, within
 from fullrank.environments.neighbourhood import Neighbourhood, Transition
 
 

@@ -24,11 +24,9 @@ import numpy as np
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
-from fullrank.environments.base import AgentSpec, Discrete, register
-from fullrank.environments.lattice.environment import LatticeEnvironment, seen
-from fullrank.environments.lattice.grid import king, side_of
+from fullrank.environments.base import AgentSpec, Discrete, register, require_horizon
+from fullrank.environments.lattice.environment import LatticeEnvironment, king, seen, side_of
 from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, LatticePatch
-from fullrank.environments.time_limit import require_horizon
 
 CHOICES = Discrete(5)
 SILENT = -1

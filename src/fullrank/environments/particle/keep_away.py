@@ -15,8 +15,7 @@ import numpy as np
 
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
-from fullrank.environments.particle.environment import ParticleConfig
-from fullrank.environments.particle.goal import GoalEnvironment
+from fullrank.environments.particle.environment import GoalEnvironment, ParticleConfig
 from fullrank.environments.particle.scene import group, opponents, others, require_landmarks, write
 from fullrank.environments.particle.world import Body
 

@@ -12,8 +12,7 @@ import numpy as np
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import Discrete, register
-from fullrank.environments.particle.environment import ParticleConfig, thrust
-from fullrank.environments.particle.goal import GoalEnvironment
+from fullrank.environments.particle.environment import GoalEnvironment, ParticleConfig, thrust
 from fullrank.environments.particle.scene import Scene, group, said, write
 from fullrank.environments.particle.world import Body
 

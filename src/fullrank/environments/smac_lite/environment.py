@@ -18,7 +18,7 @@ from fullrank.environments.smac_lite.battle import (
     damage_reward,
     judge,
 )
-from fullrank.environments.smac_lite.dynamics import advance
+from fullrank.environments.smac_lite.dynamics import Terrain, advance
 from fullrank.environments.smac_lite.features import (
     DIRECTIONS,
     MOVES,
@@ -28,7 +28,6 @@ from fullrank.environments.smac_lite.features import (
     Standing,
 )
 from fullrank.environments.smac_lite.maps import SIDE, Ground, Map, Starts, map_of
-from fullrank.environments.smac_lite.movement import Terrain
 from fullrank.environments.smac_lite.units import UnitType
 
 LETTERS = {"marauder": "M", "medivac": "+", "spine_crawler": "c", "colossus": "C"}

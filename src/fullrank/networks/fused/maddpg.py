@@ -14,9 +14,14 @@ from torch import Tensor
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused.critic_input import CriticInput
 from fullrank.networks.fused.cuda import Graphs
-from fullrank.networks.fused.gradients import FusedGradients, LossWeights, weigh
+from fullrank.networks.fused.gradients import (
+    ColumnBlock,
+    FusedGradients,
+    LossWeights,
+    Minibatch,
+    weigh,
+)
 from fullrank.networks.fused.kernels import Kernel
-from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.fused.unit_batch import Passes, UnitBatch

@@ -20,7 +20,7 @@ from fullrank.training.container import Container
 from fullrank.training.episodes import Outcomes
 from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.container_play import ContainerPlay
+from fullrank_collector.block_play import ContainerPlay
 
 SECTION, EVERY_S = 3, 10.0
 SETTINGS = ContainerSettings(every_s=EVERY_S)

@@ -4,10 +4,11 @@ from typing import Any
 
 from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.config import PluginSettings, RunConfig, load
+from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.round import Round
 from fullrank.run.assignment import make_assignment
 from fullrank.run.round import OpenRound
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member, Numerics
@@ -66,7 +67,7 @@ def open_round(run: Run, *, name: str = "cyclic", **params: Any) -> OpenRound[Me
     assignment = make_assignment(1, run.roster.eligible, requested=requested, units=UNITS, seed=0)
     assert assignment is not None
     run.membership.assignment = assignment
-    round_ = Round(5, assignment.code, target_sizes=[SIZE] * UNITS)
+    round_ = Round(5, assignment.code, decoding=ExactDecoding(), target_sizes=[SIZE] * UNITS)
     opened = OpenRound(round_, assignment, members=run.roster)
     run.reception.open(opened)
     return opened

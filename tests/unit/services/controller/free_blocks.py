@@ -7,7 +7,7 @@ import numpy as np
 from tests.unit.services.controller.builders import NUMERICS, make_config, make_run
 
 from fullrank.replay.staging import rows_digest
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import BlockKey, FreePlan
 from fullrank.v1 import controller_pb2 as pb

@@ -8,7 +8,7 @@ from tests.unit.services.controller.builders import NUMERICS, make_config, make_
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import EnvironmentFailed, InvalidContribution
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import FAILURES, BlockKey, BlockPlan
 from fullrank.v1 import controller_pb2 as pb

@@ -10,6 +10,7 @@ from tests.unit.services.controller.builders import SIZE, UNITS, join, make_run,
 from fullrank.common.errors import InvalidContribution
 from fullrank.host.shared_memory import START, ReadBlock, WrittenBlock
 from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
+from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.round import Round
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import Arrived, Reported, RoundEvent
@@ -172,7 +173,7 @@ async def test_what_was_queued_when_a_round_was_decided_counts_in_no_later_one(
     parser.parse(contribution(run))
     assignment = opened(run).assignment
     run.reception.close()
-    later = Round(6, assignment.code, target_sizes=[SIZE] * UNITS)
+    later = Round(6, assignment.code, decoding=ExactDecoding(), target_sizes=[SIZE] * UNITS)
     run.reception.open(OpenRound(later, assignment, members=run.roster))
     assert await run.reception.next_event(deadline=0.0) is None
 

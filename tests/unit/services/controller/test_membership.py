@@ -144,7 +144,7 @@ async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> Non
 
 
 async def test_the_run_begins_without_learners_that_are_late() -> None:
-    run = make_run("controller.join_deadline_s=0.01")
+    run = make_run("controller.deadline_s=0.005")
     join(run, 3)
     await run.membership.assemble(resumed=False)
     assert run.progress.message == ""

@@ -8,11 +8,10 @@ import pytest
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import DeadlinePassed, Overloaded, ServiceLost, StaleTerm
-from fullrank.config import ControllerSettings
 from fullrank.runs.verdicts import Verdicts, read_verdicts
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
-from fullrank_controller.membership.roster import HOSTS, Roster
+from fullrank_controller.membership.roster import HOSTS, STREAMS_PER_HOST, Roster
 
 
 class Peer:
@@ -113,8 +112,7 @@ async def test_a_learner_gets_the_lowest_free_index() -> None:
 
 async def test_a_container_gets_the_index_that_it_held_if_that_is_free() -> None:
     roster = Roster()
-    most = ControllerSettings().streams_per_host
-    wanted = (2, None, 2, 1, most)
+    wanted = (2, None, 2, 1, STREAMS_PER_HOST)
     indices = [roster.join("host", now=0.0, wanted=each).learner for each in wanted]
     assert indices == [2, 0, 1, 3, 4]
 
@@ -290,20 +288,22 @@ async def test_the_first_reason_to_expel_counts() -> None:
         await member.expelled
 
 
-async def test_streams_of_one_host_or_certificate_are_bounded_and_others_join() -> None:
-    settings = ControllerSettings(streams_per_host=1)
-    roster = Roster(settings=settings)
+async def test_streams_of_one_host_or_certificate_are_bounded_and_others_join(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fullrank_controller.membership.roster.STREAMS_PER_HOST", 1)
+    roster = Roster()
 
     def join(address: str) -> Member:
         origin = Origin(address=address, certificate="fullrank://run/learner")
         return roster.join("host", now=0.0, origin=origin)
 
     first = join("10.0.0.1")
-    with pytest.raises(Overloaded, match=r"from 10\.0\.0\.1, as many as .*streams_per_host"):
+    with pytest.raises(Overloaded, match=r"from 10\.0\.0\.1, as many as .* certificate of its own"):
         join("10.0.0.1")
     for host in range(2, 1 + HOSTS):
         join(f"10.0.0.{host}")
-    with pytest.raises(Overloaded, match=r"fullrank://run/learner, 4 times as many as .*_per_host"):
+    with pytest.raises(Overloaded, match=r"fullrank://run/learner, 4 times as many as .* its own"):
         join("10.0.0.9")
     roster.leave(first)
     join("10.0.0.1")

@@ -7,8 +7,7 @@ import pytest
 from tests.faultlab.history import read_history
 
 from fullrank.common.errors import CheckpointUnusable
-from fullrank.runs.event_log import EventLog
-from fullrank.runs.events import NumericsBegan
+from fullrank.runs.events import EventLog, NumericsBegan
 from fullrank_controller.membership.member import Numerics
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.run_numerics import FILE, RunNumerics

@@ -9,7 +9,7 @@ import pytest
 
 from fullrank.common.errors import StaleTerm
 from fullrank.runs.checkpoint import saved
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.runs.journal import Journal, read
 from fullrank_controller.persistence.restore import Restored, StoredIteration
 from fullrank_controller.persistence.store import RunStore

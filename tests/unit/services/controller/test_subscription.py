@@ -14,9 +14,9 @@ from fullrank.runs.record import METRICS, Condemnation
 from fullrank.sinks import JsonLines
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_controller.monitor import log as module
-from fullrank_controller.monitor import subscription as subscription_module
+from fullrank_controller.monitor import servicer
 from fullrank_controller.monitor.log import IterationLog
-from fullrank_controller.monitor.subscription import Subscriptions
+from fullrank_controller.monitor.servicer import Subscriptions
 
 
 class Story:
@@ -54,7 +54,7 @@ def ids(numbers: Sequence[int], term: int = 1) -> list[tuple[int, int]]:
 
 @pytest.fixture
 async def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Story]:
-    monkeypatch.setattr(subscription_module, "PERIOD_S", 0.001)
+    monkeypatch.setattr(servicer, "PERIOD_S", 0.001)
     told = Story(tmp_path)
     yield told
     await told.subscriptions.close("the controller is stopping")
@@ -158,7 +158,7 @@ async def test_who_comes_before_a_condemned_iteration_is_committed_again_does_no
 async def test_who_reads_too_slowly_loses_iterations_and_is_told_how_many(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscription_module, "BEHIND", 10)
+    monkeypatch.setattr(servicer, "BEHIND", 10)
     story.commit(0)
     async with (
         asyncio.timeout(WAIT_S),

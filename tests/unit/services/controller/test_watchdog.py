@@ -70,7 +70,7 @@ def test_a_slow_phase_ends_at_its_limit_and_not_before(
 
     assert reasons(limit_s - 1.0) == []
     (reason,) = reasons(limit_s + 1.0)
-    assert "with a higher controller.stuck_after_s if it is only slow" in str(reason)
+    assert "with a higher controller.deadline_s if it is only slow" in str(reason)
 
 
 def test_what_is_over_is_not_stuck(tmp_path: Path) -> None:

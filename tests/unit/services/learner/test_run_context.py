@@ -12,7 +12,7 @@ from fullrank.config import from_toml, load, to_toml
 from fullrank.config.tree import PluginSettings
 from fullrank.net.codec import encode_agent
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import training_of
+from fullrank.wiring.training import training_of
 from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
 
 SMALL = ("algorithm.batch_size=8", "algorithm.hidden=4", "compute.device=cpu", "learners=4")

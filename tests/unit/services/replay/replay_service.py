@@ -19,7 +19,7 @@ from fullrank.net.server import Server
 from fullrank.replay import TABLE, Sample
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store, table_key
-from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_replay.servicer import ReplayServicer

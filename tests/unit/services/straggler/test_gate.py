@@ -22,8 +22,7 @@ from fullrank.config import (
 from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_straggler.gate import Gate
-from fullrank_straggler.injection import Injection, injection_of
+from fullrank_straggler.gate import Gate, Injection, injection_of
 
 SEED, LEARNERS = 5, 4
 OVERRIDES = [f"seed={SEED}", f"learners={LEARNERS}"]
