@@ -8,6 +8,8 @@ from tests.fakes import Fault
 from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
+from fullrank.v1 import controller_pb2 as pb
+
 pytestmark = pytest.mark.integration
 
 CYCLIC = ("code.name=cyclic", "learners=4")
@@ -116,3 +118,17 @@ async def test_a_finished_run_stays_finished_without_learners_or_replay(tmp_path
         status = await cluster.finished()
     assert status.iterations_committed == 4
     assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=1")) as cluster:
+        cluster.serve()
+        _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=2)
+        await asyncio.wait_for(ending, WAIT_S)
+        await cluster.status_when(
+            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
+        )
+        cluster.learner()
+        status = await cluster.finished()
+    assert status.message == "4 iterations committed"
+    assert cluster.digests() == reference_digests(cluster.config)

@@ -352,3 +352,10 @@ def test_acting_step_by_step_computes_the_values_that_are_learned(recurrent: boo
         last = np.eye(5, dtype=np.float32)[rows[[step], layout.action].astype(int)]
         if not recurrent:
             state = np.ones_like(state)
+
+
+def test_exploration_falls_linearly_and_stays() -> None:
+    exploration = config("qmix", exploration_steps=50_000).exploration
+    assert [exploration(steps) for steps in (0, 25_000, 50_000, 10**9)] == pytest.approx(
+        [1.0, 0.525, 0.05, 0.05]
+    )
