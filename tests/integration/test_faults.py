@@ -276,10 +276,9 @@ async def test_late_units_are_computed_by_idle_learners_before_any_deadline(
     settings = resolved(*UNCODED, "controller.undecodable=hedge", "iterations=8")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.serve()
-        fake, _ = await cluster.fake(Fault.STALL, at=4)
+        await cluster.fake(Fault.STALL, at=4)
         cluster.learners(2)
         await cluster.finished()
-        assert fake.answered == 4
     records = cluster.records()
     assert [record.attempt for record in records] == [0] * 8
     assert all(record.hedged and 0 in record.late for record in records[4:])
