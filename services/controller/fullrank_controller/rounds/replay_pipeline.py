@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
@@ -46,6 +46,12 @@ class TransitionTable(Protocol):
         Raises:
             StaleTerm: Another controller has opened the table since.
         """
+
+
+def retrieve(playing: "asyncio.Task[Any]") -> None:
+    """Leave an error to the iteration that comes to the task; a run may end before."""
+    if not playing.cancelled():
+        playing.exception()
 
 
 class Playback(ABC):
@@ -119,6 +125,7 @@ class OwnPlayback(Playback):
         if iteration not in self._playing:
             before = self._playing.get(iteration - 1)
             self._playing[iteration] = asyncio.create_task(self._play(iteration, before))
+            self._playing[iteration].add_done_callback(retrieve)
         return self._playing[iteration]
 
     async def _play(self, iteration: int, before: CollectTask | None) -> Collected:
@@ -181,6 +188,7 @@ class KeyedPlayback(Playback):
         if iteration not in self._ordered:
             play, keys = self._collection.begin(iteration), self._collection.plan.keys(iteration)
             playing = asyncio.create_task(self._timed(iteration, keys, play))
+            playing.add_done_callback(retrieve)
             self._ordered[iteration] = _Ordered(play, playing)
         return self._ordered[iteration]
 
