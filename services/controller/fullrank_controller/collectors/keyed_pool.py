@@ -146,7 +146,9 @@ class KeyedPool(CollectorPool):
         now, deadline_s = asyncio.get_running_loop().time(), self._deadline.age_s
         members = {member.learner: member for member in self.eligible}
         for collector, key in self.scheduler.assign(now, deadline_s=deadline_s):
-            member, play = members[collector], self._iterations[key.iteration].play
+            if (iteration := self._iterations.get(key.iteration)) is None:
+                continue  # the run has given it up, and ends
+            member, play = members[collector], iteration.play
             self._order(member, key, play, deadline_s=deadline_s, oldest=play.publication.version)
             again = len(self.scheduler.holders(key)) > 1
             self.eligible[member].reassigned += again
