@@ -157,3 +157,16 @@ async def test_a_collector_that_staged_no_block_of_its_report_is_expelled() -> N
     assert pool.scheduler.holders(KEY) == [honest.learner]
     take(pool, honest)
     assert len(await again) == 1
+
+
+async def test_a_block_that_the_run_has_given_up_is_not_ordered() -> None:
+    roster = Roster()
+    pool = make_pool(roster, deadline_s=WAIT_S)
+    playing = asyncio.create_task(pool.play(0, [KEY], PLAY))
+    await asyncio.sleep(0)
+    playing.cancel()
+    await asyncio.wait({playing})
+    member = joined(roster)
+    pool.assign()
+    assert pool.totals.assigned == 0
+    assert pool.eligible[member].block is None
