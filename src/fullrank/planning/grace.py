@@ -13,9 +13,8 @@ from math import inf
 from statistics import fmean, median
 from typing import NamedTuple
 
-import numpy as np
-
 from fullrank.codes.base import Code
+from fullrank.run.assignment import working_rows
 from fullrank.runs.record import IterationRecord
 
 FACTORS = (0.0, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0)
@@ -48,15 +47,11 @@ def returns_of(record: IterationRecord, code: Code) -> tuple[list[Return], int]:
     width, computed = code.rows_per_learner, record.compute_s
     shares = {learner: row // width for learner, row in record.rows.items() if row < code.rows}
     load = {learner: max(1, int(code.load[share])) for learner, share in shares.items()}
-    paces = {
-        learner: computed[learner] / load[learner] for learner in shares if learner in computed
-    }
+    items = load
+    if code.recovers_units:
+        items = {learner: len(working_rows(code, [share])) for learner, share in shares.items()}
+    paces = {learner: computed[learner] / load[learner] for learner in shares.keys() & computed}
     usual_s = median(paces.values()) if paces else 0.0
-    rows = {
-        learner: int(np.count_nonzero(code.matrix[share * width : (share + 1) * width].any(axis=1)))
-        for learner, share in shares.items()
-    }
-    items = rows if code.recovers_units else load
     returns = [
         Return(
             finish_s=record.arrival_s.get(learner, inf),

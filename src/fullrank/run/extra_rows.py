@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic
 
-import numpy as np
-
+from fullrank.codes import support
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.rounds.round import Round
 from fullrank.run.assignment import HolderT, RowAssignment
@@ -65,12 +64,13 @@ class ExtraRows(Generic[HolderT]):
         if not (idle := self._idle()):
             return added
         missing, held = self._round.missing(), self._computing()
+        extra, units = self._assignment.extra_rows, self._assignment.code.units
         for member in idle:
             first = member.learner
-            given = {self._assignment.extra_rows.get(row) for row in self._rows_of(member)}
+            given = {extra.get(row) for row in self._assignment.rows_of(member)}
             unit = min(
                 (unit for unit in missing if unit not in given),
-                key=lambda unit: (held[unit], (unit - first) % self._assignment.code.units),
+                key=lambda unit: (held[unit], (unit - first) % units),
                 default=None,
             )
             if unit is not None:
@@ -81,17 +81,14 @@ class ExtraRows(Generic[HolderT]):
 
     def _idle(self) -> list[HolderT]:
         """Learners that hold no row which has not arrived."""
-        rows = self._round.rows
-        return [each for each in self._members.eligible if rows.issuperset(self._rows_of(each))]
-
-    def _rows_of(self, member: HolderT) -> list[int]:
-        return self._assignment.rows_of(member)
+        rows, rows_of = self._round.rows, self._assignment.rows_of
+        return [each for each in self._members.eligible if rows.issuperset(rows_of(each))]
 
     def _computing(self) -> Counter[UnitIndex]:
         """Number of learners that compute each unit, as part of a row that has not arrived."""
         held = Counter[UnitIndex]()
         for row in self._assignment.holders.keys() - self._round.rows:
-            held.update(np.flatnonzero(self._round.contributions.coefficients(row)).tolist())
+            held.update(support(self._round.contributions.coefficients(row)))
         return held
 
     def _give(self, unit: UnitIndex, member: HolderT) -> int:

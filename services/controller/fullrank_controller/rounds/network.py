@@ -64,7 +64,8 @@ class NetworkRounds:
         self._pipeline, self._auditor, self._auto_code = pipeline, auditor, auto_code
         self._disputes, self._watchdog = disputes, watchdog
         self._broadcaster = Broadcaster(training.algorithm, roster=run.roster, block=run.block)
-        self._round_times, self._grace = RoundTimes(config.controller), Grace()
+        self._round_times = RoundTimes(config.controller)
+        self._grace = Grace() if config.controller.undecodable == "hedge" else None
         self._assignment: RowAssignment[Member] | None = None
         self._sent, self._received = Counter[str](), Counter[str]()
         """Bytes before this iteration."""
@@ -93,7 +94,7 @@ class NetworkRounds:
         """Measure round times and, with ``auto``, make plans."""
         if not record.attempt:  # a round that waited for its deadline would put off the next one
             self._round_times.add(record.round_s)
-            if self._assignment is not None:
+            if self._grace is not None and self._assignment is not None:
                 returns, needed = returns_of(record, self._assignment.code)
                 self._grace.observe(returns, needed=needed)
         if self._auto_code is not None and self._assignment is not None:
@@ -175,13 +176,12 @@ class NetworkRounds:
             self._training.problem, iteration, assignment.code, seed=self._config.seed
         )
         settings, deadline_s = self._config.controller, self._round_times.deadline_s
-        hedges = settings.undecodable == "hedge"
         opened: OpenRound[Member] = OpenRound(
             round_,
             assignment,
             members=self._run.roster,
             policies=RoundPolicies(
-                undecodable="recode" if hedges else settings.undecodable,
+                undecodable="recode" if self._grace is not None else settings.undecodable,
                 inexact=settings.inexact,
                 deadline_s=deadline_s,
             ),
@@ -198,6 +198,6 @@ class NetworkRounds:
             recompute=partial(self._auditor.recompute, opened),
             examine=self._auditor.recomputation.examine,
             deadline_s=deadline_s,
-            grace_s=self._grace.seconds if hedges else inf,
+            grace_s=self._grace.seconds if self._grace is not None else inf,
             watchdog=self._watchdog,
         )
