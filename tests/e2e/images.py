@@ -12,6 +12,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.models.containers import Container
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -28,7 +29,7 @@ REQUIRED = bool(os.environ.get("FULLRANK_REQUIRE_DOCKER"))
 def engine() -> docker.DockerClient:
     """A client of the Docker engine; skips or fails the test if there is none."""
     try:
-        client = docker.from_env()
+        client = docker.from_env(timeout=int(WAIT_S))
         client.ping()
     except docker.errors.DockerException as error:
         unable = pytest.fail if REQUIRED else pytest.skip

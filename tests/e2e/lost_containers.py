@@ -37,16 +37,25 @@ VERIFY = (
 
 
 def verified(engine: docker.DockerClient, *, controller: Container, replay: Container) -> str:
-    """Output of ``fullrank verify`` in a container with the volumes of both; raises if it fails."""
-    output: bytes = engine.containers.run(
+    """Output of ``fullrank verify`` in a container with the volumes of both; raises if it fails.
+
+    Stops the controller first: a run that went on would be as much work again.
+    """
+    controller.stop()
+    verifying = engine.containers.run(
         controller.attrs["Image"],
         entrypoint=["sh", "-c", VERIFY],
         volumes_from=[str(controller.name), str(replay.name)],
         user="root",
         network_mode="none",
-        remove=True,
+        detach=True,
     )
-    return output.decode()
+    try:
+        code, output = verifying.wait()["StatusCode"], verifying.logs().decode()
+    finally:
+        verifying.remove(force=True)
+    assert code == 0, output
+    return str(output)
 
 
 def indices_of(host: str, controller: Container) -> list[int]:

@@ -221,4 +221,5 @@ class RunMachine:
         if self.stored < self.applied:
             yield MakeDurable(self.stored)
         elif self._resumable and self.applied < self.program.iterations and not stop.void:
-            yield TakeCheckpoint(self.applied)
+            if Apply(self.applied) not in self._ordered:  # it steps the parameters meanwhile
+                yield TakeCheckpoint(self.applied)

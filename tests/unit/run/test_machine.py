@@ -172,20 +172,37 @@ def test_whatever_is_done_first_the_run_ends_with_the_same_updates_and_stores_ea
 def test_a_stopped_run_stores_what_is_applied_and_begins_nothing_more(
     program: Program, data: st.DataObject, *, void: bool
 ) -> None:
+    def one_of(orders: list[RunOrder]) -> RunOrder:
+        return orders.pop(data.draw(st.integers(0, len(orders) - 1)))
+
     run = RunMachine(program)
     under_way = run.step(Begin())
     for _ in range(data.draw(st.integers(0, 30))):
         if under_way:
-            under_way += run.step(Done(under_way.pop(0)))
+            under_way += run.step(Done(one_of(under_way)))
     firm: list[RunOrder] = [
         order for order in under_way if isinstance(order, (Apply, MakeDurable, TakeCheckpoint))
     ]
     firm += run.step(Stop(void=void))
     while firm:
-        fresh = run.step(Done(firm.pop(0)))
+        saving = [order for order in firm if isinstance(order, TakeCheckpoint)]
+        assert not saving or firm == saving[:1]  # nothing steps the parameters that it saves
+        fresh = run.step(Done(one_of(firm)))
         assert all(isinstance(order, (MakeDurable, TakeCheckpoint)) for order in fresh)
         firm += fresh
     assert run.stored == run.applied
+
+
+def test_a_stopped_run_is_not_checkpointed_while_an_update_steps_its_parameters() -> None:
+    run = RunMachine(Program(iterations=3, checkpoint_every=2))
+    under_way = run.step(Begin())
+    while under_way != [Apply(1)]:
+        place = putting_off(Apply)(under_way)
+        under_way += run.step(Done(under_way.pop(place)))
+    assert run.stored == 1
+    assert run.step(Stop()) == []
+    assert run.step(Done(Apply(1))) == [MakeDurable(1)]
+    assert run.step(Done(MakeDurable(1))) == [TakeCheckpoint(2)]
 
 
 def test_a_refused_store_is_not_tried_again_and_nothing_is_checkpointed() -> None:
