@@ -218,8 +218,8 @@ class RunMachine:
 
     def _closing(self, stop: Stop) -> Iterator[RunOrder]:
         """Make durable what is applied, and keep the state for whoever resumes."""
+        void = stop.void or Apply(self.applied) in self._ordered  # which steps the parameters
         if self.stored < self.applied:
             yield MakeDurable(self.stored)
-        elif self._resumable and self.applied < self.program.iterations and not stop.void:
-            if Apply(self.applied) not in self._ordered:  # it steps the parameters meanwhile
-                yield TakeCheckpoint(self.applied)
+        elif self._resumable and self.applied < self.program.iterations and not void:
+            yield TakeCheckpoint(self.applied)
