@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 MEANING = {
     CLIP_OVERFLOW: "gradients vanished, because their norms overflow float32",
-    CLAMPED: "gradients or statistics were clamped to the range of exact sums",
+    CLAMPED: "gradients or statistics beyond the range of exact sums were clamped or left out",
 }
 
 

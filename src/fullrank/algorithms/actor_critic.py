@@ -202,7 +202,7 @@ class ActorCritic(Hyperparameters, ABC):
                 nets,
                 problem,
                 batch_of=batch_of,
-                seal=self._sealed,
+                seal=partial(self._sealed, nets),
                 agents=environment.agents,
                 clip_norm=self.clip_norm if exact and self.parts() is None else None,
                 keyed_by_row=not exact,
@@ -236,8 +236,7 @@ class ActorCritic(Hyperparameters, ABC):
             if parts is None:
                 whole = Transitions(rows, agents, masked=masked, device=device)
                 return lambda unit, key: whole
-            most = max(map(len, self.groups(environment)))
-            weight = replace(parts, batch_size=most * parts.batch_size).weight
+            weight = self._weight(environment)
 
             @cache
             def part_of(number: int) -> Transitions:
@@ -248,15 +247,25 @@ class ActorCritic(Hyperparameters, ABC):
 
         return load
 
+    def _weight(self, environment: EnvironmentSpec) -> float | None:
+        """Return the weight of a transition of an agent; None where units are whole updates."""
+        parts, most = self.parts(), max(map(len, self.groups(environment)))
+        return None if parts is None else replace(parts, batch_size=most * parts.batch_size).weight
+
     def _sealed(
-        self, gradient: FloatArray, statistics: Statistics, batch: Any, agents: tuple[int, ...]
+        self,
+        nets: Networks,
+        gradient: FloatArray,
+        statistics: Statistics,
+        batch: Any,
+        agents: tuple[int, ...],
     ) -> FloatArray:
         """Return the update: gradient, its weight if it is a part's, and statistics."""
         in_parts, entries = self.parts() is not None, Entries(self.statistics()).of(statistics)
         update = np.concatenate([snap(gradient), np.zeros(int(in_parts), np.float32), entries])
         if in_parts:
             whole = sum(float(batch.weight[agent].sum()) for agent in agents)
-            weigh(update, len(gradient), whole)
+            weigh(update, len(gradient), whole, factor=nets.factor_of(agents[0]))
         return update
 
     def optimiser(
@@ -266,14 +275,14 @@ class ActorCritic(Hyperparameters, ABC):
 
         It clips where learners cannot: what they send is summed, or drawn by each.
         """
-        in_parts = self.parts() is not None
+        weight = self._weight(environment)
         return AdamOptimiser(
             parameters,
             Adam(learning_rate=self.learning_rate, target_rate=self.target_rate),
-            clip=self.clip_of(environment) if in_parts or not self.data_mode().exact else None,
+            clip=self.clip_of(environment) if weight or not self.data_mode().exact else None,
             variables=self.variables(environment),
             entries=Entries(self.statistics()),
-            weighted=in_parts,
+            weight=weight,
         )
 
     def variables(

@@ -6,6 +6,7 @@ episode ends. No bit depends on company, order, threads or padding: see docs/adr
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -150,6 +151,7 @@ class _Passes:
         device: torch.device,
     ) -> None:
         (self._group,) = nets.parameters.groups
+        self._factor = partial(nets.parameters.factor, 0)
         self.units, self._layout, self._learner = units, layout, learner
         self._device, self._episodes = device, len(learner.parts[0])
         self._team = (self._episodes, layout.agents)
@@ -211,7 +213,7 @@ class _Passes:
         check_cancelled()
         gradients = [*self._agents.gradients, *self._mixing.gradients]
         updates = self._packing.unpack([part[: len(episodes)] for part in gradients])
-        updates.mul_(SCALE).clamp_(-LIMIT, LIMIT)
+        updates.mul_(SCALE * self._factor()).clamp_(-LIMIT, LIMIT)
         arrays = [part.cpu().numpy() for part in (value, expected, batch.valid)]
         return updates, [
             shares_of(

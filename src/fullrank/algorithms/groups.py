@@ -19,7 +19,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.modules import bind, flat_size, write
-from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
+from fullrank.networks.parameters import EXPONENT, GroupedParameters, ParameterGroup, roles
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 """The agents of each group, ascending, ordered by their first agents; every agent is in one."""
@@ -101,6 +101,10 @@ def problem_of(
         for id_, (role, (agents, own)) in enumerate(product(roles(networks[0]), owners))
     )
     ids = {(section.role, agent): section.id for section in sections for agent in section.agents}
+    exponents = tuple(
+        Section(id=len(sections) + number, role=EXPONENT, agents=agents, size=1)
+        for number, agents in enumerate(groups if micro_batches else ())
+    )
     with torch.device("meta"):  # ``reads`` may build networks
         needs = [
             sorted({ids[pair] for agent in agents for pair in (reads(agent) if reads else ids)})
@@ -111,8 +115,12 @@ def problem_of(
         units=tuple(Unit(agents, part) for agents in groups for part in parts),
         unit_sizes=tuple(sum(own.values()) + entries + statistics for own in sizes for _ in parts),
         statistics=statistics,
-        sections=sections,
-        reads=tuple(tuple(own) for own in needs for _ in parts),
+        sections=sections + exponents,
+        reads=tuple(
+            (*own, *(each.id for each in exponents if each.agents == agents))
+            for own, agents in zip(needs, groups, strict=True)
+            for _ in parts
+        ),
         items=tuple(micro_batches) * len(groups) if micro_batches else None,
         target=sums_of_groups(len(groups), len(micro_batches)) if micro_batches else None,
         **facts,
@@ -182,6 +190,10 @@ class Networks:
         if role.startswith("_") or role not in self._modules:
             raise AttributeError(f"there is no network {role!r}")
         return self._modules[role]
+
+    def factor_of(self, agent: int) -> float:
+        """Return the factor of an agent's summands; see ``GroupedParameters.factor``."""
+        return self.parameters.factor(self._number[agent])
 
     def group_of(self, agent: int) -> ParameterGroup:
         """Return the rows that hold the parameters of an agent's group."""

@@ -212,6 +212,7 @@ class MADDPG(ActorCritic):
             layout,
             loss_weights(self, parts),
             parts=() if parts is None else parts.ranges,
+            factor=parameters.factor,
             seed=seed,
         )
         return Algorithm(

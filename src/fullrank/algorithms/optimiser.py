@@ -8,15 +8,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.updates import CLAMPED, Entries, checked_weights
-from fullrank.common.errors import CheckpointUnusable, Unsound
+from fullrank.algorithms.updates import CLAMPED, LARGEST, Entries
+from fullrank.codes.targets import LIMIT
+from fullrank.common.errors import CheckpointUnusable, GradientTooLarge, Unsound
 from fullrank.common.types import FloatArray
+from fullrank.common.updates import GRID
 from fullrank.networks.adam import Adam, RMSprop
 from fullrank.networks.fused.mlp import VANISHED, take_mark
-from fullrank.networks.parameters import GroupedParameters, ParameterGroup
+from fullrank.networks.parameters import EXPONENT, GroupedParameters, ParameterGroup
 
 CLIP_OVERFLOW = "clip_overflow"
 """Begins the names of networks with variables that clipping lost; see ``Clipper``."""
+
+RAISED, MOST = 4, 8
+"""By how much an exponent is raised where a unit's gradient was out of range, and to what at most.
+"""
 
 
 class GroupedOptimiser:
@@ -29,6 +35,23 @@ class GroupedOptimiser:
 
     def __init__(self, parameters: GroupedParameters, *, learning_rate: float) -> None:
         self._parameters, self._learning_rate, self._steps = parameters, learning_rate, 0
+        self._most = MOST
+
+    def fit(self, agent: int, gradient: FloatArray, *, exceeded: bool) -> None:
+        """Fit the exponent of an agent's sums to what an iteration committed.
+
+        It is a function of committed sums alone, so every run of equal updates has the same one.
+
+        Args:
+            agent: Index of the agent or group.
+            gradient: Its decoded sum.
+            exceeded: True if a unit's gradient was out of range.
+        """
+        exponents = self._parameters.exponents
+        if exceeded:
+            exponents[agent] = min(exponents[agent] + RAISED, self._most)
+        elif exponents[agent] and np.abs(gradient).max() < LIMIT / 2.0 ** (RAISED + 1):
+            exponents[agent] -= 1
 
     def check(self, targets: FloatArray) -> None:
         """Check the state after a step along decoded targets.
@@ -44,10 +67,20 @@ class GroupedOptimiser:
                 "algorithm.learning_rate"
             )
 
+    def _exponents(self) -> dict[str, FloatArray]:
+        exponents = self._parameters.exponents
+        return {
+            f"{EXPONENT}/{agent}": exponents[agent : agent + 1] for agent in range(len(exponents))
+        }
+
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Return copies of every network (``role/agent``), both moments and the step count."""
+        """Return copies of every network (``role/agent``), both moments and the step count.
+
+        The exponents of sums (``exponent/agent``) are among them where they are raised.
+        """
         state = {name: part.cpu().numpy().copy() for name, part in self._parameters.parts()}
-        return {**state, "steps": np.array([self._steps], np.int64)}
+        raised = {name: own.copy() for name, own in self._exponents().items() if own.any()}
+        return {**state, "steps": np.array([self._steps], np.int64), **raised}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Restore the arrays returned by ``state``.
@@ -56,7 +89,10 @@ class GroupedOptimiser:
             CheckpointUnusable: A name is missing or a shape differs.
         """
         parts = dict(self._parameters.parts())
-        shapes = {name: tuple(part.shape) for name, part in parts.items()} | {"steps": (1,)}
+        exponents = self._exponents()
+        state = {name: np.zeros_like(own) for name, own in exponents.items()} | dict(state)
+        shapes = {name: tuple(part.shape) for name, part in (parts | exponents).items()}
+        shapes["steps"] = (1,)
         for name, shape in shapes.items():
             stored = state[name].shape if name in state else "nothing"
             if stored != shape:
@@ -66,6 +102,8 @@ class GroupedOptimiser:
                 )
         for name, part in parts.items():
             part.copy_(torch.from_numpy(np.array(state[name])))
+        for name, own in exponents.items():
+            own[:] = state[name]
         self._steps = int(state["steps"][0])
         for group in self._parameters.groups:
             group.changed()
@@ -83,7 +121,8 @@ class AdamOptimiser(GroupedOptimiser):
         variables: Yields the network and the entries of each variable in a row of a group; clipping
             marks those that it lost.
         entries: Statistics that follow a gradient.
-        weighted: True if the targets are sums, each followed by its weight; see ``means``.
+        weight: Weight of a transition where the targets are sums over transitions, each followed by
+            the sum of their weights; None: the targets are whole updates.
     """
 
     def __init__(
@@ -94,10 +133,13 @@ class AdamOptimiser(GroupedOptimiser):
         clip: Callable[[ParameterGroup, Tensor], None] | None = None,
         variables: Callable[[ParameterGroup, Tensor], Iterable[tuple[str, Tensor]]],
         entries: Entries,
-        weighted: bool = False,
+        weight: float | None = None,
     ) -> None:
         super().__init__(parameters, learning_rate=adam.learning_rate)
-        self._adam, self._clip, self._weighted, self._entries = adam, clip, weighted, entries
+        self._adam, self._clip, self._entries = adam, clip, entries
+        self._weighted = weight is not None
+        if weight is not None:  # scaled weights have to stay on the grid
+            self._most = min(MOST, int(np.log2(weight / GRID)))
         self._variables = variables
         self._firsts = {
             group.agents: torch.tensor(
@@ -161,16 +203,19 @@ class AdamOptimiser(GroupedOptimiser):
         owners, end = group.agents[rows], group.size + self._weighted
         whole = len(owners) == len(decoded)
         own = decoded if whole else decoded[[agent - agents.start for agent in owners]]
-        gradient, weights = own[:, : group.size], torch.ones(len(own))
+        gradient, weights = own[:, : group.size], [1.0] * len(owners)
         if self._weighted:
-            whose = [f"{self._parameters.owner} {owner}" for owner in owners]
-            weights = checked_weights(own[:, group.size], owners=whose)
-            gradient = gradient / weights[:, None]
-        rows_of_entries = zip(owners, own[:, end:].numpy(), weights.tolist(), strict=True)
+            gradient, weights = self._means(owners, gradient, own[:, group.size])
+        rows_of_entries = zip(owners, own[:, end:].numpy(), weights, strict=True)
         statistics = {
             f"{name}/{owner}": value / weight
             for owner, entries, weight in rows_of_entries
             for name, value in self._entries.sums(entries).items()
+            if weight > 0.0
+        } | {
+            f"{CLAMPED}/gradient/{owner}": 1.0
+            for owner, weight in zip(owners, weights, strict=True)
+            if weight < 0.0
         }
         if self._clip is not None:
             norms = torch.linalg.vector_norm(gradient, dim=1, dtype=torch.float64).tolist()
@@ -179,6 +224,34 @@ class AdamOptimiser(GroupedOptimiser):
             gradient = gradient.clone()
             self._clip(group, gradient)
         return gradient, statistics
+
+    def _means(
+        self, owners: Sequence[int], sums: Tensor, scaled: Tensor
+    ) -> tuple[Tensor, list[float]]:
+        """Return the gradients of means, and the weights behind them; fit the exponents.
+
+        The gradient of a row with a summand that was too large is 0, and its weight negative; a
+        group that never acted has sums of 0 and a small weight.
+
+        Raises:
+            GradientTooLarge: A summand was too large at the largest exponent.
+        """
+        beyond = scaled < -LIMIT / 2
+        exceeded = dict(zip(owners, beyond.tolist(), strict=True))
+        for owner in owners:
+            if exceeded[owner] and self._parameters.exponents[owner] == self._most:
+                raise GradientTooLarge(
+                    f"the gradient of {self._parameters.owner} {owner} over a micro-batch exceeds "
+                    f"{LARGEST * 2.0**self._most:g}, up to which sums are exact: make rewards "
+                    "smaller, or set algorithm.micro_batches = 1, which clips before it sums"
+                )
+        divisors = scaled.clamp_min(2.0**-100)
+        means = (sums / divisors[:, None]).masked_fill_(beyond[:, None], 0.0)
+        scaled_by = [self._parameters.factor(owner) for owner in owners]
+        weights = torch.where(beyond, -1.0, divisors) / torch.tensor(scaled_by)
+        for owner, row in zip(owners, sums, strict=True):
+            self.fit(owner, row.numpy(), exceeded=exceeded[owner])
+        return means, weights.tolist()
 
     def follow(self, agents: range, roles: Sequence[str]) -> None:
         """Move the targets of agents whose networks were stepped elsewhere, with the same bits."""
@@ -199,7 +272,7 @@ class SumOptimiser(GroupedOptimiser):
         parameters: One group of one row, updated in place.
         rule: Update rule with its hyperparameters.
         entries: Statistics that follow the gradient.
-        scale: Factor by which learners scaled their updates, a power of two.
+        scale: Factor by which learners scale their updates where the exponent is 0, a power of two.
         clip_norm: L2 norm to which the whole gradient is clipped.
         target_every: Number of steps between two copies of the parameters to the targets.
     """
@@ -231,7 +304,8 @@ class SumOptimiser(GroupedOptimiser):
         """
         self._steps += 1
         (group,) = self._parameters.groups
-        whole = targets[0, : group.size].astype(np.float64) / self._scale
+        scale = self._scale * self._parameters.factor(0)
+        whole = targets[0, : group.size].astype(np.float64) / scale
         norm = float(np.sqrt(np.square(whole).sum()))
         whole *= min(1.0, self._clip_norm / (norm + 1e-6))
         gradient = torch.from_numpy(whole.astype(np.float32))[None]
@@ -248,7 +322,9 @@ class SumOptimiser(GroupedOptimiser):
         self.check(targets)
         entries = targets[0, group.size :]
         statistics = {**self._entries.sums(entries), "grad_norm": norm}
-        if units := self._entries.clamped_units(entries):
+        units = self._entries.clamped_units(entries)
+        self.fit(0, targets[0, : group.size], exceeded=units > 0)
+        if units:
             role = group.role_at(int(np.abs(targets[0, : group.size]).argmax()))
             statistics[f"{CLAMPED}/{role}"] = float(units)
         return statistics

@@ -25,11 +25,11 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Parameters broadcast as one section: one network of one group."""
+    """Parameters broadcast as one section: a network of a group, or the exponent of its sums."""
 
     id: int
     role: str
-    """Role of the network: ``policy``, ``critic``, ``target_policy``, ...."""
+    """Role of the network, ``policy``, ``critic``, ``target_policy``, ..., or ``exponent``."""
     agents: tuple[int, ...]
     """The group of agents that share the network, often of one agent."""
     size: int

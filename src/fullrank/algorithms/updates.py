@@ -5,15 +5,17 @@ A learner snaps an update to the grid of exact sums; the optimiser takes the dec
 Where units are micro-batches of an actor-critic's minibatch, an iteration recovers the sum over the
 parts for each group, T = I (x) 1^T. A part's update is [s sum of the gradients of the losses of its
 transitions; s n], not clipped, where n is the number of its transitions in which the agents acted
-and s a power of two. Sums of updates are exact, and so is s n: the controller divides the one by
-the other and has the gradient of the mean over the whole minibatch, which it clips.
+and s a power of two, 2^-e of the weight for an exponent e of 0. Sums of updates are exact, and so
+is s n: the controller divides the one by the other and has the gradient of the mean over the whole
+minibatch, which it clips. Where a part is beyond the range of exact sums, the iteration leaves the
+gradient of its group out, and the group's exponent is raised.
 
 Replay draws every transition of a minibatch independently, with replacement. The parts are
 therefore also what learners draw that sample on their own, as in multi-GPU MADDPG. A part's actions
 have draws of their own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,7 +23,7 @@ import numpy as np
 from torch import Tensor
 
 from fullrank.codes.targets import LIMIT
-from fullrank.common.errors import ConfigError, GradientTooLarge
+from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap
 from fullrank.networks.fused.gradients import COARSE, FINE, encoded
@@ -34,7 +36,7 @@ CLAMPED = "clamped"
 """Begins the names of what was clamped to the range of exact sums."""
 
 LARGEST = 2.0**11
-"""Entries of a mean gradient up to which sums are exact, whatever the code."""
+"""Entries of a mean gradient up to which sums are exact by every code, if the exponent is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +128,3 @@ class Parts:
         True
         """
         return LIMIT / LARGEST / 2.0 ** (self.batch_size - 1).bit_length()
-
-
-def checked_weights(weights: Tensor, *, owners: Collection[str]) -> Tensor:
-    """Check the weights by which sums over micro-batches are divided, shape (groups,).
-
-    Args:
-        weights: Decoded weights.
-        owners: The groups in words, for the error.
-
-    Returns:
-        The weights; for a group that never acted, of which the sums are 0, a positive number.
-
-    Raises:
-        GradientTooLarge: A micro-batch's gradient was no exact summand.
-    """
-    refused = (weights < -LIMIT / 2).tolist()
-    if any(refused):
-        named = [owner for owner, wrong in zip(owners, refused, strict=True) if wrong]
-        raise GradientTooLarge(
-            f"the gradient of {named[0]} over a micro-batch exceeds {LARGEST:g}, up to which "
-            "sums are exact, or is no number: make rewards smaller, or set "
-            "algorithm.micro_batches = 1, which clips before it sums"
-        )
-    return weights.clamp_min(2.0**-100)

@@ -14,11 +14,11 @@ best available actions, best by the online network if ``double`` is set [vanHass
 with Q' where an episode was cut off by a time limit. ``trace`` = 0 gives one-step targets.
 
 Unit i is micro-batch i of M: ceil(B / M) consecutive episodes of the sample. Its update is the
-gradient of its episodes' share of L, scaled by 2^-6 and clamped to 1/2, the bound of exact
-encoding; an iteration recovers the sum of all updates, which is gradient coding [Tandon17]. The
-controller undoes the scale, clips the global norm of the sum and steps the optimiser. The unit's
-share of the statistics that PyMARL logs follows its gradient. M is configuration: bits depend on
-it, but not on the number of learners.
+gradient of its episodes' share of L, scaled by 2^(-6 - e), with e the exponent of the sums, and
+clamped to 1/2, the bound of exact encoding; an iteration recovers the sum of all updates, which is
+gradient coding [Tandon17]. The controller undoes the scale, clips the global norm of the sum and
+steps the optimiser. The unit's share of the statistics that PyMARL logs follows its gradient. M is
+configuration: bits depend on it, but not on the number of learners.
 """
 
 from abc import ABC, abstractmethod
@@ -300,7 +300,8 @@ class ValueLearner(ABC):
             self.problem(environment),
             batch_of=load,
             seal=lambda gradient, statistics, batch, agents: ENTRIES.after(
-                np.clip(gradient * np.float32(SCALE), -LIMIT, LIMIT), statistics
+                np.clip(gradient * np.float32(SCALE * nets.parameters.factor(0)), -LIMIT, LIMIT),
+                statistics,
             ),
             agents=environment.agents,
             seed=0,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,10 @@ from fullrank.networks.adam import AdamState
 
 ALIGNMENT = 16
 """Number of float32 entries in 64 bytes; every row starts on such a boundary."""
+
+EXPONENT = "exponent"
+"""Role of the sections that hold one number instead of a network: the exponent of a group's sums,
+by which learners scale its updates down."""
 
 BOUND = 2.0**63
 """Magnitude of a parameter from which on the product of two overflows float32."""
@@ -98,11 +103,14 @@ def roles(networks: Mapping[str, object]) -> tuple[str, ...]:
 
 
 class GroupedParameters:
-    """Parameters of all agents; sections are ordered by role and then by agent.
+    """Parameters of all agents; sections are ordered by role and then by agent, exponents last.
 
     Args:
         groups: Groups that together hold all agents.
         owner: What an index names in messages: an agent, or a group of agents that share.
+
+    Attributes:
+        exponents: Exponent e of each agent's sums, a whole number; see ``factor``.
     """
 
     def __init__(self, groups: Sequence[ParameterGroup], *, owner: str = "agent") -> None:
@@ -111,11 +119,19 @@ class GroupedParameters:
             agent: (group, row) for group in groups for row, agent in enumerate(group.agents)
         }
         self.owner = owner
-        self._sections = [*product(roles(groups[0].networks), sorted(self.place))]
+        networks = roles(groups[0].networks)
+        self._sections = [*product((*networks, EXPONENT), sorted(self.place))]
+        self.exponents = np.zeros(len(self.place), np.float32)
+
+    def factor(self, agent: int) -> float:
+        """Return 2^-e, by which an agent's updates are scaled so that its sums are exact."""
+        return float(np.ldexp(1.0, -self.exponents[agent].astype(np.int32)))
 
     def view(self, section: int) -> FloatArray:
-        """Return the section's parameters as a writable flat CPU array, shape (size,)."""
+        """Return the section's numbers as a writable flat CPU array, shape (size,)."""
         role, agent = self._sections[section]
+        if role == EXPONENT:
+            return self.exponents[agent : agent + 1]
         group, row = self.place[agent]
         return group.view(row, role)
 

@@ -13,6 +13,7 @@ import numpy as np
 from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import Unsound
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.networks.parameters import EXPONENT
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.layout import Layout
 
@@ -62,7 +63,7 @@ def _section(problem: Problem, unit: UnitIndex, entry: int) -> str:
     shared = all(agents == other.agents for other in problem.units)
     whose = "" if shared else f" of agent {', '.join(map(str, agents))}"
     for section in problem.sections:
-        if section.agents == agents and not section.role.startswith("target_"):
+        if section.agents == agents and not section.role.startswith(("target_", EXPONENT)):
             if entry < section.size:
                 return f"the {section.role} network{whose}"
             entry -= section.size

@@ -52,9 +52,11 @@ def test_a_unit_is_a_group_and_a_micro_batch_and_a_target_the_sum_over_a_group(
     assert summed.target.tolist() == [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
     assert (whole.units, whole.target) == ((Unit(PREDATORS), Unit(PREY)), None)
     roles = ("critic", "policy", "target_critic", "target_policy")
-    assert [(each.role, each.agents) for each in summed.sections] == [
-        (role, agents) for role in roles for agents in (PREDATORS, PREY)
-    ]
+    networks = [(role, agents) for role in roles for agents in (PREDATORS, PREY)]
+    exponents = [("exponent", agents) for agents in (PREDATORS, PREY)]
+    assert [(each.role, each.agents) for each in summed.sections] == networks + exponents
+    assert [(each.role, each.agents) for each in whole.sections] == networks
+    assert [summed.sections[needs[-1]].role for needs in summed.reads] == ["exponent"] * 4
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
+from fullrank.algorithms.optimiser import MOST, RAISED
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import LARGEST, Parts, checked_weights
-from fullrank.common.errors import ConfigError, GradientTooLarge
+from fullrank.algorithms.updates import LARGEST, Parts
+from fullrank.common.errors import ConfigError, GradientTooLarge, Unsound
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.networks.modules import views, write
@@ -76,6 +77,8 @@ def full_batch(config: MADDPG, algorithm: Algorithm, rows: FloatArray) -> list[F
     """Each agent's gradient of its losses over the whole minibatch, in float64 by autograd."""
     problem, nets = algorithm.problem, SimpleNamespace()
     for section in problem.sections:
+        if section.role == "exponent":
+            continue
         (agent,) = section.agents
         network = config.networks(ENVIRONMENT, agent)[section.role.removeprefix("target_")]
         for parameter, view in views(
@@ -121,7 +124,7 @@ def test_the_parts_sum_to_the_gradient_of_the_whole_minibatch(
     algorithm, rows = config.make(ENVIRONMENT, seed=SEED, device="cpu"), minibatch(batch)
     sums = torch.from_numpy(summed(algorithm, rows))
     for agent, expected in enumerate(full_batch(config, algorithm, rows)):
-        weight = checked_weights(sums[agent, len(expected)][None], owners=["an agent"])
+        weight = sums[agent, len(expected)].clamp_min(2.0**-100)
         gradient = (sums[agent, : len(expected)] / weight).numpy()
         scale = max(1.0, float(np.abs(expected).max()))
         assert (np.abs(expected).max() > 1e-3) == (agent != len(AGENTS) - 1)
@@ -175,22 +178,78 @@ def test_a_step_clips_the_variables_of_the_mean_and_not_of_its_parts(layers: int
         np.testing.assert_allclose(moment, 0.1 * torch.cat(clipped).numpy(), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("value", [2 * LARGEST, np.nan, np.inf])
+def paid(reward: float) -> FloatArray:
+    """A minibatch in which agents are paid so much, once."""
+    rows = minibatch(8, alive=1.1)
+    rows[0, layout_of(AGENTS).reward] = reward
+    return rows
+
+
 @pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
-def test_a_gradient_that_sums_do_not_hold_exactly_ends_the_run_with_one_line(
-    value: float, layers: int
+def test_a_part_beyond_the_range_of_exact_sums_is_left_out_once_and_raises_the_exponent(
+    layers: int,
 ) -> None:
     config = MADDPG(batch_size=8, micro_batches=2, hidden_layers=layers, **MEANS)
+    algorithm, rows = config.make(ENVIRONMENT, seed=SEED, device="cpu"), paid(5e4)
+    before = algorithm.optimiser.state()
+    statistics = algorithm.optimiser.step(summed(algorithm, rows))
+    assert {name for name in statistics if name.startswith("clamped")} == {
+        f"clamped/gradient/{agent}" for agent in (0, 1)
+    }
+    assert "critic_loss/0" not in statistics
+    after = algorithm.optimiser.state()
+    assert [float(after[f"exponent/{agent}"][0]) for agent in (0, 1)] == [RAISED, RAISED]
+    assert not {"exponent/2"} & after.keys()  # it never acts
+    np.testing.assert_array_equal(after["critic/0"], before["critic/0"])
+    sums = torch.from_numpy(summed(algorithm, rows))
+    for agent, expected in enumerate(full_batch(config, algorithm, rows)[:2]):
+        gradient = (sums[agent, : len(expected)] / sums[agent, len(expected)]).numpy()
+        scale = float(np.abs(expected).max())
+        assert LARGEST < scale < LARGEST * 2**RAISED
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * scale)
+    statistics = algorithm.optimiser.step(sums.numpy())
+    assert not any(name.startswith("clamped") for name in statistics)
+    assert statistics["critic_loss/0"] > 1e8
+
+
+def test_an_exponent_falls_again_where_sums_are_small_and_is_restored_with_a_checkpoint() -> None:
+    config = MADDPG(batch_size=8, micro_batches=2, **MEANS)
     algorithm = config.make(ENVIRONMENT, seed=SEED, device="cpu")
-    rows, layout = minibatch(8, alive=1.1), layout_of(AGENTS)
-    rows[0, layout.reward] = 1000 * value
+    algorithm.optimiser.step(summed(algorithm, paid(5e4)))
+    algorithm.optimiser.step(summed(algorithm, paid(1.0)))
+    state = algorithm.optimiser.state()
+    assert float(state["exponent/0"][0]) == RAISED - 1
+    other = config.make(ENVIRONMENT, seed=SEED, device="cpu")
+    other.optimiser.load(state)
+    assert summed(other, paid(1e4)).tobytes() == summed(algorithm, paid(1e4)).tobytes()
+    for _ in range(RAISED):
+        algorithm.optimiser.step(summed(algorithm, paid(1.0)))
+    assert not {name for name in algorithm.optimiser.state() if name.startswith("exponent")}
+
+
+@pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
+def test_a_gradient_beyond_the_largest_exponent_ends_the_run_with_one_line(layers: int) -> None:
+    config = MADDPG(batch_size=8, micro_batches=2, hidden_layers=layers, **MEANS)
+    algorithm, rows = config.make(ENVIRONMENT, seed=SEED, device="cpu"), paid(1e12)
+    for _ in range(MOST // RAISED):
+        algorithm.optimiser.step(summed(algorithm, rows))
     before = {key: part.tobytes() for key, part in algorithm.optimiser.state().items()}
     with pytest.raises(
-        GradientTooLarge, match=r"agent 0 .*exceeds 2048.*micro_batches = 1"
+        GradientTooLarge, match=r"agent 0 .*exceeds 524288.*micro_batches = 1"
     ) as error:
         algorithm.optimiser.step(summed(algorithm, rows))
     assert "\n" not in str(error.value)
     assert {key: part.tobytes() for key, part in algorithm.optimiser.state().items()} == before
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
+def test_a_part_whose_gradient_is_not_finite_is_named(value: float, layers: int) -> None:
+    config = MADDPG(batch_size=8, micro_batches=2, hidden_layers=layers, **MEANS)
+    algorithm = config.make(ENVIRONMENT, seed=SEED, device="cpu")
+    with pytest.raises(Unsound, match="critic network of agent 0") as error:
+        summed(algorithm, paid(value))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("count", [0, 17])

@@ -66,7 +66,7 @@ def packed(recorded: dict[str, Any], layout: EpisodeLayout) -> FloatArray:
 
 
 def set_weights(algorithm: Algorithm, recorded: dict[str, Any], nets: Networks, name: str) -> None:
-    for section in algorithm.problem.sections:
+    for section in algorithm.problem.sections[:-1]:  # the last one is the exponent
         module = getattr(nets, section.role)[0]
         with torch.no_grad():
             for key, parameter in module.named_parameters():
@@ -262,6 +262,34 @@ def test_entries_beyond_the_bound_of_encoding_are_clamped(recorded: dict[str, An
     rows[:, layout.reward] *= 1e6
     updates = [update for _, update in algorithm.gradients.compute(rows, range(3), iteration=0)]
     assert max(np.abs(update).max() for update in updates) == 0.5
+
+
+def test_the_exponent_rises_until_no_entry_is_clamped_and_scales_the_step_back(
+    recorded: dict[str, Any],
+) -> None:
+    built = config("qmix", micro_batches=1)
+    algorithm, exact = (built.make(ENVIRONMENT, seed=0, device="cpu") for _ in range(2))
+    layout = algorithm.problem.episodes
+    assert layout is not None
+    rows = packed(recorded, layout)
+    rows[:, layout.reward] *= 1e3
+
+    def update(algorithm: Algorithm) -> FloatArray:
+        return next(algorithm.gradients.compute(rows, [0], iteration=0))[1]
+
+    size = nets_of(algorithm).parameters.groups[0].size
+    steps = 0
+    while np.abs(update(algorithm)[:size]).max() >= 0.5:
+        assert "clamped/agent" in algorithm.optimiser.step(update(algorithm)[None])
+        steps += 1
+    exponent = algorithm.parameters.view(len(algorithm.problem.sections) - 1)
+    assert exponent.tolist() == [4.0 * steps] != [0.0]
+    exact.optimiser.load(algorithm.optimiser.state())
+    gradient = update(exact)[None]
+    halved = gradient.copy()
+    halved[:, :size] /= 2.0
+    algorithm.parameters.view(len(algorithm.problem.sections) - 1)[:] += 1.0
+    assert exact.optimiser.step(gradient) == algorithm.optimiser.step(halved)
 
 
 @pytest.mark.parametrize("rule", ["rmsprop", "adam"])

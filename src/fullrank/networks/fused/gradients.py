@@ -282,16 +282,26 @@ def encoded(shares: NDArray[np.float64]) -> FloatArray:
     return snap(entries.reshape(*shares.shape[:-1], 2 * shares.shape[-1]))
 
 
-def weigh(update: FloatArray, size: int, weight: float) -> None:
-    """Write the weight of a summand behind its gradient, the first ``size`` entries, in place.
+def weigh(update: FloatArray, size: int, weight: float, *, factor: float) -> None:
+    """Scale a summand and write its weight behind it, in place.
 
-    Where the gradient is no exact summand, it becomes zero and the weight negative.
+    A gradient that is too large to be an exact summand becomes zero, and its weight negative; one
+    that is not finite is left, for whoever checks updates.
+
+    Args:
+        update: The gradient, its first ``size`` entries, the place of the weight, and statistics.
+        size: Entries of the gradient.
+        weight: Sum of the weights of its transitions.
+        factor: Power of two by which both are scaled.
     """
     gradient = update[:size]
-    fits = max(gradient.max(), -gradient.min()) <= LIMIT  # False where it holds a NaN
+    if factor != 1.0:
+        gradient *= np.float32(factor)
+        snap(gradient, out=gradient)
+    fits = not LIMIT < max(gradient.max(), -gradient.min()) < np.inf
     if not fits:
         gradient[:] = 0.0
-    update[size] = weight if fits else -LIMIT
+    update[size] = weight * factor if fits else -LIMIT
 
 
 def _snapped(row: FloatArray, *, after: int) -> FloatArray:

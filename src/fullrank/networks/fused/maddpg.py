@@ -36,6 +36,7 @@ class FusedMADDPG(FusedGradients):
         layout: Layout of a transition.
         weights: Hyperparameters of the losses.
         parts: Transitions of each micro-batch; empty: a unit is an agent.
+        factor: Factor of an agent's summands.
         seed: The run's seed.
     """
 
@@ -46,10 +47,11 @@ class FusedMADDPG(FusedGradients):
         weights: LossWeights,
         *,
         parts: Sequence[range] = (),
+        factor: Callable[[int], float],
         seed: int,
     ) -> None:
         super().__init__(groups, weights, seed=seed)
-        self._parts = parts
+        self._parts, self._factor = parts, factor
         self._sizes = {agent: group.size for group in groups for agent in group.agents}
         self._layout = layout
         self._local = {
@@ -102,7 +104,7 @@ class FusedMADDPG(FusedGradients):
             rows = batch[own.start : own.stop]
             weights = rows[:, self._layout.alive].sum(0) * np.float32(self._weights.transition)
             for agent, update in self._keyed(rows, agents, (iteration, part), check_cancelled):
-                weigh(update, self._sizes[agent], weights[agent])
+                weigh(update, self._sizes[agent], weights[agent], factor=self._factor(agent))
                 yield agent * count + part, update
 
     def _keyed(
