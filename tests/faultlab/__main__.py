@@ -42,8 +42,9 @@ def chaos(
     checkpoints are corrupted, and second controllers begin on the same directory. In a fifth of the
     runs sybils attach, in most of a fifth one or two learners lie together, as many as
     audit.byzantine allows, and in a quarter the controller's machine is lost, returns, or is
-    followed from a mirror while it lives. In half of the runs collectors play: they die, hang, are
-    slow, repeat themselves and lie, their environments raise, and their lines are cut and held.
+    followed from a mirror while it lives. Half of the runs hedge. In half of the runs collectors
+    play: they die, hang, are slow, repeat themselves and lie, their environments raise, and their
+    lines are cut and held.
     Each run must keep all invariants and end with the bits of the fault-free run, unless its
     learners draw samples of their own, as in a quarter of the runs.
 

@@ -89,6 +89,7 @@ def configuration(
     sums: bool = False,
     keyed: bool = False,
     collectors: int = 0,
+    undecodable: str = "wait",
 ) -> RunConfig:
     """A run of tiny vectors.
 
@@ -113,7 +114,7 @@ def configuration(
         "checkpoint.keep=2",
         "controller.deadline_s=1.0",
         "controller.lost_after_s=4.0",
-        "controller.undecodable=wait",
+        f"controller.undecodable={undecodable}",
     ]
     if colluders:
         overrides += [f"audit.byzantine={colluders}", "controller.inexact=fail"]
@@ -147,6 +148,7 @@ def _drawn(seed: int, *, mirror: str) -> RunConfig:
         sums=sums,
         keyed=collectors_of(seed) > 0,
         collectors=collectors_of(seed),
+        undecodable=str(stream(seed, "late").choice(("wait", "hedge"))),
     )
 
 
