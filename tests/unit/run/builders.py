@@ -7,12 +7,14 @@ import numpy as np
 
 from fullrank.codes import Code, codes, support
 from fullrank.codes.learner_codes import code_for_learners
+from fullrank.common.linear_hash import LinearHash
 from fullrank.common.types import FloatArray, LearnerId
-from fullrank.common.updates import snap, unit_digest
+from fullrank.common.updates import snap
 from fullrank.config import PluginSettings
 from fullrank.rounds.decision import Decoded
 from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.quorum import Quorum
+from fullrank.rounds.reports import report_of
 from fullrank.rounds.round import Round
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.placement import Domain, Placement
@@ -76,13 +78,14 @@ def opened(
     policies: RoundPolicies = DEFAULT_POLICIES,
     quorum: Quorum | None = None,
 ) -> OpenRound[Learner]:
-    """A round in which learner j holds row j, as far as there are learners."""
-    rows = range(min(code.rows, len(team.members)))
+    """A round in which learner j holds the j-th rows, as far as there are learners."""
+    width = code.rows_per_learner
+    rows = range(min(code.rows, width * len(team.members)))
     assignment = RowAssignment(
         epoch=1,
         requested=PluginSettings(name=code.name, params={}),
         code=code,
-        holders={row: team.members[row] for row in rows},
+        holders={row: team.members[row // width] for row in rows},
         members=len(team.members),
         placement=Placement(holders=tuple(rows), shared=0, changed=0),
     )
@@ -132,8 +135,10 @@ class Host:
         """Let the holder of a row report its units and send its vector."""
         coefficients = self._round.round.contributions.coefficients(row)
         learner = self._round.assignment.holders[row].learner
-        digests = {unit: unit_digest(updates[unit]) for unit in support(coefficients)}
-        self.tell(Reported(learner=learner, digests=digests))
+        sums = not self._round.assignment.code.recovers_units
+        hashing = LinearHash(SIZE, key=0) if sums else None
+        reports = {unit: report_of(updates[unit], hashing) for unit in support(coefficients)}
+        self.tell(Reported(learner=learner, digests=reports))
         coded = coefficients @ np.stack(updates).astype(np.float64)
         self.tell(Arrived(learner=learner, row=row, coded=coded))
 
