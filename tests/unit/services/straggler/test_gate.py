@@ -46,11 +46,12 @@ class Stand:
         self.gate = Gate(lambda: self.injected)
         self.hear(welcome=pb.Welcome(learner=learner, configuration=CONFIGURATION))
 
-    def hear(self, **said: object) -> None:
-        self.gate.hear(pb.ControllerMessage(**said).SerializeToString())  # type: ignore[arg-type]
+    def hear(self, *, now: float = 0.0, **said: object) -> None:
+        message = pb.ControllerMessage(**said)  # type: ignore[arg-type]
+        self.gate.hear(message.SerializeToString(), now=now)
 
-    def assign(self, iteration: int) -> None:
-        self.hear(assignment=pb.Assignment(ids=Ids(iteration=iteration)))
+    def assign(self, iteration: int, *, now: float = 0.0) -> None:
+        self.hear(assignment=pb.Assignment(ids=Ids(iteration=iteration)), now=now)
 
     def commit(self, iteration: int) -> None:
         self.hear(commit=pb.Commit(ids=Ids(iteration=iteration)))
