@@ -8,7 +8,8 @@ then drops its work.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from fullrank.planning.costs import Payload, Traffic
 from fullrank.planning.observation import Observation
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
-from fullrank.stragglers import DelayModel
+from fullrank.stragglers import DelayModel, FollowsTime, model_at, stretches_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class SimulatedRounds:
     late: tuple[IntArray, ...]
     """Learners of each round that arrive after the commit, ascending."""
     waited: BoolArray
-    """True where the last needed row came from a delayed learner, shape (K,)."""
+    """True where the last needed row came from a straggler, shape (K,)."""
     sent_bytes: int
     """Parameters sent by the controller in one round."""
 
@@ -58,7 +59,7 @@ def simulate(
     Args:
         cluster: Machines and links.
         code: C and the learners of its rows.
-        delay_model: Delays of the learners after they have computed.
+        delay_model: Delays of the learners before they compute, and their slowness.
         iterations: K.
         seed: Key of the stragglers, as in a real run, and of the spread of computing times.
         max_variance: Limit of ``Arrivals``; inf ends a round at rank M.
@@ -86,7 +87,7 @@ def simulate(
         round_s=played.round_s,
         received=received,
         late=tuple(np.setdiff1d(played.learners, learners) for learners in received),
-        waited=played.delay_s[np.arange(iterations), last] > 0,
+        waited=played.straggles[np.arange(iterations), last],
         sent_bytes=int(played.moved.parameters.sum()),
     )
 
@@ -101,6 +102,8 @@ class SimulationTrace:
     """Computing times, shape (K, n)."""
     delay_s: Times
     """Delays, shape (K, n)."""
+    straggles: BoolArray
+    """True for learners that are delayed or slowed, shape (K, n)."""
     arrival_s: Times
     """Arrivals since the assignment, also of rows after the commit, shape (K, n)."""
     order: IntArray
@@ -125,9 +128,28 @@ def play(
     seed: int,
     max_variance: float = math.inf,
     holders: int = 1,
+    began_s: float = 0.0,
 ) -> SimulationTrace:
-    """Simulate the given iterations; other arguments and errors are those of ``simulate``."""
-    learners = np.flatnonzero(code.load)
+    """Simulate the given iterations; other arguments and errors are those of ``simulate``.
+
+    The first one begins ``began_s`` seconds after the run.
+    """
+    if isinstance(delay_model, FollowsTime) and len(iterations) > 1:
+        return _one_by_one(
+            partial(
+                play,
+                cluster,
+                code,
+                delay_model,
+                seed=seed,
+                max_variance=max_variance,
+                holders=holders,
+            ),
+            iterations,
+            began_s,
+        )
+    model = model_at(delay_model, began_s)
+    learners, held = np.flatnonzero(code.load), code.blocks.any(axis=1)
     moved = cluster.payload.traffic(code.blocks[learners])
     ready_s = cluster.ready_s(moved)
     compute_s = np.array(
@@ -135,10 +157,17 @@ def play(
     )
     delay_s = np.array(
         [
-            delay_model.delays(seed=seed, iteration=iteration, learners=code.learners)[learners]
+            model.delays(seed=seed, iteration=iteration, learners=code.learners)[learners]
             for iteration in iterations
         ]
     )
+    stretches = np.array(
+        [
+            stretches_of(model, held, seed=seed, iteration=iteration)[learners]
+            for iteration in iterations
+        ]
+    )
+    compute_s *= stretches
     arrival_s = np.array(
         [cluster.arrival_s(done_s, moved) for done_s in ready_s + compute_s + delay_s]
     )
@@ -147,6 +176,7 @@ def play(
         learners=learners,
         compute_s=compute_s,
         delay_s=delay_s,
+        straggles=(delay_s > 0) | (stretches > 1),
         arrival_s=arrival_s,
         order=order,
         needed=arrivals_of(code, max_variance, holders).needed(learners[order]),
@@ -154,8 +184,23 @@ def play(
     )
 
 
+def _one_by_one(
+    play_one: Callable[..., SimulationTrace], iterations: Sequence[int], began_s: float
+) -> SimulationTrace:
+    """Rounds of which each begins when the one before it ends."""
+    rounds: list[SimulationTrace] = []
+    for iteration in iterations:
+        rounds.append(play_one(iterations=[iteration], began_s=began_s))
+        began_s += float(rounds[-1].round_s[0])
+    columns = ("compute_s", "delay_s", "straggles", "arrival_s", "order", "needed")
+    joined = {
+        name: np.concatenate([getattr(played, name) for played in rounds]) for name in columns
+    }
+    return replace(rounds[0], **joined)
+
+
 def _compute_s(cluster: Cluster, code: Code, iteration: int, seed: int) -> Times:
-    """Computing time of every learner, shape (N,)."""
+    """Computing time of every learner that is not slow, shape (N,)."""
     unit_s = np.asarray(cluster.unit_s)
     if unit_s.ndim and len(unit_s) != code.learners:
         raise ConfigError(f"unit_s names {len(unit_s)} learners, the code has {code.learners}")
@@ -198,7 +243,14 @@ def play_planned(
     for start in range(0, iterations, TUNING.interval):
         regime, code = regime_at(start), plan.candidate.code
         steps = range(start, min(start + TUNING.interval, iterations))
-        played = play(regime.cluster(payload), code, regime.delays, iterations=steps, seed=seed)
+        played = play(
+            regime.cluster(payload),
+            code,
+            regime.delays,
+            iterations=steps,
+            seed=seed,
+            began_s=float(sum(map(np.sum, round_s))),
+        )
         round_s.append(played.round_s)
         for index in range(len(steps)):
             planner.observe(observation_of(played, index, code))

@@ -5,7 +5,7 @@ array([0. , 0.5, 0. , 0.5])
 """
 
 from fullrank.stragglers.absence import Absence
-from fullrank.stragglers.additive import Bernoulli, FixedK, HeavyK, NoDelay
+from fullrank.stragglers.additive import Bernoulli, Exponential, FixedK, HeavyK, NoDelay, Pareto
 from fullrank.stragglers.base import (
     DelayModel,
     Delays,
@@ -19,6 +19,7 @@ from fullrank.stragglers.base import (
     lateness_of,
     model_at,
     register,
+    stretches_of,
 )
 from fullrank.stragglers.slow import SlowLearners, SlowUnits
 from fullrank.stragglers.trace import Trace
@@ -28,12 +29,14 @@ __all__ = [
     "Bernoulli",
     "DelayModel",
     "Delays",
+    "Exponential",
     "Factors",
     "FixedK",
     "FollowsTime",
     "HeavyK",
     "Lateness",
     "NoDelay",
+    "Pareto",
     "SlowLearners",
     "SlowUnits",
     "SlowsUnits",
@@ -44,4 +47,5 @@ __all__ = [
     "lateness_of",
     "model_at",
     "register",
+    "stretches_of",
 ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
 from fullrank.common.seeding import stream
-from fullrank.common.types import IntArray, LearnerId, UnitIndex
+from fullrank.common.types import BoolArray, IntArray, LearnerId, UnitIndex
 
 Delays: TypeAlias = NDArray[np.float64]
 """Seconds for which each learner pauses before its first unit, shape (N,); inf: it is away."""
@@ -90,6 +90,23 @@ def costs_of(model: DelayModel, *, seed: int, iteration: int, units: int) -> Fac
     if isinstance(model, SlowsUnits):
         return model.costs(seed=seed, iteration=iteration, units=units)
     return np.ones(units)
+
+
+def stretches_of(model: DelayModel, held: BoolArray, *, seed: int, iteration: int) -> Factors:
+    """The multiple of the time that each learner takes for all its units, shape (N,).
+
+    Args:
+        model: The run's model.
+        held: True where a learner computes a unit, shape (N, M).
+        seed: The run's seed.
+        iteration: The iteration.
+    """
+    learners, units = held.shape
+    factors = factors_of(model, seed=seed, iteration=iteration, learners=learners)
+    if not isinstance(model, SlowsUnits):
+        return factors
+    costs = model.costs(seed=seed, iteration=iteration, units=units)
+    return np.asarray(factors * (held @ costs) / np.maximum(1, held.sum(axis=1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
