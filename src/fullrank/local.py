@@ -307,10 +307,10 @@ class LocalRun:
 
         A learner that is away arrives last, since there is no other to compute its units.
         """
-        seed, learners, held = self._config.seed, self.code.learners, self.code.blocks.any(axis=1)
+        seed, learners = self._config.seed, self.code.learners
         model = model_at(self._delays, self._time_s)
         compute_s = self.code.load * self._config.compute.emulate_unit_s
-        arrival_s = compute_s * stretches_of(model, held, seed=seed, iteration=iteration)
+        arrival_s = compute_s * stretches_of(model, self.code.held, seed=seed, iteration=iteration)
         arrival_s += model.delays(seed=seed, iteration=iteration, learners=learners)
         tie_break = stream(seed, "arrival", iteration).random(learners)
         order: IntArray = np.lexsort((tie_break, arrival_s))

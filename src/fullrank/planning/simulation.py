@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -135,39 +136,20 @@ def play(
     The first one begins ``began_s`` seconds after the run.
     """
     if isinstance(delay_model, FollowsTime) and len(iterations) > 1:
-        return _one_by_one(
-            partial(
-                play,
-                cluster,
-                code,
-                delay_model,
-                seed=seed,
-                max_variance=max_variance,
-                holders=holders,
-            ),
-            iterations,
-            began_s,
-        )
+        one = partial(play, cluster, code, delay_model, seed=seed)
+        one = partial(one, max_variance=max_variance, holders=holders)
+        return _one_by_one(one, iterations, began_s)
     model = model_at(delay_model, began_s)
-    learners, held = np.flatnonzero(code.load), code.blocks.any(axis=1)
+    learners = np.flatnonzero(code.load)
     moved = cluster.payload.traffic(code.blocks[learners])
     ready_s = cluster.ready_s(moved)
-    compute_s = np.array(
-        [_compute_s(cluster, code, iteration, seed)[learners] for iteration in iterations]
-    )
-    delay_s = np.array(
-        [
-            model.delays(seed=seed, iteration=iteration, learners=code.learners)[learners]
-            for iteration in iterations
-        ]
-    )
-    stretches = np.array(
-        [
-            stretches_of(model, held, seed=seed, iteration=iteration)[learners]
-            for iteration in iterations
-        ]
-    )
-    compute_s *= stretches
+
+    def by_round(draw: Callable[[int], Times]) -> Times:
+        return np.array([draw(iteration)[learners] for iteration in iterations])
+
+    stretches = by_round(lambda t: stretches_of(model, code.held, seed=seed, iteration=t))
+    compute_s = by_round(lambda t: _compute_s(cluster, code, t, seed)) * stretches
+    delay_s = by_round(lambda t: model.delays(seed=seed, iteration=t, learners=code.learners))
     arrival_s = np.array(
         [cluster.arrival_s(done_s, moved) for done_s in ready_s + compute_s + delay_s]
     )
@@ -193,7 +175,7 @@ def _one_by_one(
         rounds.append(play_one(iterations=[iteration], began_s=began_s))
         began_s += float(rounds[-1].round_s[0])
     columns = ("compute_s", "delay_s", "straggles", "arrival_s", "order", "needed")
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(played, name) for played in rounds]) for name in columns
     }
     return replace(rounds[0], **joined)
@@ -239,7 +221,7 @@ def play_planned(
     learners = range(regime_at(0).learners)
     planner = Planner(auto, units=regime_at(0).agents, seed=seed, moved=payload.traffic)
     plan = planner.plan(learners)
-    round_s, changes = [], []
+    round_s, changes = list[Times](), list[tuple[int, Plan]]()
     for start in range(0, iterations, TUNING.interval):
         regime, code = regime_at(start), plan.candidate.code
         steps = range(start, min(start + TUNING.interval, iterations))

@@ -1,15 +1,13 @@
 """Delay models: the stragglers of an iteration, and how late they are.
 
 >>> FixedK(k=2, delay_s=0.5).delays(seed=3, iteration=0, learners=4)
-array([0. , 0.5, 0. , 0.5])
+array([0. , 0.5, 0.5, 0. ])
 """
 
-from fullrank.stragglers.absence import Absence
-from fullrank.stragglers.additive import Bernoulli, Exponential, FixedK, HeavyK, NoDelay, Pareto
+from fullrank.stragglers.additive import Bernoulli, Exponential, FixedK, HeavyK, NoDelay
 from fullrank.stragglers.base import (
     DelayModel,
     Delays,
-    Factors,
     FollowsTime,
     Lateness,
     SlowsUnits,
@@ -25,18 +23,15 @@ from fullrank.stragglers.slow import SlowLearners, SlowUnits
 from fullrank.stragglers.trace import Trace
 
 __all__ = [
-    "Absence",
     "Bernoulli",
     "DelayModel",
     "Delays",
     "Exponential",
-    "Factors",
     "FixedK",
     "FollowsTime",
     "HeavyK",
     "Lateness",
     "NoDelay",
-    "Pareto",
     "SlowLearners",
     "SlowUnits",
     "SlowsUnits",

@@ -12,7 +12,6 @@ import numpy as np
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray
 from fullrank.stragglers.base import Delays, check_probability, register
 
 BLOCK = 256
@@ -48,17 +47,12 @@ class Absence:
         unknown = np.ones(learners, dtype=np.bool_)
         for block in range(iteration // BLOCK, -1, -1):
             draws = stream(seed, "absence", block).random((learners, BLOCK))
-            leaves, returns = draws < self.probability, draws >= 1.0 - self._returns
-            past = slice(0, iteration + 1 - block * BLOCK)
-            decided, last = _last((leaves | returns)[:, past])
-            away |= unknown & decided & leaves[np.arange(learners), last]
-            unknown &= ~decided
+            draws = draws[:, : iteration + 1 - block * BLOCK]
+            leaves = draws < self.probability
+            moves = leaves | (draws >= 1.0 - self._returns)
+            last = moves.shape[1] - 1 - moves[:, ::-1].argmax(axis=1)
+            away |= unknown & leaves[np.arange(learners), last]
+            unknown &= ~moves.any(axis=1)
             if not unknown.any():
                 break
         return np.where(away, math.inf, 0.0)
-
-
-def _last(events: BoolArray) -> tuple[BoolArray, np.ndarray]:
-    """Whether each row has an event, and the index of its last one; 0 if there is none."""
-    backwards = events[:, ::-1]
-    return events.any(axis=1), (events.shape[1] - 1 - backwards.argmax(axis=1)) * events.any(axis=1)

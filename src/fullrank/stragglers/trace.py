@@ -83,7 +83,7 @@ class Trace:
     ``learner``; and ``delay_s``, ``factor`` (of the computing time, at least 1) or ``away`` (1)."""
     rows: tuple[TraceRow, ...] = ()
     """Rows of iteration, learner and delay_s, instead of ``path``."""
-    _by_iteration: dict[int, _States] = field(init=False, repr=False, compare=False)
+    _by_iteration: Mapping[int, _States] = field(init=False, repr=False, compare=False)
     _by_time: dict[LearnerId, list[tuple[float, _State]]] = field(
         init=False, repr=False, compare=False
     )
@@ -171,7 +171,7 @@ def _row(record: Mapping[str, Any]) -> _Row:
     return _Row(at, learner, _AWAY if away else _State(delay_s, factor))
 
 
-def _by_iteration(rows: Iterable[_Row]) -> dict[int, _States]:
+def _by_iteration(rows: Iterable[_Row]) -> Mapping[int, _States]:
     states: dict[int, dict[LearnerId, _State]] = {}
     for at, learner, state in rows:
         states.setdefault(int(at), {})[learner] = state

@@ -77,11 +77,11 @@ def test_a_round_that_needs_a_learner_that_is_away_does_not_end(tmp_path: Path) 
     (tmp_path / "trace.csv").write_text("iteration,learner,away\n0,1,1\n1,0,0\n")
     away = Trace(path=str(tmp_path / "trace.csv"))
     code = make_code("uncoded", rows=3, units=3)
-    bandwidth = {"bandwidth": 1000.0, "payload": PAYLOAD}
-    rounds = simulate(Cluster(unit_s=0.1, **bandwidth), code, away, iterations=4, seed=0)
+    cluster = Cluster(unit_s=0.1, bandwidth=1000.0, payload=PAYLOAD)
+    rounds = simulate(cluster, code, away, iterations=4, seed=0)
     assert np.isinf(rounds.round_s).tolist() == [True, False, True, False]
     coded = make_code("mds", rows=5, units=3)
-    rounds = simulate(Cluster(unit_s=0.1, **bandwidth), coded, away, iterations=4, seed=0)
+    rounds = simulate(cluster, coded, away, iterations=4, seed=0)
     assert np.isfinite(rounds.round_s).all()
     assert 1 not in rounds.received[0]
 

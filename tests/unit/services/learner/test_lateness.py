@@ -193,7 +193,8 @@ def test_a_learner_that_pauses_when_the_round_ends_computes_and_sends_nothing(
         await work.abandon()
 
     in_virtual_time(life())
-    assert late.gradients.times == late.sent == []
+    assert not late.gradients.times
+    assert not late.sent
 
 
 def test_the_model_is_asked_for_the_time_since_the_run_began() -> None:
