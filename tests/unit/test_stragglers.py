@@ -312,9 +312,10 @@ def test_more_slow_machines_than_learners_are_refused_and_all_units_may_be_slow(
 
 
 def test_learners_leave_and_return_as_a_markov_chain() -> None:
-    """Iteration 700 lies in the third block of draws, and most states come from earlier ones."""
-    away = np.isinf(many(delay_models.build("absence", probability=0.1, mean_iterations=4.0)))
-    before, after = away.reshape(200, 25)[:-1], away.reshape(200, 25)[1:]
+    """Also from one block of draws to the next."""
+    absence = delay_models.build("absence", probability=0.1, mean_iterations=4.0)
+    away = np.isinf(many(absence, iterations=600)).reshape(600, 25)
+    before, after = away[:-1], away[1:]
     for state, moved, probability in ((~before, after, 0.1), (before, ~after, 0.25)):
         moves = int((state & moved).sum())
         assert stats.binomtest(moves, int(state.sum()), probability).pvalue > 1e-3

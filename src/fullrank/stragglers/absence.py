@@ -1,6 +1,6 @@
-"""Learners that are away for several iterations: the Gilbert-Elliott model, on and off.
+"""Learners that are away for several iterations: a Markov chain of two states [Gilbert60].
 
-Each learner follows a Markov chain of its own. The same uniform number decides about both states,
+Each learner follows a chain of its own. The same uniform number decides about both states,
 so that an iteration in which it is extreme fixes the state whatever the one before; the state is
 found from the last such iteration on, without a walk from the first.
 """
