@@ -130,7 +130,7 @@ class ActiveAssignment:
         self.finished.set()  # the session sets the next assignment before a waiting task runs
 
     async def pause(self, seconds: float) -> None:
-        """Wait for ``seconds``; ever, if they are infinite.
+        """Wait for ``seconds``; for ever, if they are infinite.
 
         Raises:
             Cancelled: The assignment is abandoned meanwhile.

@@ -52,7 +52,9 @@ class Injection:
 
     def check(self, identity: StreamIdentity) -> None:
         """Raise ``ConfigError`` if the model is impossible for this run's N."""
-        self.model.delays(seed=identity.seed, iteration=0, learners=identity.learners)
+        lateness_of(
+            self.model, seed=identity.seed, iteration=0, learner=0, learners=identity.learners
+        )
 
     def delay_s(self, identity: StreamIdentity, vector: "CodedVector") -> float:
         """Delay of the learner's vector, seconds; ``inf`` if it is held for ever.

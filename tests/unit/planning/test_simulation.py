@@ -232,6 +232,10 @@ def written(tmp_path: Path, text: str) -> Path:
             'learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixed_k"\nk = 5',
             "at least 5 learners",
         ),
+        (
+            'learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "slow_learners"\nk = 5',
+            "at least 5 learners",
+        ),
         ('learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixd_k"', "fixed_k"),
     ],
 )

@@ -296,6 +296,7 @@ def test_the_throttle_of_now_counts() -> None:
     assert stand.gate.bytes_per_s is None
 
 
-def test_a_model_that_cannot_be_for_the_run_is_refused_at_welcome() -> None:
-    with pytest.raises(ConfigError, match="fixed_k: k = 5 stragglers need at least 5 learners"):
-        Stand(injection("fixed_k", k=5))
+@pytest.mark.parametrize("name", ["fixed_k", "slow_learners"])
+def test_a_model_that_cannot_be_for_the_run_is_refused_at_welcome(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: k = 5 stragglers need at least 5 learners"):
+        Stand(injection(name, k=5))
