@@ -40,6 +40,7 @@ from fullrank.run.round_orders import (
     Reported,
     RoundEvent,
 )
+from fullrank.stragglers import model_at, stretches_of
 from fullrank.training.centralised import Centralised
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import SharedGradients, Worker, assigned_rows
@@ -138,7 +139,7 @@ class LocalRun:
         refuse_free(config)
         torch.set_num_threads(config.compute.threads)
         self._config, self._coded = config, coded
-        self._delays = delays_of(config)
+        self._delays, self._time_s = delays_of(config), 0.0
         self.training = training_of(config)
         algorithm = self.training.algorithm
         self._problem = algorithm.problem
@@ -275,6 +276,7 @@ class LocalRun:
         for event in self._contributions(arrivals, batch, iteration):
             if (decision := _judged(opened, event)) is not None:
                 received = opened.round.received
+                self._time_s += arrivals[received[-1]]
                 return _Outcome(
                     updates=decision.updates,
                     digests=decision.digests,
@@ -290,7 +292,7 @@ class LocalRun:
         )
 
     def _contributions(
-        self, arrivals: Sequence[LearnerId], batch: FloatArray, iteration: int
+        self, arrivals: Iterable[LearnerId], batch: FloatArray, iteration: int
     ) -> Iterator[Reported | Arrived]:
         """Compute, learner by learner, what arrives at the controller."""
         for learner in arrivals:
@@ -300,14 +302,21 @@ class LocalRun:
                 for row, coded in vectors.items():
                     yield Arrived(learner=learner, row=row, coded=coded)
 
-    def _arrivals(self, iteration: int) -> list[LearnerId]:
-        """Return the learners with a non-zero load, in simulated order of arrival."""
+    def _arrivals(self, iteration: int) -> dict[LearnerId, float]:
+        """Return the arrivals of the learners with a non-zero load, in simulated order.
+
+        A learner that is away arrives last, since there is no other to compute its units.
+        """
         seed, learners = self._config.seed, self.code.learners
-        delay_s = self._delays.delays(seed=seed, iteration=iteration, learners=learners)
-        arrival_s = self.code.load * self._config.compute.emulate_unit_s + delay_s
+        model = model_at(self._delays, self._time_s)
+        compute_s = self.code.load * self._config.compute.emulate_unit_s
+        arrival_s = compute_s * stretches_of(model, self.code.held, seed=seed, iteration=iteration)
+        arrival_s += model.delays(seed=seed, iteration=iteration, learners=learners)
         tie_break = stream(seed, "arrival", iteration).random(learners)
         order: IntArray = np.lexsort((tie_break, arrival_s))
-        return [int(learner) for learner in order if self.code.load[learner]]
+        return {
+            int(learner): float(arrival_s[learner]) for learner in order if self.code.load[learner]
+        }
 
 
 def _judged(opened: OpenRound[_Learner], event: RoundEvent) -> Decoded | None:

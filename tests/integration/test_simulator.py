@@ -19,25 +19,36 @@ from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.simulation import simulate
 from fullrank.runs.events import EventLog
 from fullrank.runs.record import IterationRecord
+from fullrank.stragglers import lateness_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of
 
 pytestmark = pytest.mark.integration
 
-UNIT_S, NEGLIGIBLE_S = 0.2, 1e-3
+UNIT_S, NEGLIGIBLE_S = (0.2, 0.21, 0.22, 0.23), 1e-3
 
 
 class TimedLearner(SimulatedLearner):
-    """Takes ``UNIT_S`` for each unit, then the delay of the delay model."""
+    """Pauses for the delay of the model, then takes its ``UNIT_S`` for a unit, or longer."""
 
     config: RunConfig
+    began_at: float
 
     async def _work(self, stream: LearnerStream, learner: int, assignment: pb.Assignment) -> None:
         iteration, [row] = assignment.ids.iteration, assignment.rows
-        delays = delays_of(self.config).delays(
-            seed=self.config.seed, iteration=iteration, learners=self.config.learners
+        if iteration == 0:
+            self.began_at = asyncio.get_running_loop().time()
+        late = lateness_of(
+            delays_of(self.config),
+            seed=self.config.seed,
+            iteration=iteration,
+            learner=learner,
+            learners=self.config.learners,
+            units=self.config.environment.agents,
+            time_s=asyncio.get_running_loop().time() - self.began_at,
         )
-        await asyncio.sleep(UNIT_S * len(row.units) + delays[learner])
+        compute_s = UNIT_S[learner] * len(row.units) * late.stretch(row.units)
+        await asyncio.sleep(late.delay_s + compute_s)
         for message in self._contribution(learner, assignment, LearnerBehaviour.OK):
             stream.send(message)
 
@@ -74,9 +85,23 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
     return records
 
 
+MODELS = {
+    "fixed_k": ["k=1", "delay_s=0.6"],
+    "slow_learners": ["k=2", "factor=2.5", "probability=0.5"],
+    "slow_units": ["k=1", "factor=3.5", "probability=0.5"],
+    "trace": ["path={trace}"],
+}
+TRACE = """time_s,learner,delay_s,factor
+0,2,0.7,
+2,2,,3.5
+"""
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("code", ["uncoded", "cyclic"])
-def test_every_round_takes_as_long_as_predicted(tmp_path: Path, code: str) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_every_round_takes_as_long_as_predicted(tmp_path: Path, code: str, model: str) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
     settings = (
         f"code.name={code}",
         "learners=4",
@@ -84,9 +109,8 @@ def test_every_round_takes_as_long_as_predicted(tmp_path: Path, code: str) -> No
         "algorithm.name=toy",
         "collect.warmup=8",
         "environment.copies=1",
-        "stragglers.name=fixed_k",
-        "stragglers.k=1",
-        "stragglers.delay_s=0.6",
+        f"stragglers.name={model}",
+        *(f"stragglers.{text.format(trace=tmp_path / 'trace.csv')}" for text in MODELS[model]),
     )
     config = load(None, environ={}, overrides=settings).check().config
     loop = VirtualLoop()

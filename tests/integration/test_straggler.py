@@ -117,6 +117,17 @@ async def test_the_sidecar_delays_whom_the_keyed_model_names_and_no_one_else(
     assert cluster.digests() == reference_digests(cluster.config)
 
 
+async def test_a_learner_that_is_away_is_not_awaited_and_keeps_its_place(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("iteration,learner,away\n0,1,1\n")
+    trace = ("stragglers.name=trace", f"stragglers.path={tmp_path / 'trace.csv'}")
+    async with Cluster(tmp_path / "run", resolved(*CYCLIC, *trace)) as cluster:
+        status = await cluster.train()
+        assert len(status.learners) == cluster.config.learners
+    assert [record.late for record in cluster.records()] == [(1,)] * 4
+    assert {record.epoch for record in cluster.records()} == {0}
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
 async def test_a_vector_held_for_ever_comes_when_the_fault_is_taken_back(tmp_path: Path) -> None:
     settings = (*UNCODED, "controller.deadline_s=4.0")
     hold = 'sidecar.faults=[{kind="hold", learners=[1], iterations=[2]}]'

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalIteration, LocalRun
+from fullrank.stragglers import delay_models, factors_of
 
 SMALL = {
     "iterations": 6,
@@ -70,6 +72,34 @@ def test_a_longer_unit_brings_light_rows_first() -> None:
     load = run.code.load
     for iteration in run:
         assert list(load[list(iteration.received)]) == sorted(load)[: len(iteration.received)]
+
+
+@pytest.mark.parametrize("model", ["slow_learners", "absence"])
+def test_slow_and_absent_learners_are_late_and_change_no_bit(model: str) -> None:
+    often = {"stragglers__probability": 0.4, "stragglers__mean_iterations": 2.0}
+    parameters = {"stragglers__k": 2} if model == "slow_learners" else often
+    unit = {"compute__emulate_unit_s": 1.0, "code__name": "mds"}
+    run = LocalRun(config(**unit, stragglers__name=model, **parameters))
+    iterations = run.train()
+    assert any(iteration.late for iteration in iterations)
+    delays = delay_models.build(model, **{key[12:]: each for key, each in parameters.items()})
+    for iteration in iterations:
+        asked = {"seed": 0, "iteration": iteration.iteration, "learners": 5}
+        straggles = np.isinf(delays.delays(**asked)) | (factors_of(delays, **asked) > 1)
+        punctual = sum(not straggles[learner] for learner in iteration.received)
+        assert punctual == min(len(iteration.received), (~straggles).sum())
+    assert [each.update_digest for each in iterations] == [
+        each.update_digest for each in LocalRun(config(**unit), coded=False)
+    ]
+
+
+def test_a_run_in_one_process_follows_a_trace_by_its_own_time(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("time_s,learner,away\n0,0,1\n5,0,0\n5,1,1\n")
+    trace = {"stragglers__name": "trace", "stragglers__path": str(tmp_path / "trace.csv")}
+    run = LocalRun(config(code__name="replication", compute__emulate_unit_s=2.0, **trace))
+    late = [sorted({0, 1}.intersection(iteration.late)) for iteration in run]
+    assert late[:2] == [[0], [0]]
+    assert 1 in late[-1]
 
 
 def test_returns_are_reported_when_episodes_end() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -129,10 +130,13 @@ class ActiveAssignment:
         self.finished.set()  # the session sets the next assignment before a waiting task runs
 
     async def pause(self, seconds: float) -> None:
-        """Wait for ``seconds``, or until the assignment is abandoned."""
+        """Wait for ``seconds``; for ever, if they are infinite.
+
+        Raises:
+            Cancelled: The assignment is abandoned meanwhile.
+        """
         if seconds > 0:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self.abandoned.wait()
-            except TimeoutError:
-                return
+        self.check_cancelled()

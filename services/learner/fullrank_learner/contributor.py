@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 
 from fullrank.common.errors import Cancelled, FullrankError, ServiceLost
-from fullrank.common.types import LearnerId
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.common.updates import batch_digest
 from fullrank.host.process import QUICK_S
 from fullrank.net.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
@@ -20,6 +20,7 @@ from fullrank.net.errors import translated
 from fullrank.net.messages import sent_event
 from fullrank.replay.items import Gathered
 from fullrank.runs.events import EventLog
+from fullrank.stragglers import Lateness
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow, Progress, rows_of
 from fullrank_learner.run_context import LearnerContext
@@ -45,7 +46,6 @@ async def compute(
     loop = asyncio.get_running_loop()
     posted: asyncio.Queue[Progress | Exception] = asyncio.Queue()
     batch = await work.minibatch()
-    work.started_at = loop.time()
 
     def post(item: Progress | Exception) -> None:
         if pool is None:
@@ -126,10 +126,11 @@ class Contributor:
         call: The stream.
         peer: The controller, for messages.
         learner: Index of this learner.
-        context: Computes units, and knows injected delays.
+        context: Computes units, and knows injected lateness.
         pool: Executor with the one computing thread.
         memory: Memory shared with the controller, if there is any.
         event_log: Records sent vectors.
+        began_at: Time at which the run began, in seconds of the event loop's clock.
     """
 
     def __init__(
@@ -142,12 +143,15 @@ class Contributor:
         pool: ThreadPoolExecutor,
         memory: SharedMemory | None,
         event_log: EventLog,
+        began_at: float = 0.0,
     ) -> None:
         self._call, self._peer, self._learner = call, peer, learner
         self._context, self._pool, self._memory = context, pool, memory
-        self._event_log = event_log
+        self._event_log, self._began_at = event_log, began_at
         self._computed_s = inf
         """Computing time of the last assignment, seconds."""
+        self._iteration, self._resumes_at = (-1, -1), 0.0
+        """Term and number of the iteration of the last pause, and its end."""
 
     async def contribute(self, work: ActiveAssignment) -> None:
         """Compute and send; send no vector once abandoned.
@@ -185,26 +189,40 @@ class Contributor:
             await self._write(pb.LearnerMessage(unreadable=pb.Unreadable(ids=work.message.ids)))
 
     async def _send_rows(self, work: ActiveAssignment) -> None:
-        """Send each row as soon as it is computed, or all of them after an injected delay."""
+        """Be as late as the model of stragglers says; send each row as soon as it is computed."""
         clock, unit_s = asyncio.get_running_loop().time, self._context.config.compute.emulate_unit_s
-        delay_s = self._context.delay_s(work.message.ids.iteration, self._learner)
-        units = 0
+        lateness = await self._begin(work)
+        begun_at, units = clock(), list[UnitIndex]()
         pool = None if self._computed_s < QUICK_S else self._pool
         async with aclosing(compute(self._context, work, pool, self._memory)) as computing:
             async for reports, rows in computing:
-                units += len(reports)
+                units += [report.unit for report in reports]
+                for row in rows:
+                    compute_s = max(row.compute_s, unit_s * len(units)) * lateness.stretch(units)
+                    work.rows.append(row._replace(compute_s=compute_s))
                 if rows:
-                    await work.pause(work.complete_at + unit_s * units - clock())
-                rows = [row._replace(compute_s=max(row.compute_s, unit_s * units)) for row in rows]
-                work.rows += rows
-                if rows and not delay_s:
-                    await self._send(work, rows, reports)
+                    await work.pause(begun_at + work.rows[-1].compute_s - clock())
+                    await self._send(work, work.rows[-len(rows) :], reports)
                 else:  # report computed units even if no coded vector is ever sent
                     await self._write(pb.LearnerMessage(units=reports))
         self._computed_s = work.rows[-1].compute_s
-        if delay_s:
-            await work.pause(delay_s)
-            await self._send(work, work.rows)
+
+    async def _begin(self, work: ActiveAssignment) -> Lateness:
+        """Pause before the first unit; once in an iteration, however often it is assigned.
+
+        Raises:
+            Cancelled: The assignment is abandoned.
+        """
+        clock, ids = asyncio.get_running_loop().time, work.message.ids
+        await work.minibatch()
+        work.started_at = clock()
+        time_s = work.complete_at - self._began_at
+        lateness = self._context.lateness(ids.iteration, self._learner, time_s=time_s)
+        if self._iteration != (ids.term, ids.iteration):
+            self._iteration = ids.term, ids.iteration
+            self._resumes_at = work.started_at + lateness.delay_s
+        await work.pause(self._resumes_at - clock())
+        return lateness
 
     async def _write(self, message: pb.LearnerMessage) -> None:
         await self._call.write(message.SerializeToString())

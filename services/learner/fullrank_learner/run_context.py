@@ -16,7 +16,7 @@ from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.net.codec import decode_agents, encode_agent
 from fullrank.net.messages import equal_setup
-from fullrank.stragglers import DelayModel, delay_of
+from fullrank.stragglers import DelayModel, Lateness, lateness_of
 from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of
@@ -75,14 +75,16 @@ class LearnerContext:
         """Return whether the context of the run that ``welcome`` names would be equal."""
         return equal_setup(self.welcome, welcome)
 
-    def delay_s(self, iteration: int, learner: int) -> float:
-        """Return the injected delay of this learner's coded vectors, in seconds."""
-        return delay_of(
+    def lateness(self, iteration: int, learner: int, *, time_s: float) -> Lateness:
+        """Return the injected lateness of this learner, ``time_s`` seconds after the run began."""
+        return lateness_of(
             self.delays,
             seed=self.config.seed,
             iteration=iteration,
             learner=learner,
             learners=self.config.learners,
+            units=len(self.problem.units),
+            time_s=time_s,
         )
 
 

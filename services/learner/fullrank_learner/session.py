@@ -268,6 +268,7 @@ class LearnerSession:
 
     async def _serve(self, call: WorkCall, welcome: pb.Welcome, replay: ReplayClient) -> None:
         """Report readiness, then follow the controller's messages."""
+        began_at = asyncio.get_running_loop().time() - welcome.elapsed_s
         context = await self._context_of(welcome)
         memory = self._shared_memory(welcome)
         ready = pb.Ready(
@@ -290,6 +291,7 @@ class LearnerSession:
             pool=self._pool,
             memory=memory,
             event_log=self._event_log,
+            began_at=began_at,
         )
         self._inbox = inbox = AssignmentInbox(
             context,

@@ -16,13 +16,13 @@ from typing import Protocol, TypeVar
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from fullrank.common.errors import ServiceLost
+from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.faults import CorruptFault, DropFault, Fault, HoldFault, ThrottleFault
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.tree import PluginSettings
-from fullrank.stragglers import DelayModel, delay_models, delay_of
+from fullrank.stragglers import DelayModel, SlowsUnits, delay_models, lateness_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 
@@ -38,6 +38,8 @@ class StreamIdentity:
     seed: int
     learners: int
     """Number of learners, N."""
+    began_at: float
+    """Time at which the run began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +52,28 @@ class Injection:
 
     def check(self, identity: StreamIdentity) -> None:
         """Raise ``ConfigError`` if the model is impossible for this run's N."""
-        self.model.delays(seed=identity.seed, iteration=0, learners=identity.learners)
+        lateness_of(
+            self.model, seed=identity.seed, iteration=0, learner=0, learners=identity.learners
+        )
 
-    def delay_s(self, identity: StreamIdentity, iteration: int) -> float:
-        """Delay of the learner's vector, seconds; ``inf`` if it is held for ever."""
-        if self.fault(HoldFault, identity, iteration) is not None:
+    def delay_s(self, identity: StreamIdentity, vector: "CodedVector") -> float:
+        """Delay of the learner's vector, seconds; ``inf`` if it is held for ever.
+
+        It makes up for a pause before the first unit of the iteration, of which a later assignment
+        has only the rest to wait for, and for the longer computing of a slow machine.
+        """
+        if self.fault(HoldFault, identity, vector.iteration) is not None:
             return inf
-        return delay_of(
+        late = lateness_of(
             self.model,
             seed=identity.seed,
-            iteration=iteration,
+            iteration=vector.iteration,
             learner=identity.learner,
             learners=identity.learners,
+            time_s=vector.opened_at - identity.began_at,
         )
+        pause_s = max(0.0, late.delay_s - (vector.assigned_at - vector.opened_at))
+        return pause_s + (late.factor - 1.0) * vector.compute_s
 
     def fault(self, kind: type[F], identity: StreamIdentity, iteration: int) -> F | None:
         """The first fault of a kind that applies."""
@@ -88,10 +99,15 @@ def injection_of(
         origin: Origin of each key of the table, for error messages.
 
     Raises:
-        ConfigError: The delay model does not exist or does not take these parameters.
+        ConfigError: The delay model does not exist, does not take these parameters, or is none
+            for a sidecar.
     """
     complete = complete_stragglers(settings, origin)
     model = delay_models.build(complete.name, **complete.params)
+    if isinstance(model, SlowsUnits):
+        raise ConfigError(
+            f"{complete.name}: no sidecar sees a unit computed; set it in [stragglers] of the run"
+        )
     return Injection(settings=complete, model=model, faults=faults)
 
 
@@ -192,8 +208,14 @@ class CodedVector:
 
     iteration: int
     row: int
+    compute_s: float
+    """Computing time that the learner reports."""
+    opened_at: float
+    """Time of the learner's first assignment of the iteration."""
+    assigned_at: float
+    """Time of its last assignment."""
     arrived: float
-    delayed: bool
+    delayed: bool = False
     """True if it was delayed on arrival; a vector that was not is never held."""
     pieces: deque[bytes] = field(default_factory=deque)
     whole: bool = False
@@ -212,7 +234,7 @@ class Gate:
         self._injection = injection
         self.identity: StreamIdentity | None = None
         """Learner that it serves; None before Welcome."""
-        self._assigned = -1
+        self._assigned, self._opened_at, self._assigned_at = -1, 0.0, 0.0
         self._over = -1
         self._others: deque[bytes] = deque()
         self._waiting: list[CodedVector] = []
@@ -227,7 +249,7 @@ class Gate:
         fault = self._injection().fault(ThrottleFault, self.identity, self._assigned)
         return fault.bytes_per_s if fault else None
 
-    def hear(self, message: bytes) -> None:
+    def hear(self, message: bytes, *, now: float) -> None:
         """Read a message of the controller before it is passed to the learner.
 
         Raises:
@@ -238,10 +260,12 @@ class Gate:
             return
         match said.WhichOneof("message"):
             case "welcome":
-                self.identity = _identity(said.welcome)
+                self.identity = _identity(said.welcome, now=now)
                 self._injection().check(self.identity)
             case "assignment":
-                self._assigned = said.assignment.ids.iteration
+                if self._assigned != said.assignment.ids.iteration:
+                    self._assigned, self._opened_at = said.assignment.ids.iteration, now
+                self._assigned_at = now
                 self._over = self._assigned - 1
                 self._drop(until=inf)
             case "commit":
@@ -266,20 +290,21 @@ class Gate:
         if self._arriving is not None:
             self._end(self._arriving)
         iteration = coded.ids.iteration
-        delayed = False
+        self._arriving = vector = CodedVector(
+            iteration=iteration,
+            row=coded.row,
+            compute_s=coded.compute_s if 0.0 <= coded.compute_s < inf else 0.0,
+            opened_at=self._opened_at,
+            assigned_at=self._assigned_at,
+            arrived=now,
+        )
         if self.identity is not None:
             if self._injection().fault(DropFault, self.identity, iteration) is not None:
                 raise ServiceLost(f"the connection is dropped by a fault, iteration {iteration}")
-            delayed = self._injection().delay_s(self.identity, iteration) > 0.0
-        self._arriving = CodedVector(
-            iteration=iteration,
-            row=coded.row,
-            arrived=now,
-            delayed=delayed,
-            dropped=delayed and iteration <= self._over,
-        )
-        if not self._arriving.dropped:
-            self._waiting.append(self._arriving)
+            vector.delayed = self._injection().delay_s(self.identity, vector) > 0.0
+        vector.dropped = vector.delayed and iteration <= self._over
+        if not vector.dropped:
+            self._waiting.append(vector)
 
     def _add(self, vector: CodedVector, message: bytes, said: pb.LearnerMessage) -> None:
         changed = False
@@ -319,7 +344,7 @@ class Gate:
     def _due(self, vector: CodedVector) -> float:
         if not vector.delayed or self.identity is None:
             return vector.arrived
-        return vector.arrived + self._injection().delay_s(self.identity, vector.iteration)
+        return vector.arrived + self._injection().delay_s(self.identity, vector)
 
     def _released(self, now: float) -> CodedVector | None:
         """The first vector that is due."""
@@ -356,6 +381,11 @@ class Gate:
             self._leaving = None
 
 
-def _identity(welcome: pb.Welcome) -> StreamIdentity:
+def _identity(welcome: pb.Welcome, *, now: float) -> StreamIdentity:
     config = from_elsewhere(welcome.configuration, origin="the run's configuration").config
-    return StreamIdentity(learner=welcome.learner, seed=config.seed, learners=config.learners)
+    return StreamIdentity(
+        learner=welcome.learner,
+        seed=config.seed,
+        learners=config.learners,
+        began_at=now - welcome.elapsed_s,
+    )

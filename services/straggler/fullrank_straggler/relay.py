@@ -161,7 +161,7 @@ class WorkRelay(Relay):
                 await super()._send(message)
 
     async def _receive(self, message: bytes) -> None:
-        self._gate.hear(message)
+        self._gate.hear(message, now=self._clock())
         await self._pace(len(message))
         await super()._receive(message)
 

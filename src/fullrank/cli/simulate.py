@@ -30,7 +30,7 @@ from fullrank.cli.say import say, say_json
 from fullrank.cli.terminal import Terminal
 from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
-from fullrank.common.types import JSON
+from fullrank.common.types import JSON, Times
 from fullrank.config.code import code_of
 from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.cluster import Cluster
@@ -44,7 +44,8 @@ Make: TypeAlias = Callable[[str, dict[str, Any]], Code]
 """Makes a code from its name and parameters."""
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
-"""Facts that simulated rounds give for a code; null for a code that never decodes."""
+"""Facts that simulated rounds give for a code; null for a code that never decodes, and for times
+that have no end because a learner is away."""
 
 
 CodesOption: TypeAlias = Annotated[
@@ -278,12 +279,19 @@ def _facts(code: Code, rounds: SimulatedRounds | None) -> JSON:
     if rounds is None:
         return facts | dict.fromkeys(MEASURED)
     return facts | {
-        "median_s": float(np.median(rounds.round_s)),
-        "p95_s": float(np.percentile(rounds.round_s, 95)),
+        "median_s": _percentile(rounds.round_s, 50),
+        "p95_s": _percentile(rounds.round_s, 95),
         "waited": float(rounds.waited.mean()),
         "received_mean": float(np.mean([len(received) for received in rounds.received])),
         "sent_bytes": rounds.sent_bytes,
     }
+
+
+def _percentile(round_s: Times, percent: int) -> float | None:
+    """A round time; None if such a round waits for ever, for a learner that is away."""
+    with np.errstate(invalid="ignore"):
+        time_s = float(np.percentile(round_s, percent))
+    return time_s if math.isfinite(time_s) else None
 
 
 def _show(results: dict[str, JSON], *, title: str) -> None:
@@ -293,13 +301,14 @@ def _show(results: dict[str, JSON], *, title: str) -> None:
         table.add_column(column, justify="right")
     for label, facts in sorted(results.items(), key=lambda item: item[1]["median_s"] or math.inf):
         load = f"{facts['load_mean']:.1f} ({facts['load_max']})"
-        if facts["median_s"] is None:
-            table.add_row(label, "never", "never", "-", "-", load)
+        times = [facts["median_s"], facts["p95_s"]]
+        shown = ["never" if time_s is None else f"{time_s:.3f} s" for time_s in times]
+        if facts["waited"] is None:
+            table.add_row(label, *shown, "-", "-", load)
             continue
         table.add_row(
             label,
-            f"{facts['median_s']:.3f} s",
-            f"{facts['p95_s']:.3f} s",
+            *shown,
             f"{facts['waited']:.0%}",
             f"{facts['received_mean']:.1f}",
             load,

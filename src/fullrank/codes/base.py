@@ -18,7 +18,7 @@ from fullrank.codes.conditions import decodable, measure_tolerance
 from fullrank.codes.targets import LIMIT, checked_target, described, each_unit, is_each_unit
 from fullrank.common.errors import CodeError, TooFewRows
 from fullrank.common.registry import Registry
-from fullrank.common.types import IntArray, Matrix, UnitIndex
+from fullrank.common.types import BoolArray, IntArray, Matrix, UnitIndex
 from fullrank.common.updates import GRID
 
 Certificate: TypeAlias = Literal["closed form", "exhaustive", "generic"]
@@ -85,9 +85,14 @@ class Code:
         return self.rows / self.units
 
     @cached_property
+    def held(self) -> BoolArray:
+        """True where a learner computes a unit, for any of its rows, shape (N, M)."""
+        return np.asarray(self.blocks.any(axis=1))
+
+    @cached_property
     def load(self) -> IntArray:
-        """Units that each learner computes, those of all its rows, shape (N,)."""
-        load: IntArray = self.blocks.any(axis=1).sum(axis=1, dtype=np.int64)
+        """Number of units that each learner computes, shape (N,)."""
+        load: IntArray = self.held.sum(axis=1, dtype=np.int64)
         load.setflags(write=False)
         return load
 

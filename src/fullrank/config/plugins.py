@@ -22,7 +22,7 @@ from fullrank.config.auto_code import code_choices
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments, make_environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
-from fullrank.stragglers import delay_models
+from fullrank.stragglers import delay_models, lateness_of
 
 PACKAGE = "fullrank.algorithms"
 SIMPLE: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
@@ -170,7 +170,7 @@ def check_delays(config: RunConfig) -> None:
         ConfigError: The model is impossible, for example with more stragglers than learners.
     """
     model = delay_models.build(config.stragglers.name, **config.stragglers.params)
-    model.delays(seed=config.seed, iteration=0, learners=config.learners)
+    lateness_of(model, seed=config.seed, iteration=0, learner=0, learners=config.learners)
 
 
 def complete_stragglers(

@@ -232,7 +232,8 @@ class ComputeSettings:
     threads: Local[Count] = 1
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Emulated computing time of a unit, seconds: a learner sleeps until load x this has passed."""
+    """Emulated computing time of a unit, seconds: a learner sleeps until units x this have passed
+    since it began to compute."""
     emulate_step_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Emulated time of an environment step, seconds: a process sleeps as long in each step of its
     copies, as if each of them were a game in a process of its own."""

@@ -18,7 +18,7 @@ from fullrank.config.leaves import SETTINGS, read_toml
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.tree import PluginSettings
 from fullrank.planning.costs import Payload, Traffic
-from fullrank.stragglers import DelayModel, delay_models
+from fullrank.stragglers import DelayModel, delay_models, lateness_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ def read_regime(path: Path) -> Regime:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"][:1])
         raise ConfigError(f"{path}: {key}: {first['msg']}") from error
-    regime.delays.delays(seed=0, iteration=0, learners=regime.learners)
+    lateness_of(regime.delays, seed=0, iteration=0, learner=0, learners=regime.learners)
     return regime
 
 

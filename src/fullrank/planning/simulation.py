@@ -8,7 +8,9 @@ then drops its work.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from fullrank.planning.costs import Payload, Traffic
 from fullrank.planning.observation import Observation
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
-from fullrank.stragglers import DelayModel
+from fullrank.stragglers import DelayModel, FollowsTime, model_at, stretches_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class SimulatedRounds:
     late: tuple[IntArray, ...]
     """Learners of each round that arrive after the commit, ascending."""
     waited: BoolArray
-    """True where the last needed row came from a delayed learner, shape (K,)."""
+    """True where the last needed row came from a straggler, shape (K,)."""
     sent_bytes: int
     """Parameters sent by the controller in one round."""
 
@@ -58,7 +60,7 @@ def simulate(
     Args:
         cluster: Machines and links.
         code: C and the learners of its rows.
-        delay_model: Delays of the learners after they have computed.
+        delay_model: Delays of the learners before they compute, and their slowness.
         iterations: K.
         seed: Key of the stragglers, as in a real run, and of the spread of computing times.
         max_variance: Limit of ``Arrivals``; inf ends a round at rank M.
@@ -86,7 +88,7 @@ def simulate(
         round_s=played.round_s,
         received=received,
         late=tuple(np.setdiff1d(played.learners, learners) for learners in received),
-        waited=played.delay_s[np.arange(iterations), last] > 0,
+        waited=played.straggles[np.arange(iterations), last],
         sent_bytes=int(played.moved.parameters.sum()),
     )
 
@@ -101,6 +103,8 @@ class SimulationTrace:
     """Computing times, shape (K, n)."""
     delay_s: Times
     """Delays, shape (K, n)."""
+    straggles: BoolArray
+    """True for learners that are delayed or slowed, shape (K, n)."""
     arrival_s: Times
     """Arrivals since the assignment, also of rows after the commit, shape (K, n)."""
     order: IntArray
@@ -125,20 +129,27 @@ def play(
     seed: int,
     max_variance: float = math.inf,
     holders: int = 1,
+    began_s: float = 0.0,
 ) -> SimulationTrace:
-    """Simulate the given iterations; other arguments and errors are those of ``simulate``."""
+    """Simulate the given iterations; other arguments and errors are those of ``simulate``.
+
+    The first one begins ``began_s`` seconds after the run.
+    """
+    if isinstance(delay_model, FollowsTime) and len(iterations) > 1:
+        one = partial(play, cluster, code, delay_model, seed=seed)
+        one = partial(one, max_variance=max_variance, holders=holders)
+        return _one_by_one(one, iterations, began_s)
+    model = model_at(delay_model, began_s)
     learners = np.flatnonzero(code.load)
     moved = cluster.payload.traffic(code.blocks[learners])
     ready_s = cluster.ready_s(moved)
-    compute_s = np.array(
-        [_compute_s(cluster, code, iteration, seed)[learners] for iteration in iterations]
-    )
-    delay_s = np.array(
-        [
-            delay_model.delays(seed=seed, iteration=iteration, learners=code.learners)[learners]
-            for iteration in iterations
-        ]
-    )
+
+    def by_round(draw: Callable[[int], Times]) -> Times:
+        return np.array([draw(iteration)[learners] for iteration in iterations])
+
+    stretches = by_round(lambda t: stretches_of(model, code.held, seed=seed, iteration=t))
+    compute_s = by_round(lambda t: _compute_s(cluster, code, t, seed)) * stretches
+    delay_s = by_round(lambda t: model.delays(seed=seed, iteration=t, learners=code.learners))
     arrival_s = np.array(
         [cluster.arrival_s(done_s, moved) for done_s in ready_s + compute_s + delay_s]
     )
@@ -147,6 +158,7 @@ def play(
         learners=learners,
         compute_s=compute_s,
         delay_s=delay_s,
+        straggles=(delay_s > 0) | (stretches > 1),
         arrival_s=arrival_s,
         order=order,
         needed=arrivals_of(code, max_variance, holders).needed(learners[order]),
@@ -154,8 +166,23 @@ def play(
     )
 
 
+def _one_by_one(
+    play_one: Callable[..., SimulationTrace], iterations: Sequence[int], began_s: float
+) -> SimulationTrace:
+    """Rounds of which each begins when the one before it ends."""
+    rounds: list[SimulationTrace] = []
+    for iteration in iterations:
+        rounds.append(play_one(iterations=[iteration], began_s=began_s))
+        began_s += float(rounds[-1].round_s[0])
+    columns = ("compute_s", "delay_s", "straggles", "arrival_s", "order", "needed")
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(played, name) for played in rounds]) for name in columns
+    }
+    return replace(rounds[0], **joined)
+
+
 def _compute_s(cluster: Cluster, code: Code, iteration: int, seed: int) -> Times:
-    """Computing time of every learner, shape (N,)."""
+    """Computing time of every learner that is not slow, shape (N,)."""
     unit_s = np.asarray(cluster.unit_s)
     if unit_s.ndim and len(unit_s) != code.learners:
         raise ConfigError(f"unit_s names {len(unit_s)} learners, the code has {code.learners}")
@@ -194,11 +221,18 @@ def play_planned(
     learners = range(regime_at(0).learners)
     planner = Planner(auto, units=regime_at(0).agents, seed=seed, moved=payload.traffic)
     plan = planner.plan(learners)
-    round_s, changes = [], []
+    round_s, changes = list[Times](), list[tuple[int, Plan]]()
     for start in range(0, iterations, TUNING.interval):
         regime, code = regime_at(start), plan.candidate.code
         steps = range(start, min(start + TUNING.interval, iterations))
-        played = play(regime.cluster(payload), code, regime.delays, iterations=steps, seed=seed)
+        played = play(
+            regime.cluster(payload),
+            code,
+            regime.delays,
+            iterations=steps,
+            seed=seed,
+            began_s=float(sum(map(np.sum, round_s))),
+        )
         round_s.append(played.round_s)
         for index in range(len(steps)):
             planner.observe(observation_of(played, index, code))

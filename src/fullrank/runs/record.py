@@ -80,8 +80,9 @@ class IterationRecord:
     assigned_s: ByLearner = field(default_factory=dict)
     """Time at which each assignment was handed to its stream, seconds since the first one."""
     started_s: ByLearner = field(default_factory=dict)
-    """Time at which each received learner began to compute, seconds since the first assignment: the
-    learner's own duration, added to the time at which its assignment was written."""
+    """Time at which each received learner had all that it computes with, seconds since the first
+    assignment: the learner's own duration, added to the time at which its assignment was
+    written."""
     sent_s: ByLearner = field(default_factory=dict)
     """Time at which each received learner began to send, measured in the same way."""
     arrival_s: ByLearner = field(default_factory=dict)

@@ -15,8 +15,8 @@ from fullrank.runs.record import IterationRecord
 ADVICE = {
     "collect": "collect while learners compute (collect.lag = 1), or use fewer copies or steps",
     "assign": "shorten the transfer of parameters and minibatches: a faster link, smaller networks",
-    "compute": "lower code.tolerance (less load), or use more or faster learners",
     "delay": "raise code.tolerance, or set code.name = auto",
+    "compute": "lower code.tolerance (less load), or use more or faster learners",
     "transfer": "shorten the transfer of coded vectors: a faster link, smaller networks",
     "decode": "use fewer units, or a better conditioned code",
     "update": "use smaller networks: the optimiser steps on all of them",
@@ -52,11 +52,11 @@ def spans(record: IterationRecord, learner: LearnerId) -> list[Span]:
     times = _times(record, learner)
     if times is None:
         return [Span("late", assigned_s, record.round_s)]
-    computed_s = min(times.started_s + times.compute_s, times.sent_s)
+    resumed_s = max(times.started_s, times.sent_s - times.compute_s)
     return [
         Span("assign", assigned_s, times.started_s),
-        Span("compute", times.started_s, computed_s),
-        Span("delay", computed_s, times.sent_s),
+        Span("delay", times.started_s, resumed_s),
+        Span("compute", resumed_s, times.sent_s),
         Span("transfer", times.sent_s, times.arrival_s),
     ]
 
@@ -87,8 +87,8 @@ def budget(record: IterationRecord) -> dict[str, float]:
     phases = {
         "collect": record.collect_s,
         "assign": last.started_s,
-        "compute": last.compute_s,
         "delay": last.sent_s - last.started_s - last.compute_s,
+        "compute": last.compute_s,
         "transfer": last.arrival_s - last.sent_s,
         "decode": record.decode_s,
         "update": record.round_s - last.arrival_s - record.decode_s,

@@ -235,6 +235,7 @@ class Welcome(_message.Message):
     PORT_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
     SOCKET_FIELD_NUMBER: _builtins.int
+    ELAPSED_S_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     learner: _builtins.int
@@ -259,6 +260,8 @@ class Welcome(_message.Message):
     """`RunTerm.instance` of this controller."""
     socket: _builtins.str
     """In place of a port, the unix socket at which the controller serves, as unix:PATH."""
+    elapsed_s: _builtins.float
+    """Seconds since this controller began to serve learners: the time of an injected trace."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
         """The environment's agents, in order."""
@@ -283,10 +286,11 @@ class Welcome(_message.Message):
         port: _builtins.int = ...,
         instance: _builtins.int = ...,
         socket: _builtins.str = ...,
+        elapsed_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "block", b"block", "configuration", b"configuration", "instance", b"instance", "learner", b"learner", "lease", b"lease", "masked", b"masked", "port", b"port", "replay_address", b"replay_address", "run", b"run", "socket", b"socket", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "block", b"block", "configuration", b"configuration", "elapsed_s", b"elapsed_s", "instance", b"instance", "learner", b"learner", "lease", b"lease", "masked", b"masked", "port", b"port", "replay_address", b"replay_address", "run", b"run", "socket", b"socket", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -609,9 +613,13 @@ class Coded(_message.Message):
     except for the lengths of episodes.
     """
     compute_s: _builtins.float
-    """Seconds of computation, without the wait for the minibatch and without an injected delay."""
+    """Seconds of computation, with injected slowness, but without the wait for the minibatch and
+    without an injected delay.
+    """
     started_s: _builtins.float
-    """Seconds from the complete assignment to the start of computation, after the minibatch arrived."""
+    """Seconds from the complete assignment until the minibatch had arrived; an injected delay and the
+    computation follow.
+    """
     sent_s: _builtins.float
     """Seconds from the complete assignment to this message."""
     batch_bytes: _builtins.int

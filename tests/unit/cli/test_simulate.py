@@ -44,6 +44,16 @@ def test_it_compares_the_codes_asked_for(run: Callable[..., str]) -> None:
     assert uncoded["sent_bytes"] == 0  # wires cost nothing unless a bandwidth is given
 
 
+def test_a_round_that_waits_for_an_absent_learner_never_ends(run: Callable[..., str]) -> None:
+    words = (*SIZES, "--code", "uncoded", "--code", "cyclic,tolerance=4")
+    away = ("--set", "stragglers.name=absence", "--set", "stragglers.mean_iterations=20")
+    uncoded, cyclic = json.loads(run(*words, *away, "--json")).values()
+    assert uncoded["p95_s"] is None
+    assert cyclic["median_s"] is not None
+    shown = run(*words, *away)
+    assert "never" in next(line for line in shown.splitlines() if "uncoded" in line)
+
+
 def test_by_default_all_codes_that_exist_for_the_sizes_are_compared(
     run: Callable[..., str],
 ) -> None:

@@ -78,9 +78,10 @@ class TestCheck:
             checked(override)
         assert str(caught.value) == message
 
-    def test_more_stragglers_than_learners_are_refused(self) -> None:
+    @pytest.mark.parametrize("name", ["fixed_k", "slow_learners"])
+    def test_more_stragglers_than_learners_are_refused(self, name: str) -> None:
         with pytest.raises(ConfigError, match="k = 5 stragglers need at least 5 learners"):
-            checked("stragglers.name=fixed_k", "stragglers.k=5")
+            checked(f"stragglers.name={name}", "stragglers.k=5")
 
     def test_arguments_of_a_factory_are_left_to_it(self) -> None:
         resolved = checked("environment.name=some.module:make", "environment.size=x")

@@ -15,7 +15,7 @@ from fullrank.planning.simulation import observation_of, play, simulate
 from fullrank.rounds.decision import Verdict
 from fullrank.rounds.decoding import ExactDecoding, LeastSquaresDecoding
 from fullrank.rounds.round import Round
-from fullrank.stragglers import FixedK, NoDelay, Trace
+from fullrank.stragglers import FixedK, NoDelay, SlowLearners, SlowUnits, Trace
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 50),
@@ -45,6 +45,55 @@ def test_the_commit_leaves_out_the_stragglers() -> None:
     for received, late in zip(rounds.received, rounds.late, strict=True):
         assert sorted(received) == [0, 2, 3]
         assert late.tolist() == [1, 4]
+
+
+def test_a_slow_machine_is_left_out_by_a_code_and_a_slow_unit_is_not() -> None:
+    uncoded = make_code("uncoded", rows=4, units=4)
+    coded = make_code("cyclic", rows=8, units=4, tolerance=1)
+    machine, unit = SlowLearners(k=1, factor=10.0), SlowUnits(k=1, factor=10.0)
+    rounds = {
+        (code.name, model): simulate(Cluster(unit_s=0.1), code, model, iterations=20, seed=3)
+        for code in (uncoded, coded)
+        for model in (machine, unit)
+    }
+    assert coded.load.max() == 1
+    for (name, model), played in rounds.items():
+        escapes = name == "cyclic" and model is machine
+        np.testing.assert_allclose(played.round_s, 0.1 if escapes else 1.0)
+        assert played.waited.all() == (not escapes)
+
+
+def test_a_learner_computes_a_slow_unit_and_its_others_one_after_the_other() -> None:
+    mds = make_code("mds", rows=4, units=4)
+    unit = SlowUnits(k=1, factor=5.0)
+    assert mds.load.max() > 1
+    played = play(Cluster(unit_s=0.1), mds, unit, iterations=range(3), seed=0)
+    costs = unit.costs(seed=0, iteration=0, units=4)
+    held = mds.blocks.any(axis=1)
+    np.testing.assert_allclose(played.compute_s, np.tile(held @ costs * 0.1, (3, 1)))
+
+
+def test_a_round_that_needs_a_learner_that_is_away_does_not_end(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("iteration,learner,away\n0,1,1\n1,0,0\n")
+    away = Trace(path=str(tmp_path / "trace.csv"))
+    code = make_code("uncoded", rows=3, units=3)
+    cluster = Cluster(unit_s=0.1, bandwidth=1000.0, payload=PAYLOAD)
+    rounds = simulate(cluster, code, away, iterations=4, seed=0)
+    assert np.isinf(rounds.round_s).tolist() == [True, False, True, False]
+    coded = make_code("mds", rows=5, units=3)
+    rounds = simulate(cluster, coded, away, iterations=4, seed=0)
+    assert np.isfinite(rounds.round_s).all()
+    assert 1 not in rounds.received[0]
+
+
+def test_rounds_under_a_trace_by_time_begin_where_the_one_before_ends(tmp_path: Path) -> None:
+    rows = ["time_s,learner,delay_s,factor,away", "0,0,1,,", "2.5,0,,3,", "6,0,,,1", "20,0,0,,"]
+    (tmp_path / "trace.csv").write_text("\n".join(rows))
+    trace = Trace(path=str(tmp_path / "trace.csv"))
+    code = make_code("uncoded", rows=2, units=2)
+    rounds = simulate(Cluster(unit_s=1.0), code, trace, iterations=5, seed=0)
+    assert rounds.round_s.tolist() == [2.0, 2.0, 3.0, 14.0, 1.0]  # from 0, 2, 4, 7 and 21
+    assert rounds.waited.tolist() == [True, True, True, True, False]
 
 
 def test_bytes_take_their_time_on_shared_wires() -> None:
@@ -181,6 +230,10 @@ def written(tmp_path: Path, text: str) -> Path:
         ("learners = 4\nunit_s = 0.1", "agents"),
         (
             'learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixed_k"\nk = 5',
+            "at least 5 learners",
+        ),
+        (
+            'learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "slow_learners"\nk = 5',
             "at least 5 learners",
         ),
         ('learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixd_k"', "fixed_k"),

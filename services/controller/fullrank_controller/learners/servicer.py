@@ -157,6 +157,7 @@ class ControllerServicer:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._began_at = asyncio.get_running_loop().time()
 
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context
@@ -224,6 +225,7 @@ class ControllerServicer:
         welcome = pb.Welcome()
         welcome.CopyFrom(self._run.welcome)
         welcome.learner, welcome.lease = member.learner, member.lease
+        welcome.elapsed_s = asyncio.get_running_loop().time() - self._began_at
         await context.write(pb.ControllerMessage(welcome=welcome).SerializeToString())
         message = await next_of(requests, within_s=READY_S, kind="ready")
         self._admit(member, message.ready)

@@ -17,6 +17,7 @@ from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.net.controller_client import WorkCall
 from fullrank.replay.items import Gathered
 from fullrank.runs.events import EventLog
+from fullrank.stragglers import Lateness
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -54,6 +55,7 @@ class Overwritten:
         raise SectionsDamaged
 
 
+PUNCTUAL = Lateness(delay_s=0.0, factor=1.0, costs=np.ones(1))
 EMPTY = Gathered(np.empty((0, 1), np.float32), 0)
 
 
@@ -92,7 +94,7 @@ async def threads_of_two() -> list[str]:
     )
     context: Any = SimpleNamespace(
         config=SimpleNamespace(compute=SimpleNamespace(emulate_unit_s=0.0)),
-        delay_s=lambda *_: 0.0,
+        lateness=lambda *_, **__: PUNCTUAL,
         worker=Worker(problem, gradients, seed=0),
     )
 
@@ -132,7 +134,7 @@ async def contribute(call: Call, *, batch: Gathered | Exception) -> None:
 
     no_delay: Any = SimpleNamespace(
         config=SimpleNamespace(compute=SimpleNamespace(emulate_unit_s=0.0)),
-        delay_s=lambda *_: 0.0,
+        lateness=lambda *_, **__: PUNCTUAL,
         algorithm=SimpleNamespace(parameters=None),
     )
     message = pb.Assignment(ids=Ids(iteration=7), rows=[pb.Row(row=0, units=[0])], offsets=[4096])

@@ -101,7 +101,7 @@ def test_a_learner_opens_no_file_that_a_controller_names(path: str, tmp_path: Pa
     with pytest.raises(ConfigError, match=r"its stragglers\.path = "):
         LearnerContext(welcome, place=place)
     welcome.configuration = to_toml(replace(config, stragglers=mine))
-    assert LearnerContext(welcome, place=place).delay_s(0, 1) == 0.5
+    assert LearnerContext(welcome, place=place).lateness(0, 1, time_s=0.0).delay_s == 0.5
 
 
 def test_a_learner_computes_on_its_own_device_of_the_run_s_kind() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,11 +47,12 @@ class Stand:
         self.gate = Gate(lambda: self.injected)
         self.hear(welcome=pb.Welcome(learner=learner, configuration=CONFIGURATION))
 
-    def hear(self, **said: object) -> None:
-        self.gate.hear(pb.ControllerMessage(**said).SerializeToString())  # type: ignore[arg-type]
+    def hear(self, *, now: float = 0.0, **said: object) -> None:
+        message = pb.ControllerMessage(**said)  # type: ignore[arg-type]
+        self.gate.hear(message.SerializeToString(), now=now)
 
-    def assign(self, iteration: int) -> None:
-        self.hear(assignment=pb.Assignment(ids=Ids(iteration=iteration)))
+    def assign(self, iteration: int, *, now: float = 0.0) -> None:
+        self.hear(assignment=pb.Assignment(ids=Ids(iteration=iteration)), now=now)
 
     def commit(self, iteration: int) -> None:
         self.hear(commit=pb.Commit(ids=Ids(iteration=iteration)))
@@ -73,9 +75,11 @@ def done(unit: int) -> bytes:
     return pb.LearnerMessage(units=[pb.UnitDone(unit=unit, digest=bytes(16))]).SerializeToString()
 
 
-def vector(iteration: int, row: int = 1, *, entries: int = 150_000) -> list[bytes]:
+def vector(
+    iteration: int, row: int = 1, *, entries: int = 150_000, compute_s: float = 0.0
+) -> list[bytes]:
     """A coded vector as a learner sends it: its head, then three chunks."""
-    head = pb.Coded(ids=Ids(iteration=iteration), row=row)
+    head = pb.Coded(ids=Ids(iteration=iteration), row=row, compute_s=compute_s)
     chunks = encode_chunks(np.full(entries, float(row)), array_id=row, field=LEARNER_CHUNKS)
     return [pb.LearnerMessage(coded=head).SerializeToString(), *map(bytes, chunks)]
 
@@ -153,6 +157,52 @@ def test_two_held_rows_leave_in_the_order_of_their_delays() -> None:
     assert stand.passed(now=1.0) == vector(0, row=1)
     assert stand.gate.due() == 1.5
     assert stand.passed(now=1.5) == vector(0, row=2)
+
+
+def test_further_work_of_an_iteration_waits_for_no_more_than_the_rest_of_the_delay() -> None:
+    stand = Stand(late(5.0))
+    stand.assign(0, now=10.0)
+    assert stand.send(vector(0, row=1), now=11.0) == []
+    assert stand.passed(now=16.0) == vector(0, row=1)
+    stand.assign(0, now=12.0)
+    assert stand.send(vector(0, row=2), now=20.0) == []
+    assert stand.gate.due() == 23.0
+    stand.assign(0, now=30.0)
+    assert stand.send(vector(0, row=3), now=31.0) == vector(0, row=3)
+    stand.assign(1, now=40.0)
+    assert stand.send(vector(1), now=41.0) == []
+    assert stand.gate.due() == 46.0
+
+
+def test_a_slow_machine_is_held_for_the_time_that_its_computing_would_take_longer() -> None:
+    stand = Stand(injection("slow_learners", k=LEARNERS, factor=4.0))
+    stand.assign(0)
+    assert stand.send(vector(0, row=1, compute_s=1.0), now=1.0) == []
+    assert stand.send(vector(0, row=2, compute_s=2.0), now=2.0) == []
+    assert stand.passed(now=4.0) == vector(0, row=1, compute_s=1.0)
+    assert stand.gate.due() == 8.0
+
+
+@pytest.mark.parametrize("compute_s", [np.nan, np.inf, -1.0])
+def test_a_computing_time_that_cannot_be_is_not_made_longer(compute_s: float) -> None:
+    stand = Stand(injection("slow_learners", k=LEARNERS))
+    stand.assign(0)
+    assert len(stand.send(vector(0, compute_s=compute_s), now=0.0)) == 4
+
+
+def test_a_learner_that_is_away_is_heard_of_only_by_its_reports(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("time_s,learner,away\n0,1,1\n50,1,0\n")
+    stand = Stand(injection("trace", path=str(tmp_path / "trace.csv")))
+    stand.assign(0, now=20.0)
+    assert stand.send([done(0), *vector(0)], now=20.0) == [done(0)]
+    assert stand.gate.due() == 50.0
+    stand.assign(1, now=50.0)
+    assert stand.send(vector(1), now=50.0) == vector(1)
+
+
+def test_slow_units_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^slow_units: no sidecar sees a unit computed; set it"):
+        injection("slow_units")
 
 
 @pytest.mark.parametrize("over", ["commit", "assign"])
@@ -246,6 +296,7 @@ def test_the_throttle_of_now_counts() -> None:
     assert stand.gate.bytes_per_s is None
 
 
-def test_a_model_that_cannot_be_for_the_run_is_refused_at_welcome() -> None:
-    with pytest.raises(ConfigError, match="fixed_k: k = 5 stragglers need at least 5 learners"):
-        Stand(injection("fixed_k", k=5))
+@pytest.mark.parametrize("name", ["fixed_k", "slow_learners"])
+def test_a_model_that_cannot_be_for_the_run_is_refused_at_welcome(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: k = 5 stragglers need at least 5 learners"):
+        Stand(injection(name, k=5))
