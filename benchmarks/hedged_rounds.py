@@ -5,7 +5,7 @@ is compared with that of no code, of the cyclic and the fractional code at their
 of a restart of the late units on idle machines at 1.2 medians. All see the same draws, but that a
 restarted unit has new ones, as if its machine were another. Learners jitter by 10 %.
 
-With ``--processes`` services run with emulated units of 50 ms, by turns with and without hedging.
+With ``--processes`` services run with emulated and real units, by turns with and without hedging.
 
     python benchmarks/hedged_rounds.py --processes 120
 """
@@ -142,29 +142,50 @@ def simulated() -> int:
     return held
 
 
+EMULATED = (
+    *("environment.name=cooperative_navigation", "environment.agents=8", "environment.copies=1"),
+    *("collect.steps=8", "algorithm.batch_size=32", "algorithm.hidden=16"),
+    "compute.emulate_unit_s=0.05",
+)
+MADDPG = (
+    *("environment.name=cooperative_navigation", "environment.agents=8", "environment.copies=1"),
+    *("collect.steps=8", "algorithm.batch_size=1024", "algorithm.hidden=256"),
+)
+QMIX = (
+    *("environment.name=smac_lite", "algorithm.name=qmix", "environment.copies=1"),
+    *("algorithm.batch_size=64", "algorithm.micro_batches=8", "collect.warmup_episodes=64"),
+)
+LATE = ("name=bernoulli", "probability=0.05", "delay_s=0.5")
+SLOW = ("name=slow_learners", "k=1", "factor=10.0")
+RUNS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "calm, units of 50 ms": (EMULATED, ()),
+    "5 % late by 500 ms, units of 50 ms": (EMULATED, LATE),
+    "one machine ten times slower, units of 50 ms": (EMULATED, SLOW),
+    "calm, units of MADDPG": (MADDPG, ()),
+    "calm, units of QMIX": (QMIX, ()),
+}
+
+
 def processes(iterations: int) -> None:
-    """Print rounds of services, calm and late."""
-    print("\n| by processes, N = M = 8 | waits, ms | hedged, ms | ratio |")
-    print("|---|---|---|---|")
-    late = ("name=bernoulli", "probability=0.05", "delay_s=0.5")
-    for name, stragglers in (("calm", ()), ("5 %, +10", late)):
+    """Print iterations of services, which wait and hedge by turns."""
+    print("\n| by processes, N = M = 8 | a unit, ms | waits, ms | hedged, ms | ratio |")
+    print("|---|---|---|---|---|")
+    for name, (work, stragglers) in RUNS.items():
         means: dict[str, list[float]] = {"wait": [], "hedge": []}
+        units = []
         for policy in ("wait", "hedge") * 2:
             settings = (
-                *("learners=8", "code.name=uncoded", "compute.emulate_unit_s=0.05"),
-                *("environment.name=cooperative_navigation", "environment.agents=8"),
-                *("environment.copies=1", "collect.steps=8", "algorithm.batch_size=32"),
-                *("algorithm.hidden=16", "audit.every=0", f"iterations={iterations}"),
-                *(
-                    f"controller.undecodable={policy}",
-                    *(f"stragglers.{each}" for each in stragglers),
-                ),
+                *("learners=8", "code.name=uncoded", "audit.every=0", f"iterations={iterations}"),
+                *(f"stragglers.{each}" for each in stragglers),
+                *(f"controller.undecodable={policy}", *work),
             )
             with tempfile.TemporaryDirectory() as scratch:
                 records, _ = train(Path(scratch) / "run", settings)
             means[policy].append(1e3 * fmean(each.iteration_s or 0.0 for each in records[10:]))
+            units += [1e3 * min(each.compute_s.values()) for each in records[10:]]
         waits, ours = (fmean(each) for each in means.values())
-        print(f"| {name} | {waits:.1f} | {ours:.1f} | {waits / ours:.2f} |", flush=True)
+        cells = f"{np.median(units):.0f} | {waits:.1f} | {ours:.1f} | {waits / ours:.2f}"
+        print(f"| {name} | {cells} |", flush=True)
 
 
 def main() -> int:
