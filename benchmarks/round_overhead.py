@@ -4,7 +4,8 @@ M = N = 8, uncoded, the sections and vectors of cooperative navigation, and an a
 updates cost no time. The bare streams move the bytes of a round that shares no memory between the
 same ten processes: a server writes to eight clients over one bidirectional gRPC stream each and
 reads their answers, and every client asks a second server for a minibatch of one transition in
-between, once as raw bytes and once as protobuf messages. All run in turn.
+between, once as raw bytes and once as protobuf messages. All run in turn. A table beside them has
+the bytes of an entry of the vectors of every code.
 
     python benchmarks/round_overhead.py --rounds 200
 """
@@ -13,6 +14,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,11 +26,13 @@ from bare_streams import Bare, bare
 from fullrank.algorithms.base import EnvironmentSpec, algorithms, layout_of
 from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
 from fullrank.algorithms.roles import Algorithm, Memory
+from fullrank.codes import codes, make_code
+from fullrank.common.errors import CodeError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.environments import make_environment
-from fullrank.planning.costs import Payload
+from fullrank.planning.costs import FLOAT64_BYTES, Payload, entry_bytes
 from fullrank.runs.record import IterationRecord
 from local_services import train
 
@@ -46,6 +50,8 @@ BYTES_ALONE = (
 )
 """Settings of a run in which only the round itself costs time."""
 FORMULA = ("parameters", "coded", "digests")
+TOLERANCES = (0, 1, 2, 3, 7)
+"""Of the codes whose parameters set one."""
 FRAMING = 0.01
 """Share that headers may add to the payload."""
 POLICY, CRITIC = 7_621, 31_425
@@ -211,6 +217,25 @@ def formula() -> dict[str, int]:
     return {kind: int(getattr(moved, kind).sum()) for kind in FORMULA}
 
 
+def print_entry_bytes(learners: int = 15, units: int = 8) -> None:
+    """Print the bytes of an entry of each code's vectors, float64 throughout and as it is sent."""
+    print(f"\n| N = {learners}, M = {units} | vectors | of one unit | bytes an entry |")
+    print("|---|---|---|---|")
+    for name in codes:
+        for losses in TOLERANCES:
+            params = codes.build(name).tolerating(losses)
+            with suppress(CodeError):
+                code = make_code(name, rows=learners, units=units, **params or {})
+                sizes = entry_bytes(code.matrix[code.matrix.any(axis=1)])
+                label = f"`{name}`" + (f" s = {losses}" if params else "")
+                alone = int((sizes < FLOAT64_BYTES).sum())
+                print(
+                    f"| {label} | {len(sizes)} | {alone} | {FLOAT64_BYTES} -> {sizes.mean():.1f} |"
+                )
+            if params is None:
+                break
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
@@ -243,6 +268,7 @@ def main() -> int:
     for kind, size in expected.items():
         shared = f"{whole[-1].sizes()[kind]:.0f}"
         print(f"| {kind} | {shared} | {streamed[kind]:.0f} | {size} | {excess[kind]:.2%} |")
+    print_entry_bytes()
     return int(ratio > CLAIM or max(map(abs, excess.values())) > FRAMING)
 
 

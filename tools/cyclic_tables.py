@@ -97,7 +97,7 @@ def descend(matrix: Matrix, tolerance: int, steps: int) -> Matrix:
         corrected = first / (1 - 0.9 ** (step + 1))
         scale = np.sqrt(second / (1 - 0.99 ** (step + 1))) + 1e-12
         weights = weights - RATE * (1 - step / steps) * corrected / scale
-        weights /= np.abs(weights).max()
+        weights = place(weights / np.abs(weights).max(), rows)[holders]
     return place(kept, rows)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullrank.algorithms import Gradients
-from fullrank.common.types import FloatArray, UnitIndex, Vector
+from fullrank.common.types import EncodedVector, FloatArray, UnitIndex
 from fullrank.common.updates import batch_digest, snap
 from fullrank.replay.items import Gathered, Items
 from fullrank.training.worker import Worker
@@ -39,7 +39,7 @@ def wrong_worker(context: LearnerContext) -> Worker:
 class Contribution(NamedTuple):
     """Coded vectors by row, with facts of their minibatch."""
 
-    coded: dict[int, Vector]
+    coded: dict[int, EncodedVector]
     batch_digest: bytes
     batch_bytes: int
     items: Items
@@ -49,10 +49,10 @@ def compute(
     worker: Worker, assignment: pb.Assignment, batch: Gathered
 ) -> tuple[list[pb.UnitDone], Contribution]:
     units: list[pb.UnitDone] = []
-    coded: dict[int, Vector] = {}
+    coded: dict[int, EncodedVector] = {}
     computing = worker.compute(rows_of(assignment), batch.rows, iteration=assignment.ids.iteration)
     for unit, digest, complete in computing:
         units.append(pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest))
-        coded |= {row: vector.astype(np.float64) for row, vector in complete.items()}
+        coded |= complete
     digest = batch_digest(batch.rows)
     return units, Contribution(coded, digest, batch.size_bytes, batch.items)

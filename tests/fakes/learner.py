@@ -13,7 +13,7 @@ from tests.fakes.messages import break_off, contribute, hear, say
 from tests.waiting import WAIT_S
 
 from fullrank import __version__
-from fullrank.common.types import Vector
+from fullrank.common.types import EncodedVector
 from fullrank.net.channel import PLAINTEXT, Security
 from fullrank.net.codec import Assembler
 from fullrank.net.controller_client import ControllerClient, WorkCall
@@ -169,7 +169,7 @@ class FakeLearner:
         assignment: pb.Assignment,
         units: Sequence[pb.UnitDone],
         row: int,
-        coded: Vector,
+        coded: EncodedVector,
         computed: Contribution,
     ) -> None:
         ids = Ids()
@@ -194,7 +194,7 @@ class FakeLearner:
             if fault is Fault.WRONG_VECTOR:
                 broken[0] += 2.0**-20
             if fault is Fault.BIT_FLIP:
-                broken.view(np.uint64)[-1] ^= np.uint64(1 << 62)  # of the exponent
+                broken.view(np.uint8)[-1] ^= np.uint8(1 << 6)  # of the exponent
             await contribute(call, ids, row, broken, computed, units)
         elif fault is Fault.WRONG_DIGEST:
             wrong = [

@@ -6,7 +6,7 @@ import google_crc32c
 from tests.fakes.computation import Contribution
 from tests.fakes.faults import Fault
 
-from fullrank.common.types import Vector
+from fullrank.common.types import EncodedVector
 from fullrank.net.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
 from fullrank.net.controller_client import WorkCall
 from fullrank.v1 import controller_pb2 as pb
@@ -28,7 +28,7 @@ async def contribute(
     call: WorkCall,
     ids: Ids,
     row: int,
-    coded: Vector,
+    coded: EncodedVector,
     computed: Contribution,
     units: Sequence[pb.UnitDone],
 ) -> None:
@@ -47,7 +47,7 @@ async def contribute(
         await call.write(message)
 
 
-async def break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Vector) -> None:
+async def break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: EncodedVector) -> None:
     message = pb.LearnerMessage(coded=header)
     for field_ in encode_chunks(coded, array_id=header.row, field=LEARNER_CHUNKS):
         message.MergeFromString(bytes(field_))

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from math import inf
 
-import numpy as np
-
 from fullrank.common.errors import Cancelled, FullrankError, ServiceLost
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.common.updates import batch_digest
@@ -247,15 +245,13 @@ class Contributor:
                 sent_s=clock() - work.complete_at,
                 offset=row.offset,
                 crc32c=row.checksum,
-                float32=bool(row.offset) and row.coded.dtype == np.float32,
             )
             self._event_log.append(sent_event(head, learner=self._learner))
             fields = [
                 EncodedField(pb.LearnerMessage(units=reports, coded=head).SerializeToString())
             ]
             if not row.offset:
-                coded = np.asarray(row.coded, np.float64)
-                fields += encode_chunks(coded, array_id=row.row, field=LEARNER_CHUNKS)
+                fields += encode_chunks(row.coded, array_id=row.row, field=LEARNER_CHUNKS)
             reports = ()
             for message in bundle(fields):
                 work.check_cancelled()

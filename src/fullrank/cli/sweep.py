@@ -110,8 +110,8 @@ def _point(
     except NotDecodable:
         return None
     received = float(np.median([len(received) for received in rounds.received]))
-    moved = cluster.payload.traffic(code.matrix)
-    replies = received * float(moved.coded.max())
+    moved = cluster.payload.traffic(code.blocks)
+    replies = float(np.median([moved.coded[learners].sum() for learners in rounds.received]))
     return SweepPoint(
         round_s=float(np.median(rounds.round_s)),
         link_s=max(rounds.sent_bytes, replies) / cluster.bandwidth,

@@ -244,6 +244,18 @@ def support(row: Matrix) -> list[UnitIndex]:
     return [int(unit) for unit in np.flatnonzero(row)]
 
 
+def is_lone_unit(rows: Matrix) -> BoolArray:
+    """Tell of each row, shape (..., M), whether its vector is the update of one unit as it is.
+
+    Such a vector is float32, since an update is; the vectors of other rows are float64.
+
+    >>> is_lone_unit(np.array([[0.0, 1.0], [0.5, 0.0], [1.0, 1.0], [0.0, 0.0]])).tolist()
+    [True, False, False, False]
+    """
+    alone = np.count_nonzero(rows, axis=-1) == 1
+    return np.asarray(alone & (rows.max(axis=-1) == 1.0))
+
+
 def require_enough_rows(name: str, *, rows: int, units: int, tolerance: int = 0) -> None:
     """Refuse R < M + s, with which no code stays of full rank after s losses."""
     if rows < units + tolerance:

@@ -21,8 +21,8 @@ Vector: TypeAlias = NDArray[np.float64]
 """A coded vector y_j, shape (P,)."""
 
 EncodedVector: TypeAlias = NDArray[np.float64] | NDArray[np.float32]
-"""A coded vector as it is kept: float32 if it is one unit with coefficient 1, whose update is
-float32 (docs/adr/0096-single-precision.md)."""
+"""A coded vector as it is sent and kept: float32 if it is one unit with coefficient 1, whose update
+is float32 (docs/adr/0120-lone-units.md)."""
 
 Times: TypeAlias = NDArray[np.float64]
 """Seconds, of any shape."""

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from fullrank.algorithms.problem import Problem
+from fullrank.codes.base import is_lone_unit
 from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.rounds.reports import report_bytes
@@ -41,7 +42,7 @@ class Payload:
     needs: Callable[[UnitIndex], Sequence[int]] = lambda unit: ()
     """Ids of the sections that a unit reads."""
     vector_size: int = 0
-    """P, entries of a coded vector, float64."""
+    """P, entries of a coded vector."""
     batch_entries: int = 0
     """B x row_size, entries of the minibatch, float32."""
     share: Callable[[Sequence[UnitIndex]], float] = lambda units: 1.0
@@ -68,11 +69,11 @@ class Payload:
             matrix: C with a row a learner, shape (N, M), or the rows by learner, shape (N, k, M).
         """
         learners, units = len(matrix), matrix.shape[-1]
-        blocks = matrix.reshape(learners, -1, units) != 0
+        rows = matrix.reshape(learners, -1, units)
         reads = np.zeros((units, len(self.section_sizes)), dtype=np.float32)
         for unit in range(units):
             reads[unit, list(self.needs(unit))] = 1.0
-        combined = blocks.any(axis=1)
+        combined = (rows != 0).any(axis=1)
         sent = combined.astype(np.float32) @ reads > 0  # a section once, however many units read it
         sizes = np.asarray(self.section_sizes, dtype=np.int64)
         shares = np.array([self.share(np.flatnonzero(own).tolist()) for own in combined])
@@ -80,8 +81,17 @@ class Payload:
             parameters=FLOAT32_BYTES * (sent @ sizes),
             sample=FLOAT32_BYTES * np.rint(shares * self.batch_entries).astype(np.int64),
             digests=self.report_bytes * combined.sum(axis=1),
-            coded=FLOAT64_BYTES * self.vector_size * blocks.any(axis=2).sum(axis=1),
+            coded=self.vector_size * entry_bytes(rows).sum(axis=1),
         )
+
+
+def entry_bytes(rows: Matrix) -> IntArray:
+    """Bytes of an entry of the vector of each row, shape (..., M); 0 where a row is empty.
+
+    >>> entry_bytes(np.array([[1.0, 0.0], [1.0, 1.0], [0.5, 0.0], [0.0, 0.0]])).tolist()
+    [4, 8, 8, 0]
+    """
+    return np.where(is_lone_unit(rows), FLOAT32_BYTES, FLOAT64_BYTES * rows.any(axis=-1))
 
 
 def sections_of(

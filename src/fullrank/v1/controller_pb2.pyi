@@ -102,7 +102,7 @@ class LearnerMessage(_message.Message):
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitDone]: ...
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
-        """Pieces of the coded vector announced last, `array` = row, float64."""
+        """Pieces of the coded vector announced last, `array` = row, in the precision of Coded."""
 
     def __init__(
         self,
@@ -592,7 +592,9 @@ Global___UnitDone: _TypeAlias = UnitDone  # noqa: Y015
 
 @_typing.final
 class Coded(_message.Message):
-    """Announces a coded vector; its chunks follow, unless it lies in the learner's block."""
+    """Announces a coded vector; its chunks follow, unless it lies in the learner's block. The vector is
+    float32 if its row is one unit with coefficient 1, else float64.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -606,7 +608,6 @@ class Coded(_message.Message):
     BATCH_BYTES_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
-    FLOAT32_FIELD_NUMBER: _builtins.int
     row: _builtins.int
     batch_digest: _builtins.bytes
     """CRC-32C of the minibatch, four bytes, big-endian; rows of items that were not fetched are zero,
@@ -628,10 +629,6 @@ class Coded(_message.Message):
     """Offset of the vector in the learner's block; 0 if chunks follow."""
     crc32c: _builtins.int
     """CRC-32C of the vector in the block."""
-    float32: _builtins.bool
-    """The vector in the block is float32, since its row is one unit with coefficient 1. Other vectors
-    in blocks, and all in chunks, are float64.
-    """
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...
     @_builtins.property
@@ -651,11 +648,10 @@ class Coded(_message.Message):
         batch_bytes: _builtins.int = ...,
         offset: _builtins.int = ...,
         crc32c: _builtins.int = ...,
-        float32: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_bytes", b"batch_bytes", "batch_digest", b"batch_digest", "compute_s", b"compute_s", "crc32c", b"crc32c", "float32", b"float32", "ids", b"ids", "items", b"items", "offset", b"offset", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_bytes", b"batch_bytes", "batch_digest", b"batch_digest", "compute_s", b"compute_s", "crc32c", b"crc32c", "ids", b"ids", "items", b"items", "offset", b"offset", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

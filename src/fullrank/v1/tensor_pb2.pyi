@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class Chunk(_message.Message):
     """A piece, at most 1 MiB, of an array that is sent in order and without gaps. Sections and
-    transitions are float32, coded vectors float64; all are little-endian and row-major.
+    transitions are float32, coded vectors as Coded says; all are little-endian and row-major.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

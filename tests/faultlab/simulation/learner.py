@@ -157,9 +157,10 @@ class SimulatedLearner:
         )
         computed = list(worker.compute([assigned], batch, iteration=ids.iteration))
         reports = [pb.UnitDone(ids=ids, unit=unit, digest=digest) for unit, digest, _ in computed]
-        coded = computed[-1].coded[row.row].astype(np.float64)
+        coded = computed[-1].coded[row.row]
         if behaviour is LearnerBehaviour.WRONG_VECTOR:
-            coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
+            entry, error = int(self.draws.integers(len(coded))), 2.0 ** -self.draws.integers(1, 40)
+            coded[entry] += max(error, np.spacing(abs(coded[entry])))
         if behaviour is LearnerBehaviour.WRONG_DIGEST:
             reports[0].digest = bytes(DIGEST_BYTES)
         header = pb.Coded(ids=ids, row=row.row, batch_digest=batch_digest(batch), compute_s=0.01)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fullrank.codes import make_code
+from fullrank.codes.base import is_lone_unit
 from fullrank.codes.conditions import ALL_PATTERNS, count_patterns, loss_patterns, worst_condition
 from fullrank.codes.decoding.certificate import quantum
 from fullrank.codes.families.cyclic import _tables, place, windows
@@ -138,6 +139,18 @@ def test_any_tolerated_loss_leaves_full_rank_at_the_least_load(rows: int) -> Non
 def test_each_unit_sits_on_consecutive_rows() -> None:
     assert windows(15, 8, 2)[:3].tolist() == [[0, 1, 2], [1, 2, 3], [3, 4, 5]]
     assert windows(15, 8, 2)[-1].tolist() == [13, 14, 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "tolerance"), [(4, 3, 1), (15, 8, 1), (9, 7, 1), (16, 9, 2)]
+)
+def test_a_unit_alone_in_a_row_of_cyclic_has_the_coefficient_1(
+    rows: int, units: int, tolerance: int
+) -> None:
+    matrix = make_code("cyclic", rows=rows, units=units, tolerance=tolerance).matrix
+    alone = np.count_nonzero(matrix, axis=1) == 1
+    assert alone.any()
+    assert is_lone_unit(matrix)[alone].all()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from fullrank.algorithms import EnvironmentSpec, algorithms
 from fullrank.codes import make_code
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.environments import AgentSpec, Discrete
-from fullrank.planning.costs import Payload, Traffic, sections_of
+from fullrank.planning.costs import Payload, Traffic, entry_bytes, sections_of
 
 SIZES = (5, 7, 11, 13)
 NEEDS = {0: [0, 3], 1: [1, 3], 2: [2, 3]}
@@ -27,7 +27,13 @@ def test_a_shared_section_is_sent_once() -> None:
     assert moved.parameters.tolist() == [4 * (5 + 11 + 13), 4 * (7 + 13)]
     assert moved.sample.tolist() == [4 * 100] * 2
     assert moved.digests.tolist() == [2 * DIGEST_BYTES, DIGEST_BYTES]
-    assert moved.coded.tolist() == [8 * 9] * 2
+    assert moved.coded.tolist() == [8 * 9, 4 * 9]
+
+
+def test_only_the_vector_of_a_lone_unit_as_it_is_takes_four_bytes_an_entry() -> None:
+    rows = np.array([[0.0, 1.0], [0.5, 0.0], [-1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    assert entry_bytes(rows).tolist() == [4, 8, 8, 8, 0]
+    assert Payload(vector_size=9).traffic(rows[None]).coded.tolist() == [28 * 9]
 
 
 def test_a_row_is_charged_for_the_items_that_its_units_read() -> None:

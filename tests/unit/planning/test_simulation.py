@@ -100,7 +100,7 @@ def test_bytes_take_their_time_on_shared_wires() -> None:
     uncoded = make_code("uncoded", rows=3, units=3)
     cluster = Cluster(bandwidth=1000.0, replay_bandwidth=4000.0, payload=PAYLOAD)
     rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)
-    parameters, samples, replies = 3 * 4 * 150, 3 * 4 * 1000, 3 * (8 * 25 + 16)
+    parameters, samples, replies = 3 * 4 * 150, 3 * 4 * 1000, 3 * (4 * 25 + 16)
     assert rounds.sent_bytes == parameters
     assert rounds.round_s == pytest.approx(
         [max(parameters / 1000, samples / 4000) + replies / 1000]

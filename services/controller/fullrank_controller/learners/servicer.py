@@ -96,11 +96,7 @@ class ContributionParser:
             for name in ("compute_s", "started_s", "sent_s"):
                 if not is_duration(getattr(header, name)):
                     raise InvalidContribution(f"coded.{name} is not a duration")
-            length = self._identity.problem.vector_size
-            if header.offset and header.float32:
-                self._coded = np.empty(length, np.float32)
-            else:
-                self._coded = np.empty(length)
+            self._coded = self._reception.room_for(header.row)
             if header.offset:
                 return self._read(header)
             self._assembler = Assembler(self._coded, array_id=header.row)

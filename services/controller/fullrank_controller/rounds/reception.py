@@ -4,9 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from fullrank.audit.ledger import Ledger
+from fullrank.codes.base import is_lone_unit
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import LearnerId, UnitIndex
+from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import Arrived, Reported, RoundEvent
 from fullrank.v1 import controller_pb2 as pb
@@ -71,6 +74,13 @@ class Reception:
             text = f"row {row} was already received"
             return pb.Refused(ids=ids, reason=pb.REFUSAL_DUPLICATE, message=text)
         return None
+
+    def room_for(self, row: int) -> EncodedVector:
+        """Room for the vector of an admitted row, in the precision that follows from the row."""
+        assert self.opened is not None  # it has admitted the row
+        coefficients = self.opened.round.contributions.coefficients(row)
+        size = self._identity.problem.vector_size
+        return np.empty(size, np.float32) if is_lone_unit(coefficients) else np.empty(size)
 
     def arrive(self, ids: Ids, event: Arrived, *, streamed: bool) -> None:
         """Queue a complete vector, which came by stream or lay in shared memory."""

@@ -39,7 +39,8 @@ class Cyclic(CodeFamily):
     ceil(M (s + 1) / R). Every set of windows meets Hall's condition in any R - s rows, so generic
     coefficients give rank M after any s losses. ``tolerance = R - M`` is a sparse MDS code.
 
-    The coefficients are the best, by worst condition over loss patterns, of
+    Rows of one unit have the coefficient 1 (docs/adr/0120-lone-units.md). The others are the best,
+    by worst condition over loss patterns, of
 
     (a) signs times U(0.5, 1.5), several draws;
     (b) codewords of the harmonic [R, R - s] code supported on the windows, at every stride coprime
@@ -109,10 +110,15 @@ def windows(rows: int, units: int, tolerance: int) -> IntArray:
 
 
 def place(coefficients: Matrix, rows: int) -> Matrix:
-    """C of shape (R, M) from the coefficients on the windows, shape (M, s + 1)."""
+    """C of shape (R, M) from the coefficients on the windows, shape (M, s + 1).
+
+    A row of one unit holds it with 1, whatever the coefficient: its vector is the update as it is.
+    """
     units, width = coefficients.shape
     matrix = np.zeros((rows, units))
     matrix[windows(rows, units, width - 1), np.arange(units)[:, None]] = coefficients
+    alone = np.count_nonzero(matrix, axis=1) == 1
+    matrix[alone] = matrix[alone] != 0.0
     return matrix
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import DTypeLike
 from tests.unit.services.controller.builders import SIZE, UNITS, join, make_run, open_round
 
 from fullrank.common.errors import InvalidContribution
@@ -56,18 +57,23 @@ async def event(run: Run) -> RoundEvent:
     return queued
 
 
-def contribution(run: Run, *, row: int = ROW, size: int = SIZE) -> pb.LearnerMessage:
+def contribution(
+    run: Run, *, row: int = ROW, precision: DTypeLike = np.float64
+) -> pb.LearnerMessage:
     message = pb.LearnerMessage(
         coded=pb.Coded(ids=ids_of(run), row=row, batch_digest=b"d", compute_s=0.5)
     )
-    for field in encode_chunks(np.arange(float(size)), array_id=row, field=LEARNER_CHUNKS):
+    coded = np.arange(SIZE, dtype=precision)
+    for field in encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS):
         message.MergeFromString(bytes(field))
     return message
 
 
-def shared(run: Run, block: WrittenBlock, *, damage: int = 0) -> pb.LearnerMessage:
+def shared(
+    run: Run, block: WrittenBlock, *, damage: int = 0, precision: DTypeLike = np.float64
+) -> pb.LearnerMessage:
     """A vector in the learner's block."""
-    checksum = block.write(START, np.arange(float(SIZE)))
+    checksum = block.write(START, np.arange(SIZE, dtype=precision))
     header = pb.Coded(ids=ids_of(run), row=ROW, offset=START, crc32c=checksum ^ damage)
     return pb.LearnerMessage(coded=header)
 
@@ -255,30 +261,41 @@ async def test_a_vector_in_shared_memory_becomes_an_event(
     assert not run.reception.bytes_received
 
 
-async def test_a_vector_in_single_precision_is_read_as_such(
-    run: Run, parser: ContributionParser
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_the_vector_of_a_lone_unit_is_in_single_precision(
+    run: Run, parser: ContributionParser, *, streamed: bool
 ) -> None:
+    open_round(run, name="uncoded")
     block = WrittenBlock()
     run.roster.members[ROW].vectors = ReadBlock(block.location)
-    checksum = block.write(START, np.arange(SIZE, dtype=np.float32))
-    ids = ids_of(run)
-    header = pb.Coded(ids=ids, row=ROW, offset=START, crc32c=checksum, float32=True)
-    assert parser.parse(pb.LearnerMessage(coded=header)) is None
+    message = (
+        contribution(run, precision=np.float32)
+        if streamed
+        else shared(run, block, precision=np.float32)
+    )
+    assert parser.parse(message) is None
     arrived = await event(run)
     assert isinstance(arrived, Arrived)
     assert arrived.coded.dtype == np.float32
     assert arrived.coded.tolist() == list(range(SIZE))
+    assert run.reception.bytes_received == ({"coded": 4 * SIZE} if streamed else {})
 
 
-async def test_chunks_are_in_double_precision_whatever_their_header_says(
-    run: Run, parser: ContributionParser
+async def test_an_extra_row_is_in_single_precision(run: Run, parser: ContributionParser) -> None:
+    row = opened(run).round.add(0)
+    opened(run).assignment.add_extra_row(row, 0, run.roster.members[ROW])
+    assert parser.parse(contribution(run, row=row, precision=np.float32)) is None
+    assert isinstance(await event(run), Arrived)
+
+
+@pytest.mark.parametrize(("name", "precision"), [("uncoded", np.float64), ("cyclic", np.float32)])
+async def test_a_vector_in_the_other_precision_is_invalid(
+    run: Run, parser: ContributionParser, name: str, precision: DTypeLike
 ) -> None:
-    message = contribution(run)
-    message.coded.float32 = True
-    assert parser.parse(message) is None
-    arrived = await event(run)
-    assert isinstance(arrived, Arrived)
-    assert arrived.coded.dtype == np.float64
+    open_round(run, name=name)
+    with pytest.raises(InvalidContribution, match=r"chunk.total is (32, expected 16|16, exp.* 32)"):
+        parser.parse(contribution(run, precision=precision))
+    assert run.reception.idle
 
 
 @pytest.mark.parametrize("opened_block", [True, False])

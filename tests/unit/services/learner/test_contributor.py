@@ -10,6 +10,7 @@ from typing import Any, cast
 import grpc
 import numpy as np
 import pytest
+from numpy.typing import DTypeLike
 
 from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.common.errors import OutOfRange
@@ -81,8 +82,8 @@ class Noted:
         return "noted"
 
 
-async def threads_of_two() -> list[str]:
-    """Threads on which a learner computes two assignments of a row."""
+async def two_assignments(coefficient: float = 1.0) -> tuple[list[str], list[pb.LearnerMessage]]:
+    """Threads on which a learner computes a row twice, and what it sends."""
     gradients, call = Noted(), Call()
     problem = Problem(
         units=(Unit(agents=(0,)),),
@@ -112,13 +113,13 @@ async def threads_of_two() -> list[str]:
             event_log=EventLog(),
         )
         for iteration in range(2):
-            row = pb.Row(row=0, units=[0], coefficients=[1.0])
+            row = pb.Row(row=0, units=[0], coefficients=[coefficient])
             message = pb.Assignment(ids=Ids(iteration=iteration), rows=[row])
             await contributor.contribute(
                 ActiveAssignment(message, asyncio.create_task(fetch()), [])
             )
     assert [message.coded.ids.iteration for message in call.written] == [0, 1]
-    return gradients.threads
+    return gradients.threads, call.written
 
 
 ENDED = [asyncio.InvalidStateError("RPC already finished"), grpc.aio.InternalError("no such call")]
@@ -184,11 +185,21 @@ async def test_a_learner_computes_on_the_event_loop_after_an_assignment_that_was
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(contributing, "QUICK_S", np.inf)
-    assert await threads_of_two() == ["pool_0", "MainThread"]
+    assert (await two_assignments())[0] == ["pool_0", "MainThread"]
 
 
 async def test_a_learner_that_is_slow_keeps_the_event_loop_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(contributing, "QUICK_S", 0.0)
-    assert await threads_of_two() == ["pool_0", "pool_0"]
+    assert (await two_assignments())[0] == ["pool_0", "pool_0"]
+
+
+@pytest.mark.parametrize(("coefficient", "precision"), [(1.0, np.float32), (0.5, np.float64)])
+async def test_a_unit_is_sent_in_single_precision_where_it_is_alone_as_it_is(
+    coefficient: float, precision: DTypeLike
+) -> None:
+    _, sent = await two_assignments(coefficient)
+    assert [chunk.data for message in sent for chunk in message.chunks] == [
+        np.array([coefficient], precision).tobytes()
+    ] * 2
