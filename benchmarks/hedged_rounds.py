@@ -25,7 +25,7 @@ from fullrank.codes.learner_codes import code_for_learners
 from fullrank.codes.targets import sum_of_units
 from fullrank.common.types import Times
 from fullrank.planning.arrival import arrivals_of
-from fullrank.planning.grace import Grace, Return, played_through
+from fullrank.planning.grace import Grace, Return
 from local_services import train
 
 ROUNDS, JITTER, RESTART = 400, 0.1, 1.2
@@ -104,19 +104,14 @@ def restarted(finish: Times, again: Times) -> float:
     return fmean(ends)
 
 
-def hedged(finish: Times, unit: Times) -> tuple[float, float]:
-    """Mean time of a hedged round, and the share of rounds in which work was in vain."""
-    grace, ends, in_vain = Grace(), [], 0
-    for times, paces in zip(finish.tolist(), unit.tolist(), strict=True):
-        returns = [Return(*each, 1) for each in zip(times, paces, strict=True)]
-        end, vain, due = max(times), False, grace.seconds
-        if due < end:
-            end, vain = played_through(sorted(returns), due)
-        ends.append(end)
-        in_vain += vain
-        known = [each if each.finish_s <= end else each._replace(finish_s=inf) for each in returns]
-        grace.observe(known, needed=len(known))
-    return fmean(ends), in_vain / ROUNDS
+def hedged(finish: Times, unit: Times) -> float:
+    """Mean time of a hedged round."""
+    grace = Grace()
+    rounds = zip(finish.tolist(), unit.tolist(), strict=True)
+    return fmean(
+        grace.play(sorted(Return(*each, 1) for each in zip(*times, strict=True)))
+        for times in rounds
+    )
 
 
 def simulated() -> int:
@@ -135,7 +130,7 @@ def simulated() -> int:
                 coded("fractional", delay, unit),
                 restarted(finish, anew_delay + anew_unit),
             )
-            own, _ = hedged(finish, unit)
+            own = hedged(finish, unit)
             held += (ratio := min(others) / own) >= 0.98
             cells = " | ".join(f"{each:.2f}" for each in (*others, own, ratio))
             print(f"| {learners} | {name} | {cells} |", flush=True)
