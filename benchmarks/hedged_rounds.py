@@ -26,7 +26,7 @@ from fullrank.codes.learner_codes import code_for_learners
 from fullrank.codes.targets import sum_of_units
 from fullrank.common.types import Times
 from fullrank.planning.arrival import arrivals_of
-from fullrank.planning.grace import Grace, Return, played_through
+from fullrank.planning.grace import Grace, Return
 from local_services import train
 
 ROUNDS, JITTER, RESTART = 400, 0.1, 1.2
@@ -105,19 +105,14 @@ def restarted(finish: Times, again: Times) -> float:
     return fmean(ends)
 
 
-def hedged(finish: Times, unit: Times) -> tuple[float, float]:
-    """Mean time of a hedged round, and the share of rounds in which work was in vain."""
-    grace, ends, in_vain = Grace(), [], 0
-    for times, paces in zip(finish.tolist(), unit.tolist(), strict=True):
-        returns = [Return(*each, 1) for each in zip(times, paces, strict=True)]
-        end, vain, due = max(times), False, grace.seconds
-        if due < end:
-            end, vain = played_through(sorted(returns), due)
-        ends.append(end)
-        in_vain += vain
-        known = [each if each.finish_s <= end else each._replace(finish_s=inf) for each in returns]
-        grace.observe(known, needed=len(known))
-    return fmean(ends), in_vain / ROUNDS
+def hedged(finish: Times, unit: Times) -> float:
+    """Mean time of a hedged round."""
+    grace = Grace()
+    rounds = zip(finish.tolist(), unit.tolist(), strict=True)
+    return fmean(
+        grace.play(sorted(Return(*each, 1) for each in zip(*times, strict=True)))
+        for times in rounds
+    )
 
 
 def bound(delay: Times, unit: Times) -> float:
@@ -150,7 +145,7 @@ def simulated() -> Simulated:
                 coded("cyclic", delay, unit),
                 coded("fractional", delay, unit),
                 restarted(finish, anew_delay + anew_unit),
-                hedged(finish, unit)[0],
+                hedged(finish, unit),
                 bound(delay, unit),
             )
             cells = " | ".join(f"{each:.2f}" for each in (*times, min(times[:4]) / times[4]))
@@ -175,7 +170,7 @@ def plot(found: Simulated, path: Path) -> None:
     for label, (values, marker, colour) in drawn.items():
         axes.scatter(values, places, marker=marker, color=colour, label=label, s=30, zorder=2)
     axes.set_yticks(places, list(KINDS))
-    axes.set(xscale="log", xlabel="time of a round, multiples of that of machines that are never idle")
+    axes.set(xscale="log", xlabel="time of a round, multiples of that of machines never idle")
     axes.set_xticks([1, 2, 3, 5, 9], ["1", "2", "3", "5", "9"])
     axes.minorticks_off()
     axes.invert_yaxis()

@@ -25,7 +25,7 @@ from fullrank.codes.analysis import (
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.codes.targets import described, rank_of
 from fullrank.common.errors import ConfigError, TooFewRows
-from fullrank.common.types import JSON
+from fullrank.common.types import JSON, LearnerId
 from fullrank.config.auto_code import AutoCodeSettings, code_choices
 from fullrank.config.plugins import problem_of
 from fullrank.config.tree import RunConfig
@@ -77,6 +77,7 @@ def _planned(config: RunConfig, records: list[IterationRecord]) -> Plan:
         max_variance=max_variance_of(config),
         target=problem.target,
         faults=config.audit.byzantine,
+        undecodable=config.controller.undecodable,
     )
     codes: dict[tuple[str, int, int], Code] = {}
     for record in records:
@@ -88,7 +89,16 @@ def _planned(config: RunConfig, records: list[IterationRecord]) -> Plan:
         observation = observation_of_record(record, codes[key], moved)
         if observation is not None:
             planner.observe(observation)
-    return planner.plan(sorted(records[-1].rows))
+    return planner.plan(_learners(records))
+
+
+def _learners(records: list[IterationRecord]) -> list[LearnerId]:
+    """Learners of the newest iteration: its code may leave some without a row, and so unnamed."""
+    newest = records[-1]
+    count = max(len(newest.rows), newest.code_rows // newest.rows_per_learner)
+    seen = list(dict.fromkeys(learner for record in records[::-1] for learner in record.rows))
+    unseen = range(max(seen) + 1, max(seen) + 1 + count - len(seen))
+    return sorted([*seen[:count], *unseen])
 
 
 def _plan_facts(plan: Plan, changes: list[tuple[int, str]]) -> JSON:

@@ -33,6 +33,7 @@ from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON, Times
 from fullrank.config.code import code_of
 from fullrank.config.tree import PluginSettings, RunConfig
+from fullrank.planning.candidates import HEDGED
 from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import SimulatedRounds
@@ -52,9 +53,9 @@ CodesOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--code",
-        metavar="NAME[,KEY=VALUE]...",
-        help="Code to simulate, for example cyclic,tolerance=2; may be repeated. Default: every "
-        "code that fits.",
+        metavar="NAME[,KEY=VALUE]...[,hedged]",
+        help="Code to simulate, for example cyclic,tolerance=2; may be repeated. With hedged, idle "
+        "learners compute late units again. Default: every code that fits, and uncoded,hedged.",
     ),
 ]
 UnitOption: TypeAlias = Annotated[
@@ -138,7 +139,9 @@ def _compare(
 ) -> None:
     """Simulate the codes and print the results."""
     make = partial(_make, config, problem)
-    named = [_parse(text, make) for text in asked] if asked else _applicable(make)
+    named = [_parse(text, make) for text in asked] if asked else list(_applicable(make))
+    if not asked:
+        named += [(f"{name},{HEDGED}", code) for name, code in named if name == "uncoded"]
     limit = max_variance_of(config)
     rounds = partial(
         _rounds,
@@ -149,7 +152,7 @@ def _compare(
         max_variance=limit,
         holders=config.audit.byzantine + 1,
     )
-    results = {label: _facts(code, rounds(code)) for label, code in named}
+    results = {label: _facts(code, rounds(code, hedged=_is_hedged(label))) for label, code in named}
     if as_json:
         say_json(results)
         return
@@ -180,6 +183,8 @@ def _sweep(
     late = delays_of(config)
     if not isinstance(late, FixedK):
         raise ConfigError("--sweep varies k stragglers and their delay: give --stragglers, --delay")
+    if any(_is_hedged(text) for text in asked or []):
+        raise ConfigError(f"--sweep plays no hedged rounds; leave ,{HEDGED} out of --code")
     limit = max_variance_of(config)
     curves = sweep.sweep(
         cluster,
@@ -220,8 +225,8 @@ def _noise(limit: float) -> str:
 
 
 def _parse(text: str, make: Make) -> tuple[str, Code]:
-    """A code from ``name,key=value,...``."""
-    name, *words = text.split(",")
+    """A code from ``name,key=value,...``, whether its rounds are hedged or not."""
+    name, *words = text.removesuffix(f",{HEDGED}").split(",")
     try:
         params = {key: json.loads(value) for key, _, value in (w.partition("=") for w in words)}
     except json.JSONDecodeError:
@@ -229,6 +234,11 @@ def _parse(text: str, make: Make) -> tuple[str, Code]:
             f"--code {text}: expected NAME,KEY=NUMBER, for example cyclic,tolerance=2"
         ) from None
     return text, make(name, params)
+
+
+def _is_hedged(label: str) -> bool:
+    """True if idle learners compute for late ones."""
+    return label.endswith(f",{HEDGED}")
 
 
 def _applicable(make: Make, names: Iterable[str] = codes) -> Iterator[tuple[str, Code]]:
@@ -257,6 +267,7 @@ def _rounds(
     seed: int,
     max_variance: float,
     holders: int,
+    hedged: bool,
 ) -> SimulatedRounds | None:
     """Simulated rounds; None for a code whose rows do not determine the target in float64."""
     try:
@@ -268,6 +279,7 @@ def _rounds(
             seed=seed,
             max_variance=max_variance,
             holders=holders,
+            hedged=hedged,
         )
     except NotDecodable:
         return None

@@ -32,7 +32,8 @@ class AutoCodeSettings(CodeFamily):
     """Settings of the planner's choice of code, which follows the times that a run measures.
 
     This is a controller policy rather than a code: ``first_code`` at the start, then the planner's
-    choice. Without a controller the first code never changes.
+    choice, which survives a loss unless ``controller.undecodable`` adds rows for lost learners
+    (``recode``, ``hedge``). Without a controller the first code never changes.
 
     Args:
         margin: Least share of the expected round time that a change of code must save; more while

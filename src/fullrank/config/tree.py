@@ -117,7 +117,8 @@ class ControllerSettings:
     ``recode``: idle learners compute the missing units, or enough of them again to leave a faulty
     learner out; ``hedge``: they compute missing units long before the deadline, too, as soon as
     recent rounds tell that a round then ends sooner. Where learners share cores, that takes cores
-    from others."""
+    from others. With ``wait`` and ``fail``, ``code.name = "auto"`` chooses among codes that survive
+    a loss."""
     inexact: Literal["commit", "fail"] = "fail"
     """Policy when every row has arrived and the decode still is not exact."""
     deadline_s: Duration = 60.0

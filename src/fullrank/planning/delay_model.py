@@ -12,7 +12,11 @@ import numpy as np
 
 from fullrank.common.types import BoolArray, IntArray, Times
 from fullrank.planning.observation import Window
+from fullrank.planning.portable import exp, log, product
 from fullrank.planning.tuning import TUNING
+
+SHARES, MASSES = 40, 24
+"""Binary places of the shares of cases, and of the masses over them, in products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,9 +57,7 @@ def typical_unit_s(window: Window, weight: Times, before: Times) -> Times:
     pace = np.where(observed, window.compute_s, 1.0) / np.maximum(window.load, 1)
     weights = weight[:, None] * observed
     total = weights.sum(axis=0)
-    mean = np.exp(
-        (weights * np.log(np.maximum(pace, 1e-9))).sum(axis=0) / np.maximum(total, 1e-300)
-    )
+    mean = exp((weights * log(np.maximum(pace, 1e-9))).sum(axis=0) / np.maximum(total, 1e-300))
     unit_s = np.where(total > 0, mean, before)
     estimated = np.isfinite(unit_s)
     slowest = unit_s[estimated].max() if estimated.any() else 0.0
@@ -102,19 +104,20 @@ def scenarios(
     load = np.maximum(window.load, 1) * np.maximum(unit_s, 1e-9)
     scale_s = np.average(window.round_s, weights=weight)
     typical_s = np.broadcast_to(load, observed.shape)[cut]
-    cut_s = np.where(window.load > 0, window.round_s[:, None] - transfer_s, -np.inf)[cut]
+    least_s = (window.round_s[:, None] - transfer_s)[cut]
+    cut_s = np.where(window.load[cut] > 0, least_s, -np.inf)
     beyond = typical_s[:, None] * cases.pace + cases.delay_s > cut_s[:, None]
     cut_weight = np.broadcast_to(weight[:, None], cut.shape)[cut]
     share, unseen = _self_consistent(beyond, cases.weight, cut_weight)
     picked = _draw(beyond, share, unseen, draws.random(len(cut_s)))
-    longer_s = _longer(cut_s - typical_s, scale_s, draws.random(len(cut_s)))
+    longer_s = _longer(least_s - typical_s, scale_s, draws.random(len(cut_s)))
     pace = np.divide(window.compute_s, load, out=np.ones(cut.shape), where=observed)
     pace[cut] = np.append(cases.pace, 1.0)[picked]
     delay_s = np.where(observed, window.arrival_s - window.compute_s - transfer_s, 0.0)
     delay_s = np.maximum(delay_s, 0.0)
     delay_s[cut] = np.where(picked < len(share), np.append(cases.delay_s, 0.0)[picked], longer_s)
     likely = np.ones(cut.shape)
-    likely[cut] = beyond @ share + unseen
+    likely[cut] = product(beyond, share, digits=SHARES) + unseen
     stopped = _stopped(observed, window.load > 0, likely)
     delay_s[:, stopped] = 10 * TUNING.longest * scale_s
     return Scenarios(
@@ -139,11 +142,11 @@ def _self_consistent(beyond: BoolArray, weight: Times, cut_weight: Times) -> tup
     total = weight.sum() + cut_weight.sum()
     if total == 0.0:
         return weight, 1.0
-    consistent = beyond.astype(np.float64)
+    consistent = beyond.astype(np.float64)  # products of which are much quicker
     share, unseen = weight / total, TUNING.unseen
     for _ in range(TUNING.censoring_steps):
-        per_mass = cut_weight / (consistent @ share + unseen)
-        share = (weight + share * (per_mass @ consistent)) / total
+        per_mass = cut_weight / (product(consistent, share, digits=SHARES) + unseen)
+        share = (weight + share * product(consistent.T, per_mass, digits=MASSES)) / total
         unseen = max(TUNING.unseen, float(unseen * per_mass.sum() / total))
     return share, unseen
 
@@ -165,8 +168,8 @@ def _longer(least_s: Times, scale_s: float, uniform: Times) -> Times:
 def _stopped(observed: BoolArray, assigned: BoolArray, likely: Times) -> BoolArray:
     """Learners silent for so long that lateness does not explain it, shape (N,)."""
     silent = np.cumsum(observed[::-1], axis=0) == 0
-    log_chance = np.where(silent & assigned[::-1], np.log(np.maximum(likely[::-1], 1e-300)), 0.0)
-    return np.asarray(log_chance.sum(axis=0) < np.log(TUNING.stopped))
+    log_chance = np.where(silent & assigned[::-1], log(np.maximum(likely[::-1], 1e-300)), 0.0)
+    return np.asarray(log_chance.sum(axis=0) < log(np.array(TUNING.stopped)))
 
 
 def resample(past: Scenarios, *, count: int, draws: np.random.Generator) -> Scenarios:
@@ -217,15 +220,16 @@ def exchangeable(late: Times, weight: Times) -> bool:
     """
     if late.shape[1] < 2:
         return False
-    by_chance = float(weight**2 @ late.var(axis=1, ddof=1))
-    return float((weight @ late).var(ddof=1)) <= TUNING.unequal * by_chance
+    by_chance = float((weight**2 * late.var(axis=1, ddof=1)).sum())
+    mean = (weight[:, None] * late).sum(axis=0)
+    return float(mean.var(ddof=1)) <= TUNING.unequal * by_chance
 
 
 def independent(late: BoolArray, weight: Times) -> bool:
     """True if the number of late learners varies as if they were late independently."""
     number = late.sum(axis=1)
-    mean = float(weight @ number)
+    mean = float((weight * number).sum())
     binomial = mean * (1.0 - mean / late.shape[1])
-    variance = float(weight @ (number - mean) ** 2)
+    variance = float((weight * (number - mean) ** 2).sum())
     least, most = TUNING.independent
     return bool(least * binomial <= variance <= most * binomial)

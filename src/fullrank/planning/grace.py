@@ -7,13 +7,15 @@ after a round was over is not known, and they are taken not to have returned at 
 """
 
 from collections import deque
-from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import accumulate
 from math import inf
 from statistics import fmean, median
 from typing import NamedTuple
 
 from fullrank.codes.base import Code
+from fullrank.common.types import IntArray, Times
 from fullrank.run.assignment import working_rows
 from fullrank.runs.record import IterationRecord
 
@@ -39,28 +41,63 @@ class Return(NamedTuple):
     """Units by which others make up for its rows."""
 
 
+def items_of(code: Code) -> list[int]:
+    """Units by which others make up for each share.
+
+    Each row of units is made up for by one unit, which has its rank; a row of a sum by its units.
+    """
+    if code.recovers_units:
+        return [len(working_rows(code, [share])) for share in range(code.learners)]
+    return [int(load) for load in code.load]
+
+
 def returns_of(record: IterationRecord, code: Code) -> tuple[list[Return], int]:
     """Return the learners of a recorded round, and how many of them decide it.
 
-    Each row of units is made up for by one unit, which has its rank; a row of a sum by its units.
+    Learners without a row of the code are among them: they are idle from the beginning.
     """
     width, computed = code.rows_per_learner, record.compute_s
     shares = {learner: row // width for learner, row in record.rows.items() if row < code.rows}
     load = {learner: max(1, int(code.load[share])) for learner, share in shares.items()}
-    items = load
-    if code.recovers_units:
-        items = {learner: len(working_rows(code, [share])) for learner, share in shares.items()}
     paces = {learner: computed[learner] / load[learner] for learner in shares.keys() & computed}
     usual_s = median(paces.values()) if paces else 0.0
+    items = items_of(code)
     returns = [
         Return(
             finish_s=record.arrival_s.get(learner, inf),
             unit_s=paces.get(learner, usual_s),
-            items=items[learner],
+            items=items[share],
         )
-        for learner in shares
+        for learner, share in shares.items()
     ]
-    return returns, max(0, len(returns) - code.tolerance)
+    spares = [Return(finish_s=0.0, unit_s=usual_s, items=0)] * items.count(0)
+    return returns + spares, max(0, len(returns) - code.tolerance) + len(spares)
+
+
+def deciding_returns(
+    code: Code,
+    finish: Times | IntArray,
+    unit: Times | IntArray,
+    *,
+    order: IntArray,
+    needed: IntArray,
+) -> Iterator[list[Return]]:
+    """Return the learners that decide each of K rounds whose times are known, by time of return.
+
+    Args:
+        code: C and the learners of its rows.
+        finish: Time of return of each learner; of one without a row, when it is idle, shape (K, N).
+        unit: Time in which it computes one unit for another, shape (K, N).
+        order: Learners with a row in order of arrival, shape (K, n).
+        needed: Number of arrivals that decide each round, shape (K,).
+    """
+    items = items_of(code)
+    spares = [learner for learner, count in enumerate(items) if not count]
+    for finishes, units, arrived, count in zip(
+        finish.tolist(), unit.tolist(), order.tolist(), needed.tolist(), strict=True
+    ):
+        chosen = [*arrived[:count], *spares]
+        yield sorted(Return(finishes[each], units[each], items[each]) for each in chosen)
 
 
 class Grace:
@@ -74,14 +111,28 @@ class Grace:
         """Take a round into account.
 
         Args:
-            returns: Learners that held rows of the code.
-            needed: Learners whose rows decide the round, the earliest ones.
+            returns: Learners that held rows of the code, and idle ones.
+            needed: Learners that decide the round, the earliest ones.
         """
         deciding = sorted(returns)[:needed]
-        half_s = median(each.finish_s for each in deciding) if deciding else inf
+        half_s = median([each.finish_s for each in deciding if each.items] or [inf])
         if half_s < inf:
             self._medians.append(half_s)
             self._costs.append([_cost(deciding, factor * half_s) for factor in FACTORS])
+
+    def play(self, returns: Sequence[Return]) -> float:
+        """Play a round in virtual time, and learn from it what a controller would see.
+
+        Args:
+            returns: Learners that decide it, by time of return, those that are late included.
+
+        Returns:
+            Time at which it ends.
+        """
+        end_s, _ = played_through(returns, self.seconds)
+        seen = [each if each.finish_s <= end_s else each._replace(finish_s=inf) for each in returns]
+        self.observe(seen, needed=len(seen))
+        return end_s
 
     @property
     def seconds(self) -> float:
@@ -99,43 +150,48 @@ def _cost(deciding: Sequence[Return], grace_s: float) -> float:
     """Seconds of a round under a grace, and until work in vain is abandoned.
 
     Args:
-        deciding: Learners whose rows decide it, by time of return.
+        deciding: Learners that decide it, by time of return.
         grace_s: The grace.
     """
-    last_s = deciding[-1].finish_s
-    if last_s <= grace_s:
-        return last_s
     end_s, in_vain = played_through(deciding, grace_s)
-    abandoned_s = ABANDONED * median(each.unit_s for each in deciding)
-    return end_s + abandoned_s * in_vain
+    if not in_vain:
+        return end_s
+    return end_s + ABANDONED * median(each.unit_s for each in deciding)
 
 
 def played_through(deciding: Sequence[Return], grace_s: float) -> tuple[float, bool]:
     """Play a round in which idle learners compute for late ones, as ``ExtraRows.hedge`` has them.
 
+    Args:
+        deciding: Learners that decide it, by time of return.
+        grace_s: The grace.
+
     Returns:
         Time at which the last item is there, and whether a learner computes in vain by then.
     """
-    items = [owner for owner, each in enumerate(deciding) for _ in range(each.items)]
-    open_, held = set(range(len(items))), [1] * len(items)
+    last_s = max((each.finish_s for each in deciding if each.items), default=0.0)
+    if last_s <= grace_s:
+        return last_s, False
+    ends = list(accumulate(each.items for each in deciding))
+    own = [range(end - each.items, end) for end, each in zip(ends, deciding, strict=True)]
+    is_late = [each.finish_s > grace_s for each in deciding]
+    open_ = {item for late, items in zip(is_late, own, strict=True) if late for item in items}
+    held = [1] * ends[-1]
     given: list[set[int]] = [set() for _ in deciding]
-    events = [(each.finish_s, learner, -1) for learner, each in enumerate(deciding)]
-    heapify(events)
+    events = [(max(each.finish_s, grace_s), learner, -1) for learner, each in enumerate(deciding)]
     computing = 0
     while events:
         now_s, learner, item = heappop(events)
-        if item < 0:
-            open_ -= {each for each in open_ if items[each] == learner}
-        else:
+        if item >= 0:
             open_.discard(item)
             computing -= 1
+        elif is_late[learner]:
+            open_.difference_update(own[learner])
         if not open_:
             return now_s, computing > 0
         choices = open_ - given[learner]
-        if now_s < grace_s:
-            heappush(events, (grace_s, learner, -1))
-        elif choices and now_s < inf:
-            chosen = min(choices, key=lambda each: (held[each], (each - learner) % len(items)))
+        if choices and now_s < inf:
+            chosen = min(choices, key=lambda each: (held[each], (each - learner) % len(held)))
             held[chosen] += 1
             given[learner].add(chosen)
             heappush(events, (now_s + deciding[learner].unit_s, learner, chosen))

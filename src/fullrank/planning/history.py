@@ -6,11 +6,13 @@ from itertools import compress
 
 import numpy as np
 
+from fullrank.codes.base import Code
 from fullrank.common.types import LearnerId, Times
 from fullrank.planning.cluster import Links
 from fullrank.planning.costs import Traffic
 from fullrank.planning.delay_model import Cases
 from fullrank.planning.observation import Observation, Window
+from fullrank.planning.portable import exp, log, power
 from fullrank.planning.tuning import TUNING
 
 
@@ -83,9 +85,10 @@ class History:
         that waited for many is not outdated by rounds that waited for few.
         """
         codes = np.unique(self._codes(), return_inverse=True)[1]
-        steps = np.where(codes[:, None] == codes, 1.0, TUNING.ageing_by_other_codes)
+        others = TUNING.others
+        steps = np.where(codes[:, None] == codes, others, 1)
         ages = np.asarray(np.triu(steps, k=1).sum(axis=1))
-        return np.asarray(TUNING.ageing**ages)
+        return power(float(exp(log(np.array(TUNING.ageing)) / others)), ages)
 
     def groups(self) -> Collection[list[int]]:
         """Indices of the iterations, grouped by learners, loads and bytes."""
@@ -123,7 +126,7 @@ class EarlierCases:
         if not self._cases:
             return cases
         when, pace, delay_s = np.array(self._cases).T
-        weight = TUNING.case_ageing ** (now - when)
+        weight = power(TUNING.case_ageing, (now - when).astype(np.int64))
         weight *= TUNING.earlier_cases_share * cases.weight.sum() / max(1.0, weight.sum())
         return Cases(
             weight=np.concatenate([cases.weight, weight]),
@@ -137,6 +140,8 @@ class EarlierCases:
         A delay is the overhead of a return beyond the least one of its round.
         """
         overhead_s = observation.arrival_s - observation.compute_s
+        if np.isnan(overhead_s).all():
+            return
         delay_s = overhead_s - np.nanmin(overhead_s)
         late = delay_s[delay_s > TUNING.late_share * np.nanmedian(observation.compute_s)]
         cases = [*self._cases, *((now, 1.0, float(delay)) for delay in late)]
@@ -152,6 +157,18 @@ def arrival_times(busy_s: Times, moved: Traffic, links: Links) -> Times:
         return busy_s
     ready_s = links.ready_s(moved)
     return np.array([links.arrival_s(ready_s + round_s, moved) for round_s in busy_s])
+
+
+def again_s(links: Links, moved: Traffic, code: Code) -> float:
+    """Time to ask a learner for one more unit, and to move its vector.
+
+    Args:
+        links: Between the services.
+        moved: Bytes of the shares.
+        code: Their code.
+    """
+    vector = float(moved.coded.max()) / code.rows_per_learner
+    return 2 * links.latency_s + vector / links.bandwidth
 
 
 def transfer_times(
@@ -183,7 +200,10 @@ def estimate_links(
     same = [
         index for index in range(len(history)) if np.array_equal(history[index].load, newest.load)
     ]
-    overhead_s = np.nanmin(window.arrival_s[same] - window.compute_s[same], axis=1)
+    overhead_s = np.fmin.reduce(window.arrival_s[same] - window.compute_s[same], axis=1)
+    overhead_s = overhead_s[np.isfinite(overhead_s)]
+    if not len(overhead_s):  # others computed every unit before its holder returned
+        return FREE
     column = {learner: index for index, learner in enumerate(learners)}
     typical_s = np.array(
         [unit_s[column[learner]] if learner in column else 0.0 for learner in newest.learners]

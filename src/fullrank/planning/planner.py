@@ -23,6 +23,7 @@ from fullrank.planning.delay_model import (
 )
 from fullrank.planning.history import FREE, History, estimate_links, transfer_times
 from fullrank.planning.observation import Observation
+from fullrank.planning.portable import gamma_tail, log
 from fullrank.planning.tuning import TUNING
 
 
@@ -38,13 +39,11 @@ def rounds_since_change(recent: Sequence[tuple[float, float]], mean_s: float) ->
         recent: Rank of each round among its forecast, and its seconds; newest last.
         mean_s: Mean of the present forecast.
     """
-    from scipy.special import gammaincc, ndtr  # large, and needed by plans only
-
     rank, round_s = np.array(recent)[::-1].T  # newest first
     rank = np.clip(rank, TUNING.finest_rank, 1 - TUNING.finest_rank)
     count = np.arange(1, len(rank) + 1)
-    shifted = ndtr(-np.abs(np.cumsum(rank - 0.5)) * np.sqrt(12 / count))
-    longer = gammaincc(count, np.cumsum(-np.log1p(-rank)))
+    shifted = gamma_tail(np.ones_like(count), 6 * np.cumsum(rank - 0.5) ** 2 / count) / 2
+    longer = gamma_tail(2 * count, np.cumsum(-log(1.0 - rank)))
     apart = np.abs(np.cumsum(round_s) / count / mean_s - 1.0) > TUNING.least_shift
     chance = np.where(apart, np.minimum(shifted, longer), 1.0)
     return int(chance.argmin()) + 1 if chance.min() < TUNING.unlikely else 0
@@ -61,8 +60,7 @@ def iterations_since_pace_change(pace_s: Times) -> int:
         pace_s: Seconds a unit in K iterations of one code, newest last, nan where unobserved,
             shape (K, N).
     """
-    from scipy.special import chdtrc  # large, and needed by plans only
-    from scipy.stats import rankdata
+    from scipy.stats import rankdata  # large, and needed by plans only
 
     observed = np.isfinite(pace_s)[::-1]
     ranks = np.nan_to_num(rankdata(pace_s, axis=0, nan_policy="omit"))[::-1]
@@ -72,7 +70,7 @@ def iterations_since_pace_change(pace_s: Times) -> int:
     enough = (newer > 0) & (total - newer >= TUNING.earlier_paces)
     deviation = np.cumsum(ranks, axis=0) - newer * mean
     square = np.divide(deviation**2, spread, out=np.zeros(enough.shape), where=enough)
-    chance = np.where(enough.any(axis=1), chdtrc(enough.sum(axis=1), square.sum(axis=1)), 1.0)
+    chance = gamma_tail(enough.sum(axis=1), square.sum(axis=1) / 2)
     chance[: TUNING.later_paces - 1] = 1.0
     chance[TUNING.tested_rounds :] = 1.0
     return int(chance.argmin()) + 1 if chance.size and chance.min() < TUNING.unlikely else 0
@@ -90,6 +88,9 @@ class Planner:
         max_variance: The run's limit, as in ``Arrivals``.
         target: T that the codes have to recover; by default every unit.
         faults: ``audit.byzantine``: every unit is computed alike by one learner more.
+        undecodable: ``controller.undecodable``: with ``recode`` and ``hedge`` rows are added at
+            once for those of a lost learner, so that a code need not survive a loss; with
+            ``hedge`` also for those of late ones.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Planner:
         max_variance: float = math.inf,
         target: Matrix | None = None,
         faults: int = 0,
+        undecodable: str = "recode",
     ) -> None:
         self._units, self._target, self._holders = units, target, faults + 1
         self._seed = seed
@@ -113,6 +115,8 @@ class Planner:
         self._history = History()
         self._using = using
         self._max_variance = max_variance
+        self._least = 0 if undecodable in ("recode", "hedge") else 1
+        self._hedged = undecodable == "hedge"
         self._budget = ChangeBudget(auto.margin)
 
     def observe(self, observation: Observation) -> None:
@@ -136,19 +140,23 @@ class Planner:
         """The code of the next iterations, its n-th share held by the n-th of the learners.
 
         Raises:
-            CodeError: No code for so many learners survives a loss.
+            CodeError: No code for so many learners serves.
         """
         known = candidates(
-            learners=len(learners), units=self._units, seed=self._seed, target=self._target
+            learners=len(learners),
+            units=self._units,
+            seed=self._seed,
+            target=self._target,
+            tolerance=self._least,
         )
         options = [option for option in known if witnesses(option.code) >= self._holders]
         if not options:
-            alike = f" or has {self._holders} learners compute alike" if known else ""
             raise CodeError(
-                f"no code for {len(learners)} learners and {self._units} units survives a "
-                f"loss{alike}; start more learners"
+                f"no code for {len(learners)} learners and {self._units} units has a tolerance of "
+                f"{self._least} and {self._holders} learners that compute alike; start more "
+                "learners"
             )
-        current = next((option for option in options if option.label == self._using), options[0])
+        current = min(options, key=self._unlike_used)
         self._forget_other_paces(learners)
         if len(self._history) < TUNING.first:
             reason = f"{len(self._history)} of the first {TUNING.first} iterations were seen"
@@ -162,10 +170,15 @@ class Planner:
                 links,
                 max_variance=self._max_variance,
                 holders=self._holders,
+                hedged=self._hedged,
             )
             for option in options
         ]
         return self._choose(options, forecasts, current)
+
+    def _unlike_used(self, option: Candidate) -> tuple[bool, int]:
+        """Zeros for the code in use; without it, the tolerance of the first iterations is next."""
+        return option.label != self._using, abs(option.code.tolerance - START)
 
     def _forget_other_paces(self, learners: Sequence[LearnerId]) -> None:
         """Forget the iterations before the learners' paces changed."""
@@ -198,20 +211,25 @@ class Planner:
         )
         history.earlier.update(learners, unit_s)
         draws = stream(self._seed, "planner_scenario", total)
-        count = TUNING.scenarios if links == FREE else TUNING.shared_scenarios
+        quick = links == FREE and not self._hedged
+        count = TUNING.scenarios if quick else TUNING.shared_scenarios
         return links, resample(past, count=count, draws=draws)
 
     def _choose(
         self, options: Sequence[Candidate], forecasts: Sequence[Forecast], current: Candidate
     ) -> Plan:
-        """The candidate of the least cautious time, if it saves enough and a change is allowed."""
-        ranked = tuple(sorted(forecasts, key=lambda option: option.cautious_s))
-        now = next(option for option in ranked if option.label == current.label)
-        best = ranked[0]
-        chosen = next(option for option in options if option.label == best.label)
+        """The candidate of the least cautious time, if it saves enough and a change is allowed.
+
+        Of those that are near the least one, it is the one of the least load.
+        """
+        ranked = tuple(sorted(forecasts, key=lambda each: each.cautious))
+        now = forecasts[options.index(current)]
+        near = (1.0 + TUNING.near) * ranked[0].cautious
+        place = next(place for place, each in enumerate(forecasts) if each.cautious <= near)
+        chosen, best = options[place], forecasts[place]
         if best is now:
             reason = f"nothing is quicker than {now}"
-        elif best.cautious_s > (1.0 - self._budget.margin) * now.cautious_s:
+        elif best.cautious > (1.0 - self._budget.margin) * now.cautious:
             reason = f"{best} saves too little over {now}"
         elif not self._budget.allows(chosen, current):
             reason = f"{best} would be quicker than {now}, but the last changes were recent"

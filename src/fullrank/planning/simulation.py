@@ -23,10 +23,19 @@ from fullrank.planning.arrival import arrivals_of
 from fullrank.planning.candidates import Plan
 from fullrank.planning.cluster import Cluster, Regime
 from fullrank.planning.costs import Payload, Traffic
+from fullrank.planning.grace import Grace, deciding_returns
+from fullrank.planning.history import again_s
 from fullrank.planning.observation import Observation
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
-from fullrank.stragglers import DelayModel, FollowsTime, model_at, stretches_of
+from fullrank.stragglers import (
+    DelayModel,
+    FollowsTime,
+    costs_of,
+    factors_of,
+    model_at,
+    stretches_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +63,7 @@ def simulate(
     seed: int,
     max_variance: float = math.inf,
     holders: int = 1,
+    hedged: bool = False,
 ) -> SimulatedRounds:
     """Run K = ``iterations`` rounds; equal arguments give equal results.
 
@@ -65,6 +75,7 @@ def simulate(
         seed: Key of the stragglers, as in a real run, and of the spread of computing times.
         max_variance: Limit of ``Arrivals``; inf ends a round at rank M.
         holders: Of each unit, as in ``Arrivals``.
+        hedged: Idle learners compute for late ones, as by ``controller.undecodable = "hedge"``.
 
     Raises:
         ConfigError: ``cluster.unit_s`` has another number of learners.
@@ -78,17 +89,18 @@ def simulate(
         seed=seed,
         max_variance=max_variance,
         holders=holders,
+        grace=Grace() if hedged else None,
     )
     received = tuple(
         played.learners[order[:count]]
-        for order, count in zip(played.order, played.needed, strict=True)
+        for order, count in zip(played.order, played.returned, strict=True)
     )
     last = played.order[np.arange(iterations), played.needed - 1]
     return SimulatedRounds(
         round_s=played.round_s,
         received=received,
         late=tuple(np.setdiff1d(played.learners, learners) for learners in received),
-        waited=played.straggles[np.arange(iterations), last],
+        waited=played.straggles[np.arange(iterations), last] & (played.returned == played.needed),
         sent_bytes=int(played.moved.parameters.sum()),
     )
 
@@ -110,14 +122,16 @@ class SimulationTrace:
     order: IntArray
     """Positions in ``learners`` in order of arrival, shape (K, n)."""
     needed: IntArray
-    """Number of arrivals at the commit, shape (K,)."""
+    """Number of arrivals that decide a round unless it is hedged, shape (K,)."""
+    round_s: Times
+    """Time from the assignment to the commit, shape (K,)."""
     moved: Traffic
 
     @property
-    def round_s(self) -> Times:
-        """Time from the assignment to the commit, shape (K,)."""
-        every = np.arange(len(self.needed))
-        return np.asarray(self.arrival_s[every, self.order[every, self.needed - 1]])
+    def returned(self) -> IntArray:
+        """Number of arrivals at the commit, shape (K,): fewer than ``needed`` if hedged."""
+        by_then = (self.arrival_s <= self.round_s[:, None]).sum(axis=1)
+        return np.asarray(np.minimum(by_then, self.needed))
 
 
 def play(
@@ -129,15 +143,17 @@ def play(
     seed: int,
     max_variance: float = math.inf,
     holders: int = 1,
+    grace: Grace | None = None,
     began_s: float = 0.0,
 ) -> SimulationTrace:
     """Simulate the given iterations; other arguments and errors are those of ``simulate``.
 
-    The first one begins ``began_s`` seconds after the run.
+    The first one begins ``began_s`` seconds after the run. With a grace rounds are hedged, and it
+    learns from them; each late unit is taken for the dearest one.
     """
     if isinstance(delay_model, FollowsTime) and len(iterations) > 1:
         one = partial(play, cluster, code, delay_model, seed=seed)
-        one = partial(one, max_variance=max_variance, holders=holders)
+        one = partial(one, max_variance=max_variance, holders=holders, grace=grace)
         return _one_by_one(one, iterations, began_s)
     model = model_at(delay_model, began_s)
     learners = np.flatnonzero(code.load)
@@ -145,23 +161,33 @@ def play(
     ready_s = cluster.ready_s(moved)
 
     def by_round(draw: Callable[[int], Times]) -> Times:
-        return np.array([draw(iteration)[learners] for iteration in iterations])
+        return np.array([draw(iteration) for iteration in iterations])
 
+    pace = by_round(lambda t: _pace(cluster, code, t, seed))
     stretches = by_round(lambda t: stretches_of(model, code.held, seed=seed, iteration=t))
-    compute_s = by_round(lambda t: _compute_s(cluster, code, t, seed)) * stretches
+    compute_s = code.load * np.asarray(cluster.unit_s) * pace * stretches
     delay_s = by_round(lambda t: model.delays(seed=seed, iteration=t, learners=code.learners))
-    arrival_s = np.array(
-        [cluster.arrival_s(done_s, moved) for done_s in ready_s + compute_s + delay_s]
-    )
+    finish_s, busy_s = delay_s.copy(), (compute_s + delay_s)[:, learners]
+    finish_s[:, learners] = [cluster.arrival_s(done_s, moved) for done_s in ready_s + busy_s]
+    arrival_s = finish_s[:, learners]
     order = np.argsort(arrival_s, axis=1, kind="stable")
+    needed = arrivals_of(code, max_variance, holders).needed(learners[order])
+    every = np.arange(len(order))
+    round_s = arrival_s[every, order[every, needed - 1]]
+    if grace is not None:
+        dearest = by_round(lambda t: _dearest(model, code, seed=seed, iteration=t))
+        unit_s = np.asarray(cluster.unit_s) * pace * dearest + again_s(cluster, moved, code)
+        rounds = deciding_returns(code, finish_s, unit_s, order=learners[order], needed=needed)
+        round_s = np.array([grace.play(returns) for returns in rounds])
     return SimulationTrace(
         learners=learners,
-        compute_s=compute_s,
-        delay_s=delay_s,
-        straggles=(delay_s > 0) | (stretches > 1),
+        compute_s=compute_s[:, learners],
+        delay_s=delay_s[:, learners],
+        straggles=((delay_s > 0) | (stretches > 1))[:, learners],
         arrival_s=arrival_s,
         order=order,
-        needed=arrivals_of(code, max_variance, holders).needed(learners[order]),
+        needed=needed,
+        round_s=round_s,
         moved=moved,
     )
 
@@ -174,20 +200,27 @@ def _one_by_one(
     for iteration in iterations:
         rounds.append(play_one(iterations=[iteration], began_s=began_s))
         began_s += float(rounds[-1].round_s[0])
-    columns = ("compute_s", "delay_s", "straggles", "arrival_s", "order", "needed")
+    columns = ("compute_s", "delay_s", "straggles", "arrival_s", "order", "needed", "round_s")
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(played, name) for played in rounds]) for name in columns
     }
     return replace(rounds[0], **joined)
 
 
-def _compute_s(cluster: Cluster, code: Code, iteration: int, seed: int) -> Times:
-    """Computing time of every learner that is not slow, shape (N,)."""
+def _pace(cluster: Cluster, code: Code, iteration: int, seed: int) -> Times:
+    """Computing time over its mean of every learner that is not slow, shape (N,)."""
     unit_s = np.asarray(cluster.unit_s)
     if unit_s.ndim and len(unit_s) != code.learners:
         raise ConfigError(f"unit_s names {len(unit_s)} learners, the code has {code.learners}")
     normal = stream(seed, "compute", iteration).standard_normal(code.learners)
-    return np.asarray(code.load * unit_s * np.exp(cluster.spread * (normal - cluster.spread / 2)))
+    return np.asarray(np.exp(cluster.spread * (normal - cluster.spread / 2)))
+
+
+def _dearest(model: DelayModel, code: Code, *, seed: int, iteration: int) -> Times:
+    """The multiple of the time that each learner takes for the dearest unit, shape (N,)."""
+    costs = costs_of(model, seed=seed, iteration=iteration, units=code.units)
+    factors = factors_of(model, seed=seed, iteration=iteration, learners=code.learners)
+    return np.asarray(factors * costs.max())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +241,7 @@ def play_planned(
     auto: AutoCodeSettings,
     iterations: int,
     seed: int,
+    undecodable: str = "recode",
 ) -> PlannedRun:
     """Simulate a run that plans as it goes, from observations that services could make.
 
@@ -217,9 +251,17 @@ def play_planned(
         auto: Settings of the planner.
         iterations: Number of rounds.
         seed: Key of the stragglers, of the spread of computing times and of the planner.
+        undecodable: ``controller.undecodable``.
     """
     learners = range(regime_at(0).learners)
-    planner = Planner(auto, units=regime_at(0).agents, seed=seed, moved=payload.traffic)
+    planner = Planner(
+        auto,
+        units=regime_at(0).agents,
+        seed=seed,
+        moved=payload.traffic,
+        undecodable=undecodable,
+    )
+    grace = Grace() if undecodable == "hedge" else None
     plan = planner.plan(learners)
     round_s, changes = list[Times](), list[tuple[int, Plan]]()
     for start in range(0, iterations, TUNING.interval):
@@ -231,6 +273,7 @@ def play_planned(
             regime.delays,
             iterations=steps,
             seed=seed,
+            grace=grace,
             began_s=float(sum(map(np.sum, round_s))),
         )
         round_s.append(played.round_s)
@@ -245,7 +288,7 @@ def play_planned(
 def observation_of(played: SimulationTrace, index: int, code: Code) -> Observation:
     """The part of a simulated round that services would see."""
     received = np.zeros(len(played.learners), dtype=np.bool_)
-    received[played.order[index, : played.needed[index]]] = True
+    received[played.order[index, : played.returned[index]]] = True
     return Observation(
         learners=tuple(played.learners.tolist()),
         load=code.load[played.learners],

@@ -22,16 +22,21 @@ class Tuning:
     ageing: float = 0.99
     """Weight of an iteration over that of the next one: half in 69 iterations. With half in 11,
     ``rarely_long`` costs 29 % and ``seven_late`` 16 %."""
-    ageing_by_other_codes: float = 0.25
-    """Share of an iteration by which one of another code ages it. With 1 instead, ``rarely_long``
-    costs 6.2 % instead of 5.0 % (20 seeds)."""
+    others: int = 4
+    """Iterations of other codes that age one as much as one of its own. With 1 instead,
+    ``rarely_long`` costs 6.2 % instead of 5.0 % (20 seeds)."""
 
     scenarios: int = 512
     """Rounds that every candidate plays. With 128, ``rarely_long`` costs 19 % more; 2048 save
     nothing (24 seeds)."""
     shared_scenarios: int = 128
-    """The same where links are slow enough to be simulated too, which takes longer."""
+    """The same where links are slow enough to be simulated too, or rounds are hedged, which takes
+    longer."""
 
+    grace_rounds: int = 16
+    """Scenarios from which the grace of a candidate is learnt before it plays all of them."""
+    near: float = 0.01
+    """Relative difference of forecasts that the scenarios do not tell apart."""
     changes: int = 3
     """Changes of code that may follow one another at once."""
     refill: int = 80

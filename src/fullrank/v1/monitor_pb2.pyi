@@ -571,6 +571,7 @@ class Forecast(_message.Message):
     MEAN_S_FIELD_NUMBER: _builtins.int
     CAUTIOUS_S_FIELD_NUMBER: _builtins.int
     code: _builtins.str
+    """With its parameters, and "hedged" at the end where idle learners compute for late ones."""
     mean_s: _builtins.float
     """Mean duration of a round."""
     cautious_s: _builtins.float

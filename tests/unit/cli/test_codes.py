@@ -65,9 +65,36 @@ def test_a_run_is_explained_from_its_records(fullrank: Command, run: Path) -> No
     facts = json.loads(output)
     assert code == 0
     assert facts["used"] == [{"iteration": 0, "code": "cyclic,tolerance=1"}]
-    assert facts["code"] in facts["expected_s"]
+    assert any(label.startswith(facts["code"]) for label in facts["expected_s"])
     assert "cyclic,tolerance=1" in facts["reason"]
     assert list(facts["expected_s"].values()) == sorted(facts["expected_s"].values())
+
+
+def test_a_run_that_hedges_is_planned_with_hedged_rounds(fullrank: Command, run: Path) -> None:
+    configure(run, "controller.undecodable=hedge")
+    facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+    assert "uncoded,hedged" in facts["expected_s"]
+    configure(run, "controller.undecodable=wait")
+    facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+    assert "cyclic,tolerance=1" in facts["expected_s"]
+    assert "uncoded" not in facts["expected_s"]
+
+
+def test_learners_that_the_code_left_without_a_row_are_planned_for(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    configure(tmp_path, "learners=6")
+    rows, times = {each: each for each in range(4)}, dict.fromkeys(range(4), 0.1)
+    lines = [
+        record(
+            iteration, code="uncoded", code_rows=6, tolerance=0, received=(0, 1, 2, 3),
+            rows=rows, arrival_s=times, compute_s=times,
+        )
+        for iteration in range(30)
+    ]  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(to_line(each) + "\n" for each in lines))
+    outcome = fullrank("codes", "plan", str(tmp_path), "--json")
+    assert "cyclic,tolerance=2" in json.loads(outcome.output)["expected_s"]
 
 
 def test_no_code_is_quick_where_the_noise_makes_everybody_be_waited_for(

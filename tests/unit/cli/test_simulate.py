@@ -62,6 +62,14 @@ def test_by_default_all_codes_that_exist_for_the_sizes_are_compared(
     assert "cyclic" not in json.loads(run("--learners", "1", "--agents", "3", "--json"))
 
 
+def test_hedged_rounds_are_compared_by_name(run: Callable[..., str]) -> None:
+    straggling = (*SIZES, "--stragglers", "2", "--delay", "3", "--unit-s", "0.5", "--json")
+    found = json.loads(run(*straggling))
+    assert found["uncoded,hedged"]["p95_s"] < 2.0 < 3.0 < found["uncoded"]["p95_s"]
+    asked = json.loads(run(*straggling, "--code", "cyclic,tolerance=1,hedged"))
+    assert asked["cyclic,tolerance=1,hedged"]["p95_s"] < found["cyclic"]["p95_s"]
+
+
 SUM = ("--set", "algorithm.name=summed_toy")
 
 
@@ -157,6 +165,11 @@ def test_a_sweep_is_drawn_with_its_limits(run: Callable[..., str], tmp_path: Pat
 
 def test_a_sweep_needs_stragglers_to_vary(run: Callable[..., str], tmp_path: Path) -> None:
     assert "give --stragglers" in run(*SIZES, "--sweep", str(tmp_path / "sweep.png"))
+
+
+def test_a_sweep_of_hedged_rounds_is_refused(run: Callable[..., str], tmp_path: Path) -> None:
+    words = ("--code", "uncoded,hedged", "--stragglers", "2", "--delay", "1")
+    assert "leave ,hedged out" in run(*SIZES, *words, "--sweep", str(tmp_path / "sweep.png"))
 
 
 PAYLOAD = Payload(

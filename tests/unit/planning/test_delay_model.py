@@ -64,6 +64,17 @@ def test_cut_off_lateness_is_drawn_from_what_longer_rounds_showed() -> None:
     assert np.quantile(found.delay_s, 0.9) == pytest.approx(np.log(10), rel=0.1)
 
 
+def test_lateness_of_learners_without_a_row_is_that_of_the_others_and_beyond_the_round() -> None:
+    """Late learners are cut off at 2 s in every round, so that no case tells how late they are."""
+    true_s = np.where(RNG.random((ROUNDS, LEARNERS)) < 0.4, 9.0, 0.0)
+    window = window_of(true_s, np.full(ROUNDS, 2.0))
+    spare = slice(7, LEARNERS)
+    for array, blank in ((window.load, 0), (window.compute_s, np.nan), (window.arrival_s, np.nan)):
+        array[:, spare] = blank
+    late = filled(window).delay_s[:, spare] >= 1.0
+    assert late.mean() == pytest.approx(0.4, abs=0.05)
+
+
 def test_only_a_learner_that_never_answers_has_stopped() -> None:
     true_s = np.where(RNG.random((ROUNDS, LEARNERS)) < 0.3, 50.0, 0.0)
     assert not filled(window_of(true_s, np.full(ROUNDS, 1.0))).stopped.any()

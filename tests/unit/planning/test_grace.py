@@ -103,6 +103,20 @@ def test_learners_beyond_those_that_decide_are_not_waited_for() -> None:
     assert grace.seconds >= 1.0
 
 
+def test_learners_without_a_row_compute_late_units_from_the_end_of_the_grace_on() -> None:
+    late, spare = Return(9.0, 1.0, 1), Return(0.0, 1.0, 0)
+    assert played_through([spare, Return(2.0, 1.0, 1), late], 0.5) == (2.5, True)
+    assert played_through([spare, spare, Return(2.0, 1.0, 1), late], 0.5) == (1.5, True)
+    assert played_through([Return(2.0, 1.0, 1), late], 0.5) == (3.0, False)
+
+
+def test_learners_without_a_row_do_not_set_the_grace() -> None:
+    grace = Grace()
+    for _ in range(FEWEST):
+        grace.observe([*[Return(0.0, 2.0, 0)] * 5, *[Return(2.0, 2.0, 1)] * 3], needed=8)
+    assert grace.seconds >= 2.0
+
+
 def test_a_learner_that_was_not_waited_for_counts_as_missing() -> None:
     code = code_for_learners(codes.build("uncoded"), learners=3, units=6, seed=0)
     record = IterationRecord(

@@ -1,10 +1,12 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.unit.planning.worlds import late, planned, regime
 
 from fullrank.common.types import Matrix, Times, Vector
 from fullrank.config.auto_code import AutoCodeSettings
-from fullrank.planning.candidates import candidates
+from fullrank.planning.candidates import Forecast, candidates
 from fullrank.planning.costs import Traffic
 from fullrank.planning.observation import Observation
 from fullrank.planning.planner import Planner, iterations_since_pace_change, rounds_since_change
@@ -33,6 +35,44 @@ def test_long_delays_of_many_raise_the_tolerance() -> None:
     assert np.median(run.round_s[20:]) < 0.6
 
 
+EQUAL = {"learners": 8, "agents": 8}
+RARELY = {"name": "bernoulli", "probability": 0.05, "delay_s": 1.0}
+
+
+@pytest.mark.parametrize("stragglers", [{"name": "none"}, RARELY])
+def test_a_run_that_hedges_needs_no_code_with_a_machine_for_each_unit(stragglers: Any) -> None:
+    run = planned(regime(**EQUAL, stragglers=stragglers), iterations=40, undecodable="hedge")
+    assert [plan.candidate.label for _, plan in run.changes] == ["uncoded"]
+    assert "uncoded,hedged (" in run.changes[0][1].reason
+    assert run.round_s[20:].mean() < 0.15
+
+
+@pytest.mark.parametrize(
+    ("undecodable", "least"), [("wait", 1), ("fail", 1), ("recode", 0), ("hedge", 0)]
+)
+def test_a_loss_is_survived_by_the_code_where_no_rows_are_added(
+    undecodable: str, least: int
+) -> None:
+    run = planned(regime(**EQUAL), iterations=20, undecodable=undecodable)
+    assert run.last.candidate.code.tolerance == least
+
+
+def chosen_of(cautious: list[int]) -> str:
+    """Label of the choice among candidates with these forecasts, the last of which is in use."""
+    options = candidates(learners=6, units=3, seed=0, tolerance=0)[: len(cautious)]
+    forecasts = [
+        Forecast.of(option.label, np.array([ticks]), evidence=1.0)
+        for option, ticks in zip(options, cautious, strict=True)
+    ]
+    planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free)
+    return planner._choose(options, forecasts, options[-1]).candidate.label
+
+
+def test_of_forecasts_within_a_hundredth_the_first_is_chosen_which_has_the_least_load() -> None:
+    assert chosen_of([1010, 1000, 1000, 2000]) == "uncoded"
+    assert chosen_of([1011, 1000, 1000, 2000]) == "cyclic,tolerance=1"
+
+
 def test_a_change_is_followed_within_fifty_iterations() -> None:
     run = planned(NOBODY, late(7), iterations=160)
     assert run.last.candidate.params["tolerance"] >= 5
@@ -51,10 +91,10 @@ def test_the_plan_names_the_times_it_compared() -> None:
     _, plan = run.changes[0]
     assert plan.reason.startswith(plan.candidate.label)
     assert "instead of cyclic,tolerance=1" in plan.reason
-    assert [each.cautious_s for each in plan.forecasts] == sorted(
-        each.cautious_s for each in plan.forecasts
+    assert [each.cautious for each in plan.forecasts] == sorted(
+        each.cautious for each in plan.forecasts
     )
-    assert len(plan.forecasts) == len(candidates(learners=15, units=8, seed=0))
+    assert len(plan.forecasts) == len(candidates(learners=15, units=8, seed=0, tolerance=0))
 
 
 def observe(planner: Planner, *, stopped: set[int], iterations: int) -> None:
@@ -81,6 +121,25 @@ def test_stopped_learners_are_planned_around() -> None:
     observe(planner, stopped={0, 1}, iterations=40)
     plan = planner.plan(range(6))
     assert np.linalg.matrix_rank(plan.candidate.code.matrix[2:]) == 3
+
+
+def test_rounds_in_which_no_holder_returned_are_planned_from_too() -> None:
+    """Idle learners had computed every unit of the newest code before."""
+    planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free, undecodable="hedge")
+    observe(planner, stopped=set(), iterations=20)
+    for _ in range(20):
+        planner.observe(
+            Observation(
+                learners=(0, 1, 2),
+                load=np.ones(3, np.int64),
+                compute_s=np.full(3, np.nan),
+                arrival_s=np.full(3, np.nan),
+                round_s=0.1,
+                moved=free(np.eye(3)),
+            )
+        )
+    plan = planner.plan(range(6))
+    assert 0.1 <= plan.forecasts[0].mean_s < 0.3
 
 
 def test_nothing_is_chosen_before_enough_was_seen() -> None:

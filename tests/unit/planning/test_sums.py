@@ -39,6 +39,8 @@ def test_candidates_recover_the_target_asked_for() -> None:
 def test_fewer_rows_than_units_have_candidates_if_their_sum_is_asked_for() -> None:
     options = candidates(learners=3, units=8, seed=0, target=sum_of_units(8))
     assert [option.label for option in options] == ["fractional,tolerance=2"]
+    bare, _ = candidates(learners=3, units=8, seed=0, target=sum_of_units(8), tolerance=0)
+    assert (bare.label, bare.code.load.tolist()) == ("uncoded", [3, 3, 2])
     several = candidates(learners=3, units=8, seed=0, target=sums_of_groups(2, 4))
     assert min(option.code.rows_per_learner for option in several) == 2
 
@@ -98,6 +100,17 @@ def test_every_candidate_survives_a_loss_and_gives_every_unit() -> None:
     found = candidates(learners=15, units=8, seed=0)
     assert all(each.code.tolerance >= 1 and each.code.recovers_units for each in found)
     assert {f"cyclic,tolerance={s}" for s in range(1, 8)} < {each.label for each in found}
+
+
+def test_no_code_is_the_first_candidate_where_none_need_survive_a_loss() -> None:
+    for learners in (5, 8, 15):
+        survivors = candidates(learners=learners, units=8, seed=0)
+        found = candidates(learners=learners, units=8, seed=0, tolerance=0)
+        assert found[0].label == "uncoded"
+        assert set(survivors) < set(found)
+        loads = [(each.code.load.max(), each.code.load.sum()) for each in found]
+        assert loads == sorted(loads)
+        assert len({each.code.matrix.tobytes() for each in found}) == len(found)
 
 
 def test_a_code_that_does_not_exist_for_the_sizes_is_left_out() -> None:

@@ -17,7 +17,9 @@ def late(k: int, delay_s: float = 2.0) -> Regime:
     return regime(stragglers={"name": "fixed_k", "k": k, "delay_s": delay_s})
 
 
-def planned(*regimes: Regime, iterations: int = 120, seed: int = 0) -> PlannedRun:
+def planned(
+    *regimes: Regime, iterations: int = 120, seed: int = 0, undecodable: str = "recode"
+) -> PlannedRun:
     """The regimes in turn, each for the same number of iterations."""
     each = iterations // len(regimes)
     return play_planned(
@@ -26,4 +28,5 @@ def planned(*regimes: Regime, iterations: int = 120, seed: int = 0) -> PlannedRu
         auto=AutoCodeSettings(),
         iterations=iterations,
         seed=seed,
+        undecodable=undecodable,
     )

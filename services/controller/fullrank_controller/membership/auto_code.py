@@ -51,6 +51,7 @@ class AutoCode:
             max_variance=max_variance_of(config),
             target=problem.target,
             faults=config.audit.byzantine,
+            undecodable=config.controller.undecodable,
         )
         target = each_unit(len(problem.units)) if problem.target is None else problem.target
         membership.requested = first_code(target, rows=config.learners)
