@@ -283,3 +283,17 @@ async def test_late_units_are_computed_by_idle_learners_before_any_deadline(
     assert [record.attempt for record in records] == [0] * 8
     assert all(record.hedged and 0 in record.late for record in records[4:])
     assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_the_one_learner_that_is_left_commits_the_round_in_which_all_others_died(
+    tmp_path: Path,
+) -> None:
+    settings = resolved("code.name=uncoded", "learners=8", "controller.undecodable=hedge")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.serve()
+        dying = [(await cluster.fake(Fault.DIE_MID_STREAM))[1] for _ in range(7)]
+        cluster.learner()
+        await asyncio.wait_for(asyncio.gather(*dying), WAIT_S)
+        status = await cluster.finished()
+    assert len(status.learners) == 1
+    assert cluster.digests() == reference_digests(cluster.config)
