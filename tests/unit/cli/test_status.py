@@ -52,7 +52,7 @@ def test_the_container_that_began_anew_is_named_once() -> None:
 def test_a_lane_shows_each_phase_to_scale_and_when_the_rank_sufficed() -> None:
     drawn = lanes(timed(decodable_s=7.5), width=16)
     assert drawn == {
-        0: "──████░░░░░░░░▸│",
+        0: "──░░░░░░░░████▸│",
         1: "···············│",
         3: "               │",
     }
