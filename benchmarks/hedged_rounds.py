@@ -116,14 +116,15 @@ def hedged(finish: Times, unit: Times) -> float:
 
 
 def bound(delay: Times, unit: Times) -> float:
-    """Mean time of a round in which no machine is idle, and work is cut as finely as one likes."""
-    ends = []
-    for delays, paces in zip(delay, unit, strict=True):
-        order = np.argsort(delays)
-        speeds, begun = np.cumsum(1 / paces[order]), np.cumsum(delays[order] / paces[order])
-        times = (len(delays) + begun) / speeds  # if only the first k machines have begun by then
-        ends.append(times[times >= delays[order]].min())
-    return fmean(ends)
+    """Mean time of a round in which no machine is idle, and work is cut as finely as one likes.
+
+    It is the least over k of the time in which the first k machines to begin would do all work.
+    """
+    order = np.argsort(delay, axis=1)
+    speeds = 1.0 / np.take_along_axis(unit, order, 1)
+    lost = np.cumsum(np.take_along_axis(delay, order, 1) * speeds, axis=1)
+    times = (delay.shape[1] + lost) / np.cumsum(speeds, axis=1)
+    return float(times.min(axis=1).mean())
 
 
 Simulated: TypeAlias = dict[tuple[int, str], tuple[float, ...]]

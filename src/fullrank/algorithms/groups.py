@@ -110,17 +110,15 @@ def problem_of(
             sorted({ids[pair] for agent in agents for pair in (reads(agent) if reads else ids)})
             for agents in groups
         ]
+    if micro_batches:
+        needs = [[*own, exponent.id] for own, exponent in zip(needs, exponents, strict=True)]
     parts = range(len(micro_batches) or 1)
     return Problem(
         units=tuple(Unit(agents, part) for agents in groups for part in parts),
         unit_sizes=tuple(sum(own.values()) + entries + statistics for own in sizes for _ in parts),
         statistics=statistics,
         sections=sections + exponents,
-        reads=tuple(
-            (*own, *(each.id for each in exponents if each.agents == agents))
-            for own, agents in zip(needs, groups, strict=True)
-            for _ in parts
-        ),
+        reads=tuple(tuple(own) for own in needs for _ in parts),
         items=tuple(micro_batches) * len(groups) if micro_batches else None,
         target=sums_of_groups(len(groups), len(micro_batches)) if micro_batches else None,
         **facts,

@@ -85,7 +85,7 @@ class HeavyK:
         delays = np.zeros(learners)
         late = chosen("heavy_k", self.k, stream(seed, "straggler", iteration), learners)
         uniform = stream(seed, "heavy_k", iteration).random(self.k)
-        delays[late] = self.scale_s * (1.0 - uniform) ** (-1.0 / self.shape)
+        delays[late] = _heavy_tailed(uniform, self.scale_s, self.shape)
         return delays
 
 
@@ -151,8 +151,13 @@ class Pareto:
     def delays(self, *, seed: int, iteration: int, learners: int) -> Delays:
         """Pareto delays for the stragglers, 0 for the others."""
         straggles, uniform = uniforms(seed, iteration, learners)
-        delay = self.scale_s * (1.0 - uniform) ** (-1.0 / self.shape)
+        delay = _heavy_tailed(uniform, self.scale_s, self.shape)
         return np.where(straggles < self.probability, delay, 0.0)
+
+
+def _heavy_tailed(uniform: Delays, scale_s: float, shape: float) -> Delays:
+    """Pareto delays from uniforms, by the inverse of their distribution."""
+    return np.asarray(scale_s * (1.0 - uniform) ** (-1.0 / shape))
 
 
 def _check_tail(model: str, scale_s: float, shape: float) -> None:

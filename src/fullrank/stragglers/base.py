@@ -93,7 +93,7 @@ def costs_of(model: DelayModel, *, seed: int, iteration: int, units: int) -> Fac
 
 
 def stretches_of(model: DelayModel, held: BoolArray, *, seed: int, iteration: int) -> Factors:
-    """The multiple of the time that each learner takes for all its units, shape (N,).
+    """The multiple of the time that each learner takes for all its units, shape (N,); 0 for none.
 
     Args:
         model: The run's model.
@@ -103,10 +103,8 @@ def stretches_of(model: DelayModel, held: BoolArray, *, seed: int, iteration: in
     """
     learners, units = held.shape
     factors = factors_of(model, seed=seed, iteration=iteration, learners=learners)
-    if not isinstance(model, SlowsUnits):
-        return factors
-    costs = model.costs(seed=seed, iteration=iteration, units=units)
-    return np.asarray(factors * (held @ costs) / np.maximum(1, held.sum(axis=1)))
+    costs = costs_of(model, seed=seed, iteration=iteration, units=units)
+    return np.asarray(factors * (held @ costs / np.maximum(1, held.sum(axis=1))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,8 @@ def _section(problem: Problem, unit: UnitIndex, entry: int) -> str:
     shared = all(agents == other.agents for other in problem.units)
     whose = "" if shared else f" of agent {', '.join(map(str, agents))}"
     for section in problem.sections:
-        if section.agents == agents and not section.role.startswith(("target_", EXPONENT)):
+        is_trained = not section.role.startswith("target_") and section.role != EXPONENT
+        if section.agents == agents and is_trained:
             if entry < section.size:
                 return f"the {section.role} network{whose}"
             entry -= section.size
