@@ -15,6 +15,7 @@ from fullrank.algorithms import (
     environment_spec,
 )
 from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.ppo import PPO
 from fullrank.algorithms.values import ValueLearner
 from fullrank.codes.targets import target_sizes
 from fullrank.common.types import FloatArray, UnitIndex
@@ -63,6 +64,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
+    "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
     "qmix of one unit": ("qmix", {"micro_batches": 1, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
@@ -76,19 +78,24 @@ def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
     return [name for name in (*shipped(algorithms), *VARIANTS) if wanted(name)]
 
 
+def class_of(name: str) -> type:
+    """Return the class of a case."""
+    return algorithms.get(VARIANTS.get(name, (name, {}))[0])
+
+
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
-    return name in (READABLE, WITHOUT_MEMORY)
+    return name in (READABLE, WITHOUT_MEMORY) or issubclass(class_of(name), PPO)
 
 
-def learns_values(name: str) -> bool:
-    """Return whether the algorithm learns values of actions from whole episodes."""
-    return issubclass(algorithms.get(VARIANTS.get(name, (name, {}))[0]), ValueLearner)
+def plays_episodes(name: str) -> bool:
+    """Return whether the algorithm learns from whole episodes, with discrete actions."""
+    return issubclass(class_of(name), (ValueLearner, PPO))
 
 
 def draws(name: str) -> bool:
     """Return whether the algorithm's updates draw actions or noise."""
-    return not learns_values(name)
+    return not plays_episodes(name)
 
 
 def collects(name: str) -> bool:
@@ -98,7 +105,7 @@ def collects(name: str) -> bool:
 
 def team(name: str) -> Sequence[AgentSpec]:
     """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
-    if learns_values(name):
+    if plays_episodes(name):
         return tuple(spec for spec in UNEQUAL if isinstance(spec.action, Discrete))
     if not collects(name):
         return UNEQUAL
@@ -121,7 +128,7 @@ def spec_of(name: str, agents: Sequence[AgentSpec] = ()) -> EnvironmentSpec:
 
 def config(name: str, *, batch: int = 100, hidden: int = 33) -> AlgorithmConfig:
     registered, params = VARIANTS.get(name, (name, {}))
-    if learns_values(name):
+    if plays_episodes(name):
         batch = min(batch, MOST_EPISODES)
     wanted = {"batch_size": batch, "hidden": hidden, "ddpg_sides": ("lone",), **params}
     known = {field.name for field in fields(algorithms.get(registered))}  # type: ignore[arg-type]

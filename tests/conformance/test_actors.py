@@ -6,7 +6,7 @@ import pytest
 from fullrank.environments import Continuous, Discrete
 from fullrank.export.policy import Policy
 
-from .algorithm_cases import build, cases, layout, learns_values, team
+from .algorithm_cases import build, cases, layout, plays_episodes, team
 
 
 def test_actions_are_keyed_and_fit_their_specifications(name: str) -> None:
@@ -56,7 +56,7 @@ def test_actions_that_are_not_available_are_never_taken(name: str) -> None:
             assert not greedy[:, own][~available[:, own]].any()
 
 
-@pytest.mark.parametrize("name", cases(lambda name: not learns_values(name)))
+@pytest.mark.parametrize("name", cases(lambda name: not plays_episodes(name)))
 def test_the_layers_of_a_perceptron_act_as_the_algorithm_does(name: str) -> None:
     algorithm = build(name)
     sizes = [spec.observation_size for spec in team(name)]

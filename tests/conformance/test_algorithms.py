@@ -33,8 +33,8 @@ from .algorithm_cases import (
     config,
     draws,
     layout,
-    learns_values,
     narrow_team,
+    plays_episodes,
     random_updates,
     spec_of,
     team,
@@ -56,7 +56,7 @@ def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
 
 @pytest.mark.parametrize("name", cases(lambda name: not collects(name)))
 def test_bits_of_narrow_units_do_not_depend_on_company_order_or_threads(name: str) -> None:
-    agents = narrow_team(observation=1, actions=1, values=learns_values(name))
+    agents = narrow_team(observation=1, actions=1, values=plays_episodes(name))
     check_narrow(name, agents, hidden=1)
 
 
@@ -80,7 +80,7 @@ def check_company(name: str, algorithm: Algorithm, rows: FloatArray) -> None:
     generator = np.random.default_rng(len(rows))
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        if threads == 1 or by_autograd(name) or learns_values(name):  # bits depend on threads
+        if threads == 1 or by_autograd(name) or plays_episodes(name):  # bits depend on threads
             alone = {unit: computed(algorithm, rows, [unit])[unit] for unit in units_of(algorithm)}
         count = len(algorithm.problem.units)
         for width in range(1, count + 1):
@@ -116,7 +116,7 @@ def test_where_onednn_is_wanted_it_gets_every_product_of_a_unit_alone(
     with Products() as products:
         computed(algorithm, rows, [0])
     assert all(size > 4096 for size in products.sizes)
-    never = by_autograd(name) or learns_values(name)
+    never = by_autograd(name) or plays_episodes(name)
     assert products.sizes or never
 
 
@@ -175,9 +175,9 @@ def test_the_problem_is_known_before_anything_is_made(name: str) -> None:
         assert np.array_equal(problem.target, algorithm.problem.target)
     everyone = tuple(range(len(team(name))))
     shared = [Unit(everyone, part) for part in range(len(problem.units))]
-    parts = getattr(config(name), "micro_batches", 1)
+    parts, share = (getattr(config(name), key, 1) for key in ("micro_batches", "share"))
     own = [Unit((agent,), part) for agent in range(len(team(name))) for part in range(parts)]
-    assert [*problem.units] == (shared if learns_values(name) else own)
+    assert [*problem.units] == (shared if share == "all" else own)
     for unit, update in algorithm.gradients.compute(
         transitions(name, 100), units_of(algorithm), iteration=0
     ):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -263,18 +264,19 @@ class AdamOptimiser(GroupedOptimiser):
 
 
 class SumOptimiser(GroupedOptimiser):
-    """RMSprop or Adam along one summed gradient, with hard target copies; an ``Optimiser``.
+    """RMSprop or Adam along summed gradients, with hard target copies; an ``Optimiser``.
 
-    The gradient's global norm is clipped here, because clipping is no linear map and does not
-    commute with decoding.
+    Target k is the sum of the k-th group, whose global norm is clipped here, because
+    clipping is no linear map and does not commute with decoding.
 
     Args:
-        parameters: One group of one row, updated in place.
+        parameters: Groups of one row, updated in place.
         rule: Update rule with its hyperparameters.
         entries: Statistics that follow the gradient.
         scale: Factor by which learners scale their updates where the exponent is 0, a power of two.
         clip_norm: L2 norm to which the whole gradient is clipped.
         target_every: Number of steps between two copies of the parameters to the targets.
+        rate: Learning rate after a number of steps; None: that of the rule.
     """
 
     def __init__(
@@ -286,45 +288,68 @@ class SumOptimiser(GroupedOptimiser):
         scale: float,
         clip_norm: float,
         target_every: int,
+        rate: Callable[[int], float] | None = None,
     ) -> None:
         super().__init__(parameters, learning_rate=rule.learning_rate)
         self._rule, self._entries, self._scale = rule, entries, scale
-        self._clip_norm, self._target_every = clip_norm, target_every
+        self._clip_norm, self._target_every, self._rate = clip_norm, target_every, rate
 
     def step(self, targets: FloatArray) -> Mapping[str, float]:
-        """Apply the decoded sum, shape (1, P); equal input gives equal bits.
+        """Apply the decoded sums, shape (groups, P); equal input gives equal bits.
 
         Returns:
-            The statistics that follow the gradient; its norm before clipping, ``grad_norm``; and
-            the number of units that were clamped, ``clamped/role``, with the network of the largest
-            entry, if there are any.
+            Of each group, with its number after a slash if there are several: the statistics that
+            follow the gradient; its norm before clipping, ``grad_norm``; and the number of units
+            that were clamped, ``clamped/role``, with the network of the largest entry, if there
+            are any. ``learning_rate``, if it changes from step to step.
 
         Raises:
             Unsound: A parameter or moment is not finite afterwards.
         """
+        rule, statistics = self._rule, dict[str, float]()
+        if self._rate is not None:
+            rule = replace(rule, learning_rate=self._rate(self._steps))
+            statistics["learning_rate"] = rule.learning_rate
         self._steps += 1
-        (group,) = self._parameters.groups
-        scale = self._scale * self._parameters.factor(0)
-        whole = targets[0, : group.size].astype(np.float64) / scale
+        groups = self._parameters.groups
+        norms = [
+            self._move(number, group, own, rule)
+            for number, (group, own) in enumerate(zip(groups, targets, strict=True))
+        ]
+        self.check(targets)
+        for number, (group, own) in enumerate(zip(groups, targets, strict=True)):
+            found = {**self._told(number, group, own), "grad_norm": norms[number]}
+            several = f"/{number}" if len(groups) > 1 else ""
+            statistics |= {f"{name}{several}": value for name, value in found.items()}
+        return statistics
+
+    def _move(
+        self, number: int, group: ParameterGroup, target: FloatArray, rule: Adam | RMSprop
+    ) -> float:
+        """Step the networks of a group along its sum; returns the norm of the gradient."""
+        scale = self._scale * self._parameters.factor(number)
+        whole = target[: group.size].astype(np.float64) / scale
         norm = float(np.sqrt(np.square(whole).sum()))
         whole *= min(1.0, self._clip_norm / (norm + 1e-6))
         gradient = torch.from_numpy(whole.astype(np.float32))[None]
         with torch.inference_mode():
             rows, columns = group.rows, slice(group.size)
-            if isinstance(self._rule, Adam):
-                rows.step(gradient, self._rule, count=self._steps)
+            if isinstance(rule, Adam):
+                rows.step(gradient, rule, count=self._steps)
             else:
                 online, gradient = rows.online[:, columns], gradient.to(rows.online.device)
-                self._rule.step(online, gradient, rows.second_moment[:, columns])
+                rule.step(online, gradient, rows.second_moment[:, columns])
             if self._steps % self._target_every == 0:
                 rows.target.copy_(rows.online)
             group.changed()
-        self.check(targets)
-        entries = targets[0, group.size :]
-        statistics = {**self._entries.sums(entries), "grad_norm": norm}
-        units = self._entries.clamped_units(entries)
-        self.fit(0, targets[0, : group.size], exceeded=units > 0)
+        return norm
+
+    def _told(self, number: int, group: ParameterGroup, target: FloatArray) -> dict[str, float]:
+        """Fit a group's exponent, and return the statistics that follow its gradient."""
+        gradient, entries = target[: group.size], target[group.size :]
+        statistics, units = self._entries.sums(entries), self._entries.clamped_units(entries)
+        self.fit(number, gradient, exceeded=units > 0)
         if units:
-            role = group.role_at(int(np.abs(targets[0, : group.size]).argmax()))
+            role = group.role_at(int(np.abs(gradient).argmax()))
             statistics[f"{CLAMPED}/{role}"] = float(units)
         return statistics

@@ -101,6 +101,11 @@ class Problem:
         return self.episodes or self.transitions
 
     @property
+    def learns_team_reward(self) -> bool:
+        """Return whether agents learn from the reward of all of them together."""
+        return self.episodes is not None and not self.episodes.own_rewards
+
+    @property
     def vector_size(self) -> int:
         """Return P, the number of entries of a coded vector."""
         return max(self.unit_sizes)

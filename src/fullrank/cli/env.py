@@ -8,7 +8,6 @@ from typing import Annotated, TypeAlias
 import typer
 
 from fullrank.algorithms.base import EnvironmentSpec, algorithms
-from fullrank.algorithms.values import ValueLearner
 from fullrank.cli.options import AgentsOption, ConfigOption, JsonOption, SetOption, resolve
 from fullrank.cli.say import kept_stdout, say_json
 from fullrank.cli.terminal import Terminal
@@ -138,10 +137,10 @@ def _refusal(name: str, spec: EnvironmentSpec, one_team: str) -> str:
     """Say why an algorithm does not suit; empty if it does."""
     algorithm = algorithms.build(name)
     try:
-        algorithm.problem(spec)
+        problem = algorithm.problem(spec)
     except ConfigError as error:
         return str(error)
-    return one_team if isinstance(algorithm, ValueLearner) else ""
+    return one_team if problem.learns_team_reward else ""
 
 
 def _warnings(seen: EnvironmentSurvey) -> list[str]:

@@ -37,6 +37,7 @@ from fullrank.config.leaves import (
 )
 from fullrank.config.plugins import (
     EPISODIC,
+    ON_POLICY,
     PER_AGENT,
     SIZING,
     check_declared,
@@ -271,7 +272,7 @@ def _check_together(config: RunConfig) -> None:
         )
     if reason := refusal_of(config.collect, config.collectors):
         raise ConfigError(reason)
-    if config.collectors.containers and config.algorithm.name in PER_AGENT:
+    if config.collectors.containers and config.algorithm.name in (*PER_AGENT, *ON_POLICY):
         raise ConfigError(
             "collectors.containers learn the last layer of a network of action values, which "
             f"{config.algorithm.name} has not: set algorithm.name = 'qmix', 'vdn' or 'iql'"

@@ -1,9 +1,10 @@
 """Episodes as facts of their rows: the packed row of one step, and whole episodes within rows.
 
-``[observation | state | available | action | reward | terminated | length | derived]``, where the
-parts of agents lie agent by agent. An episode of L steps has L + 1 rows: the last one holds the
-observation, state and available actions after the last step, and in ``length`` the number L, which
-is 0 in all other rows. Derived columns follow from the episode and the parameters that played it.
+``[observation | state | available | action | reward | terminated | length | own rewards |
+derived]``, where the parts of agents lie agent by agent, and own rewards are there where asked for.
+An episode of L steps has L + 1 rows: the last one holds the observation, state and available
+actions after the last step, and in ``length`` the number L, which is 0 in all other rows. Derived
+columns follow from the episode and the parameters that played it.
 """
 
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ class EpisodeLayout:
     state_size: int = 0
     derived: tuple[tuple[str, int], ...] = ()
     """Names and entries of the derived columns."""
+    own_rewards: bool = False
+    """True if a row also holds each agent's own reward."""
     observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation before the step."""
     state: slice = field(init=False, compare=False, repr=False)
@@ -41,6 +44,8 @@ class EpisodeLayout:
     """1 where the step reached a terminal state of the team, not a time limit."""
     length: int = field(init=False, compare=False, repr=False)
     """Number of steps of the episode in its last row, 0 in the others."""
+    rewards: slice = field(init=False, compare=False, repr=False)
+    """Reward of each agent, standardised as the team's is; empty unless ``own_rewards``."""
 
     def __post_init__(self) -> None:
         observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
@@ -51,6 +56,8 @@ class EpisodeLayout:
         names = ("observation", "state", "available", "action", "reward", "terminated", "length")
         for name, part in zip(names, [*parts, end, end + 1, end + 2], strict=True):
             object.__setattr__(self, name, part)
+        rewards = slice(end + 3, end + 3 + self.agents * self.own_rewards)
+        object.__setattr__(self, "rewards", rewards)
 
     @property
     def agents(self) -> int:
@@ -60,12 +67,12 @@ class EpisodeLayout:
     @property
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
-        return self.length + 1 + sum(size for _, size in self.derived)
+        return self.rewards.stop + sum(size for _, size in self.derived)
 
     @property
     def columns(self) -> dict[str, slice]:
         """Derived columns by name."""
-        parts = consecutive([self.length + 1, *(size for _, size in self.derived)])
+        parts = consecutive([self.rewards.stop, *(size for _, size in self.derived)])
         return {name: part for (name, _), part in zip(self.derived, parts[1:], strict=True)}
 
     def place_of(self, entry: int) -> str:
@@ -85,6 +92,7 @@ class EpisodeLayout:
                 "reward": (slice(self.reward, self.terminated), ()),
                 "terminated": (slice(self.terminated, self.length), ()),
                 "length": (slice(self.length, self.length + 1), ()),
+                "own reward": (self.rewards, [1] * self.agents * self.own_rewards),
                 **{name: (part, ()) for name, part in self.columns.items()},
             },
         )

@@ -317,14 +317,14 @@ class Collector:
         return np.concatenate(parts)
 
     def require_one_team(self) -> None:
-        """Refuse sides whose summed rewards a value-based algorithm would learn.
+        """Refuse sides whose summed rewards an algorithm would learn as those of one team.
 
         Raises:
             ConfigError: The agents are several sides.
             EnvironmentFailed: The environment raised in a trial.
         """
         environment, agents = self._environment, self.agents
-        if self._problem.episodes is None or shares_reward(environment) or len(agents) == 1:
+        if not self._problem.learns_team_reward or shares_reward(environment) or len(agents) == 1:
             return
         payment = None
         if isinstance(environment, Instances):  # of another package, which may not declare sides

@@ -214,10 +214,17 @@ SCALE_COPIES = 64
 
 
 class RewardScale(NamedTuple):
-    """Mean and standard deviation by which the rewards of a team are standardised in replay."""
+    """Mean and standard deviation by which rewards are standardised in replay."""
 
     mean: float = 0.0
     deviation: float = 1.0
+    own_mean: tuple[float, ...] = (0.0,)
+    """Mean of each agent's own reward, or of all."""
+    own_deviation: tuple[float, ...] = (1.0,)
+
+    def own(self, reward: Array) -> Array:
+        """Return the agents' own rewards, shape (copies, n), standardised one by one."""
+        return (reward - np.array(self.own_mean)) / np.array(self.own_deviation)
 
 
 AS_PAID = RewardScale()
@@ -247,9 +254,12 @@ def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
     episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
     copies = episodes.waiting()
     episodes.begin(copies, [derive(seed, "episode", copy) for copy in copies.tolist()])
-    rewards = []
+    rewards, own = [], []
     for _ in range(horizon_of(environment)):
         outcome = episodes.advance(act(episodes.observation, episodes.available()))
         rewards.append(team_reward(environment, outcome.reward))
+        own.append(outcome.reward)
     mean, deviation = float(np.mean(rewards)), float(np.std(rewards))
-    return RewardScale(mean, deviation or 1.0)
+    means, deviations = np.mean(own, axis=(0, 1)), np.std(own, axis=(0, 1))
+    deviations[deviations == 0.0] = 1.0
+    return RewardScale(mean, deviation or 1.0, (*means.tolist(),), (*deviations.tolist(),))

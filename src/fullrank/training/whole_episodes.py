@@ -162,6 +162,8 @@ class EpisodeRound(WholeEpisodes):
         reward = team_reward(self._environment, outcome.reward)
         with np.errstate(over="ignore"):  # rows that are not finite are refused by name
             rows[:, layout.reward] = (reward - self._scale.mean) / self._scale.deviation
+            if layout.own_rewards:
+                rows[:, layout.rewards] = self._scale.own(outcome.reward)
         left = alive & ~outcome.terminated
         rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)
         self._kept.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))

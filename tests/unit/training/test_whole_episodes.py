@@ -198,7 +198,7 @@ def test_the_scale_of_random_play_standardises_its_rewards() -> None:
     environment = Timed(50)
     scale = random_reward_scale(environment, seed=1)
     paid = 10.0 * np.arange(1, 5)[:, None] + environment.seeds
-    assert scale == pytest.approx((paid.mean(), paid.std()))
+    assert scale[:2] == pytest.approx((paid.mean(), paid.std()))
     assert random_reward_scale(Timed(50), seed=1) == scale
     assert random_reward_scale(Timed(50), seed=2) != scale
 

@@ -1,0 +1,27 @@
+"""Independent PPO: every agent's value is that of its own observation [deWitt20].
+
+Differs from the paper: networks without memory; the episodes of a minibatch are whole.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fullrank.algorithms.base import register
+from fullrank.algorithms.on_policy import Members, Steps
+from fullrank.algorithms.ppo import PPO
+from fullrank.replay.episodes import EpisodeLayout
+
+
+@register("ippo")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IPPO(PPO):
+    """Independent PPO by gradient coding."""
+
+    def value_inputs(self, layout: EpisodeLayout, own: Members) -> int:
+        """Return the size of the members' observations."""
+        return own.observation
+
+    def value_sees(self, steps: Steps, own: Members) -> Tensor:
+        """Return the members' observations."""
+        return steps.observation[:, list(own.agents), : own.observation]

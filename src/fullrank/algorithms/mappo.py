@@ -1,0 +1,35 @@
+"""Multi-agent PPO: the value is that of the global state, the policy sees observations [Yu22].
+
+The state is the environment's, or the joint observation where it has none.
+
+Differs from the paper: networks without memory, and rewards that are standardised by random play
+instead of values that are normalised as training goes on.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from fullrank.algorithms.base import register
+from fullrank.algorithms.on_policy import Members, Steps
+from fullrank.algorithms.ppo import PPO
+from fullrank.replay.episodes import EpisodeLayout
+
+
+@register("mappo")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MAPPO(PPO):
+    """Multi-agent PPO by gradient coding."""
+
+    reward: Literal["own", "team"] = "team"
+    """Reward from which an agent learns: ``team``, that of all agents together, who are one side
+    then; ``own``, that of the agent."""
+
+    def value_inputs(self, layout: EpisodeLayout, own: Members) -> int:
+        """Return the size of the global state."""
+        return layout.state.stop - layout.state.start
+
+    def value_sees(self, steps: Steps, own: Members) -> Tensor:
+        """Return the global state for every member."""
+        return steps.state[:, None].expand(-1, len(own.agents), -1)
