@@ -34,10 +34,21 @@ SMALL: dict[str, Any] = {
 }
 PREDATORS: dict[str, Any] = {"environment.name": "predator_prey", "environment.agents": 3}
 BATTLE: dict[str, Any] = {"environment.name": "adversarial_battle", "environment.agents": 6}
+ONCE: dict[str, Any] = {
+    "iterations": 4,
+    "environment.copies": 4,
+    "algorithm.batch_size": 2,
+    "algorithm.epochs": 2,
+    "algorithm.micro_batches": 2,
+}
+"""Every episode of a collection once in each of two epochs: four updates."""
 RUNS: dict[str, dict[str, Any]] = {
     "maddpg": PREDATORS | {"algorithm.share": "side"},
     "mfac": PREDATORS | {"algorithm.share": "side", "algorithm.micro_batches": 2},
     "darl1n": BATTLE | {"algorithm.share": "side"},
+    "ippo": PREDATORS | ONCE | {"algorithm.share": "side"},
+    "mappo": ONCE
+    | {"environment.name": "switch_riddle", "environment.agents": 0, "algorithm.share": "none"},
     **{
         name: {
             "environment.name": "switch_riddle",

@@ -1,4 +1,4 @@
-"""Runs of value-based teams: exactness under codes and stragglers, resumption, and memory."""
+"""Runs of teams of whole episodes: exactness under codes and stragglers, resumption, and memory."""
 
 import warnings
 from functools import cache
@@ -22,14 +22,18 @@ SMALL: dict[str, Any] = {
     "collect.warmup_copies": 4,
     "algorithm.batch_size": 10,
     "algorithm.hidden": 12,
-    "algorithm.target_every": 2,
+}
+LEARNERS: dict[str, dict[str, Any]] = {
+    "qmix": {"algorithm.target_every": 2},
+    "iql": {"algorithm.target_every": 2},
+    "mappo": {"environment.copies": 6, "algorithm.batch_size": 3, "algorithm.epochs": 2},
 }
 MAY_BE_INEXACT = {"vandermonde"}
 
 
 def config(name: str, *, parts: int = 3, **options: Any) -> RunConfig:
     keys = {key.replace("__", "."): value for key, value in options.items()}
-    chosen = {"algorithm.name": name, "algorithm.micro_batches": parts}
+    chosen = {"algorithm.name": name, "algorithm.micro_batches": parts} | LEARNERS[name]
     return load(options=SMALL | chosen | keys).check().config
 
 
@@ -62,19 +66,20 @@ with warnings.catch_warnings(action="ignore"):  # conditions are the subject of 
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["qmix", "mappo"])
 @pytest.mark.parametrize(("code", "parts", "learners"), CASES)
 def test_every_code_of_the_sum_commits_the_centralised_bits_though_one_straggles(
-    code: str, parts: int, learners: int
+    name: str, code: str, parts: int, learners: int
 ) -> None:
     straggling = {"stragglers__name": "fixed_k", "stragglers__k": 1}
     run = LocalRun(
-        config("qmix", parts=parts, learners=learners, code__name=code, **straggling),
+        config(name, parts=parts, learners=learners, code__name=code, **straggling),
         independent_learners=True,
     )
     iterations = run.train()
     if code in MAY_BE_INEXACT and not all(iteration.exact for iteration in iterations):
         return
-    digests, parameters = reference("qmix", parts)
+    digests, parameters = reference(name, parts)
     assert tuple(iteration.update_digest for iteration in iterations) == digests
     assert run.parameter_digest() == parameters
 

@@ -42,12 +42,13 @@ async def test_the_first_update_over_a_collection_records_its_episodes(tmp_path:
     assert told == [True, False, False, False] * 4
 
 
-@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize(("name", "lag"), [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1)])
 async def test_learners_and_collectors_that_die_within_a_collection_change_no_bit(
-    tmp_path: Path, lag: int
+    tmp_path: Path, name: str, lag: int
 ) -> None:
     """The controller ends after the second update of four over a collection."""
-    chosen = (*PPO, f"collect.lag={lag}", "checkpoint.every=3")
+    sizes = (f"algorithm.name={name}", "algorithm.batch_size=4", "algorithm.epochs=2")
+    chosen = (*PPO, *sizes, f"collect.lag={lag}", "checkpoint.every=3")
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         cluster.replay()
         controller = cluster.controller()

@@ -1,0 +1,280 @@
+"""PPO's losses against a plain statement in float64, its advantages, and what it learns."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fullrank.algorithms import Algorithm, EnvironmentSpec
+from fullrank.algorithms.ippo import IPPO
+from fullrank.algorithms.mappo import MAPPO
+from fullrank.algorithms.on_policy import advantages
+from fullrank.algorithms.ppo import ENTRIES, PPO
+from fullrank.algorithms.trajectories import SCALE
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import Array, FloatArray
+from fullrank.config import load
+from fullrank.environments import AgentSpec, Discrete, make_environment
+from fullrank.local import LocalRun
+from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
+from fullrank.training.evaluation import Greedy, evaluate
+
+SIZES = ((7, 5), (4, 3), (7, 4))
+"""Entries of the observation, and actions, of each agent."""
+ENVIRONMENT = EnvironmentSpec(
+    agents=tuple(
+        AgentSpec(name=f"agent_{number}", observation_size=seen, action=Discrete(actions))
+        for number, (seen, actions) in enumerate(SIZES)
+    ),
+    state_size=6,
+)
+SMALL: dict[str, Any] = {"batch_size": 7, "micro_batches": 3, "hidden": 11, "clip_norm": 1e9}
+LEARNERS: dict[str, PPO] = {
+    "ippo": IPPO(**SMALL),
+    "ippo of networks apart": IPPO(**SMALL, share="none", value_clip=0.0),
+    "mappo": MAPPO(**SMALL, entropy_weight=0.3),
+    "mappo of two groups": MAPPO(
+        **SMALL,
+        share={"pair": ("agent_0", "agent_2"), "one": ("agent_1",)},
+        reward="own",
+        normalise_advantages=False,
+    ),
+}
+
+
+def played(learner: PPO, *, seed: int = 3) -> FloatArray:
+    """Random episodes of agents that sometimes cannot act, with random derived columns."""
+    layout, generator = learner.layout(ENVIRONMENT), np.random.default_rng(seed)
+    rows = layout.synthetic(generator, 7)
+    starts = np.cumsum((0, *layout.action_sizes[:-1])) + layout.available.start
+    offered = generator.random((len(rows), sum(layout.action_sizes))) < 0.6
+    rows[:, layout.available] = offered
+    actions = rows[:, layout.action].astype(int)
+    for agent, start in enumerate(starts):
+        rows[np.arange(len(rows)), start + actions[:, agent]] = 1.0
+    idle = generator.random((len(rows), layout.agents)) < 0.2
+    rows[:, layout.action][idle] = NO_ACTION
+    rows[:, layout.columns["log_prob"]] = -1.0 + 0.1 * rows[:, layout.columns["log_prob"]]
+    return rows
+
+
+def network(algorithm: Algorithm, role: str, agent: int, widths: list[int]) -> list[Tensor]:
+    """The layers [W | b] of an agent's network in float64, of which gradients are taken."""
+    section = next(
+        each for each in algorithm.problem.sections if each.role == role and agent in each.agents
+    )
+    flat = torch.from_numpy(algorithm.parameters.view(section.id).astype(np.float64))
+    shapes = [(after, before + 1) for before, after in pairwise(widths)]
+    parts = torch.split(flat, [rows * columns for rows, columns in shapes])
+    return [p.view(shape).requires_grad_() for p, shape in zip(parts, shapes, strict=True)]
+
+
+def outputs(layers: list[Tensor], inputs: Tensor) -> Tensor:
+    for number, layer in enumerate(layers):
+        inputs = layer @ torch.cat([inputs, torch.ones(1, dtype=torch.float64)])
+        inputs = inputs.relu() if number < len(layers) - 1 else inputs
+    return inputs
+
+
+def plain(
+    learner: PPO, algorithm: Algorithm, rows: FloatArray, agents: tuple[int, ...]
+) -> tuple[Array, Mapping[str, float]]:
+    """Gradient and statistics of one group, step by step and agent by agent, as papers state."""
+    layout = learner.layout(ENVIRONMENT)
+    wide, most = (max(SIZES[agent][part] for agent in agents) for part in (0, 1))
+    identities = len(agents) if len(agents) > 1 else 0
+    sees = wide if isinstance(learner, IPPO) else 6
+    policy = network(algorithm, "policy", agents[0], [wide + identities, 11, 11, most])
+    value = network(algorithm, "value", agents[0], [sees + identities, 11, 11, 1])
+    terms: list[dict[str, Any]] = []
+    for place in episodes_in(rows, layout.length):
+        for step in torch.from_numpy(rows[place][:-1].astype(np.float64)):
+            columns = {name: step[part] for name, part in layout.columns.items()}
+            for number, agent in enumerate(agents):
+                seen, choices = SIZES[agent]
+                first = sum(size for size, _ in SIZES[:agent])
+                own = torch.zeros(wide, dtype=torch.float64)
+                own[:seen] = step[layout.observation][first : first + seen]
+                identity = torch.eye(identities, dtype=torch.float64)[number : number + 1].view(-1)
+                start = sum(count for _, count in SIZES[:agent])
+                offered = step[layout.available][start : start + choices] > 0
+                logits = outputs(policy, torch.cat([own, identity]))[:choices]
+                every = torch.log_softmax(logits[offered], 0)
+                action = int(step[layout.action][agent])
+                acts = action >= 0 and int(offered.sum()) > 1
+                term = {name: column[agent] for name, column in columns.items()}
+                inputs = own if isinstance(learner, IPPO) else step[layout.state]
+                term["v"] = outputs(value, torch.cat([inputs, identity]))[0]
+                term["acts"] = acts
+                if acts:
+                    index = int(offered[:action].sum())
+                    term["ratio"] = (every[index] - term["log_prob"]).exp()
+                    term["entropy"] = -(every.exp() * every).sum()
+                terms.append(term)
+    acting = [term for term in terms if term["acts"]]
+    advantage = torch.stack([term["advantage"] for term in acting])
+    if learner.normalise_advantages:
+        advantage = (advantage - advantage.mean()) / advantage.std(correction=0)
+    ratio = torch.stack([term["ratio"] for term in acting])
+    surrogate = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    every_v, before, gae = (
+        torch.stack([term[name] for term in terms]) for name in ("v", "value", "advantage")
+    )
+    returns = gae + before
+    errors = (every_v - returns) ** 2
+    if learner.value_clip:
+        errors = torch.max(errors, (before + (every_v - before).clamp(-0.2, 0.2) - returns) ** 2)
+    entropy = torch.stack([term["entropy"] for term in acting]).mean()
+    found = {
+        "policy_loss": -surrogate.mean(),
+        "value_loss": errors.mean() / 2,
+        "entropy": entropy,
+        "approx_kl": (ratio - 1 - ratio.log()).mean(),
+        "clipfrac": ((ratio - 1).abs() > 0.2).double().mean(),
+        "explained_variance": 1 - (returns - before).var() / returns.var(),
+    }
+    loss = found["policy_loss"] + 0.5 * found["value_loss"] - learner.entropy_weight * entropy
+    gradients = torch.autograd.grad(loss, [*policy, *value])
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy()
+    return flat, {name: each.item() for name, each in found.items()}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_units_add_up_to_the_gradient_of_the_papers_losses(name: str) -> None:
+    learner = LEARNERS[name]
+    algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
+    generator = np.random.default_rng(0)
+    for section in algorithm.problem.sections[: 2 * len(learner.groups(ENVIRONMENT))]:
+        view = algorithm.parameters.view(section.id)
+        view += generator.normal(scale=0.3, size=view.shape).astype(np.float32)
+    units = range(len(algorithm.problem.units))
+    updates = dict(algorithm.gradients.compute(rows, units, iteration=0))
+    for agents in learner.groups(ENVIRONMENT):
+        own = [unit for unit in units if algorithm.problem.units[unit].agents == agents]
+        summed = np.sum([updates[unit].astype(np.float64) for unit in own], axis=0)
+        gradient, statistics = plain(learner, algorithm, rows, agents)
+        found = summed[: -ENTRIES.size] / SCALE
+        np.testing.assert_allclose(found, gradient, rtol=0, atol=1e-5 * np.abs(gradient).max())
+        assert ENTRIES.sums(summed[-ENTRIES.size :]) == pytest.approx(statistics, rel=1e-5)
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+def test_advantages_are_the_discounted_sums_of_temporal_differences(terminated: bool) -> None:
+    generator, discount, trace = np.random.default_rng(2), 0.9, 0.7
+    reward, value = generator.normal(size=(6, 2)), generator.normal(size=(7, 2))
+    continues = np.ones((6, 1))
+    continues[-1] = not terminated
+    errors = reward + discount * continues * value[1:] - value[:-1]
+    expected = [
+        sum((discount * trace) ** ahead * errors[step + ahead] for ahead in range(6 - step))
+        for step in range(6)
+    ]
+    arrays = (array.astype(np.float32) for array in (reward, continues, value))
+    found = advantages(*arrays, discount=discount, trace=trace)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_advantage_of_the_longest_trace_is_the_return_less_the_value() -> None:
+    reward, value = np.ones((4, 1), np.float32), np.full((5, 1), 3.0, np.float32)
+    ends = np.array([[1], [1], [1], [0]], np.float32)
+    found = advantages(reward, ends, value, discount=1.0, trace=1.0)
+    np.testing.assert_array_equal(found[:, 0], [1.0, 0.0, -1.0, -2.0])
+
+
+TINY: dict[str, Any] = {
+    "iterations": 8,
+    "environment.name": "switch_riddle",
+    "environment.agents": 3,
+    "environment.copies": 8,
+    "algorithm.hidden": 12,
+    "algorithm.batch_size": 4,
+    "algorithm.epochs": 2,
+    "algorithm.micro_batches": 2,
+}
+
+
+def run(**options: Any) -> LocalRun:
+    chosen = {key.replace("__", "."): value for key, value in options.items()}
+    return LocalRun(load(options=TINY | chosen).check().config, coded=False)
+
+
+@pytest.mark.parametrize("name", ["ippo", "mappo"])
+def test_nothing_is_clipped_in_the_first_update_over_a_collection(name: str) -> None:
+    told = [each.statistics for each in run(algorithm__name=name, algorithm__learning_rate=0.05)]
+    for first in (0, 4):
+        assert told[first]["clipfrac"] == 0.0
+        assert told[first]["approx_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert max(each["clipfrac"] for each in told) > 0.0
+
+
+def test_the_learning_rate_falls_with_committed_iterations() -> None:
+    iterations = run(algorithm__name="ippo", algorithm__anneal_iterations=4)
+    rates = [each.statistics["learning_rate"] for each in iterations]
+    assert rates == pytest.approx([5e-4, 3.75e-4, 2.5e-4, 1.25e-4, 0, 0, 0, 0])
+
+
+def test_several_groups_have_statistics_and_gradient_norms_of_their_own() -> None:
+    (first, *_) = run(algorithm__name="mappo", algorithm__share="none")
+    assert {"policy_loss/2", "grad_norm/0", "learning_rate"} <= first.statistics.keys()
+
+
+def test_sides_learn_from_their_own_rewards_and_are_no_team() -> None:
+    hunt: dict[str, Any] = {"environment__name": "predator_prey", "environment__agents": 3}
+    apart = run(algorithm__name="ippo", algorithm__share="side", **hunt)
+    layout = apart.training.problem.episodes
+    assert isinstance(layout, EpisodeLayout)
+    rows = apart.training.collector.collection.collect(0).rows
+    steps = rows[rows[:, layout.length] == 0]
+    own = steps[:, layout.rewards]
+    assert own.shape[1] == len(apart.training.collector.agents)
+    assert np.ptp(own, axis=1).max() > 0.0
+    assert not rows[rows[:, layout.length] > 0][:, layout.rewards].any()
+    with pytest.raises(ConfigError, match="sides that are paid apart"):
+        run(algorithm__name="mappo", **hunt).training.collector.require_one_team()
+
+
+def test_a_dead_agent_changes_no_loss_of_a_policy() -> None:
+    learner = LEARNERS["ippo of networks apart"]
+    layout, rows = learner.layout(ENVIRONMENT), played(learner)
+    rows[:, layout.action.start] = NO_ACTION
+    algorithm = learner.make(ENVIRONMENT, seed=1, device="cpu")
+    size = algorithm.problem.sections[0].size
+    for _, update in algorithm.gradients.compute(rows, range(3), iteration=0):
+        assert not update[:size].any()
+        assert update[size : -ENTRIES.size].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"micro_batches": 9}, "micro_batches = 9 must lie between 1 and"),
+        ({"clip": 0.0}, "clip_norm and algorithm.clip must be above 0"),
+        ({"epochs": 0}, "epochs and hidden must be at least 1"),
+        ({"anneal_iterations": -1}, "must not be below 0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        IPPO(**settings)
+
+
+@pytest.mark.parametrize("name", ["ippo", "mappo"])
+def test_the_two_step_game_is_learned(name: str) -> None:
+    """Random play earns 4.1 on average; the choice that needs no partner earns 7."""
+    learned = run(
+        algorithm__name=name,
+        algorithm__batch_size=8,
+        algorithm__learning_rate=0.005,
+        algorithm__epochs=4,
+        environment__name="two_step_game",
+        environment__agents=0,
+        iterations=120,
+    )
+    learned.train()
+    actor = learned.training.algorithm.actor
+    environment = make_environment("two_step_game", agents=0, copies=4)
+    assert evaluate(environment, Greedy(actor), 8, seed=1).returns.mean() >= 7.0
