@@ -1,24 +1,17 @@
-"""On-policy teams: steps of played episodes by agent, their advantages, and the actor."""
+"""On-policy teams: groups of agents, their steps of whole episodes, and advantages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.trajectories import by_agent
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import Array, BoolArray, FloatArray
-from fullrank.environments.base import AgentSpec, Discrete
-from fullrank.networks.fused import kernels
-from fullrank.networks.heads import Choose, MemorylessActor, make_head
-from fullrank.networks.modules import layers_of
+from fullrank.common.types import Array, FloatArray
+from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.replay.episodes import EpisodeLayout
-
-UNAVAILABLE = -1e9
-"""Logit of an action that may not be chosen, whose probability is 0."""
 
 LEAST = 1e-8
 """Term added to the deviation of the advantages."""
@@ -32,7 +25,10 @@ class Members:
     observation: int
     """Entries of the widest observation; others are padded with zeros."""
     actions: int
-    """Most actions of an agent; others have further ones that are never available."""
+    """Most actions of an agent; others have further ones that are never available. Where actions
+    are continuous, the number of their entries."""
+    box: Continuous | None
+    """Range of continuous actions; None where actions are discrete."""
     identity: bool
     """True if an agent's place among the members is part of its input, one-hot."""
 
@@ -48,12 +44,25 @@ class Members:
         return torch.cat([seen, identity.expand(len(seen), -1, -1)], 2)
 
 
-def members_of(layout: EpisodeLayout, agents: tuple[int, ...], *, identity: bool) -> Members:
-    """Return the members of a group; an agent that is alone needs no identity."""
+def members_of(specs: Sequence[AgentSpec], agents: tuple[int, ...], *, identity: bool) -> Members:
+    """Return the members of a group; an agent that is alone needs no identity.
+
+    Raises:
+        ConfigError: Their actions are of several kinds or ranges.
+    """
+    own = [specs[agent] for agent in agents]
+    boxes = [spec.action if isinstance(spec.action, Continuous) else None for spec in own]
+    for spec, box in zip(own, boxes, strict=True):
+        if box != boxes[0]:
+            raise ConfigError(
+                f"{own[0].name} and {spec.name} cannot share networks, because their actions are "
+                "of different kinds or ranges: choose other groups in algorithm.share"
+            )
     return Members(
         agents=agents,
-        observation=max(layout.observation_sizes[agent] for agent in agents),
-        actions=max(layout.action_sizes[agent] for agent in agents),
+        observation=max(spec.observation_size for spec in own),
+        actions=max(spec.action.size for spec in own),
+        box=boxes[0],
         identity=identity and len(agents) > 1,
     )
 
@@ -71,6 +80,7 @@ class Steps:
         state: Global state, shape (rows, S).
         available: Mask of the actions that may be chosen, shape (rows, n, A).
         action: Index of each agent's action, shape (rows, n); 0 where it could not act.
+        entries: Continuous action of each agent, shape (rows, n, largest number of entries).
         acts: 1 where an agent chose among several actions, else 0, shape (rows, n). An agent
             without a choice has nothing to learn about its policy.
         derived: Derived columns by name, each of shape (rows, n).
@@ -87,7 +97,11 @@ class Steps:
         self.available = split(layout.available, layout.action_sizes).to(device) > 0
         self.state, taken = tensor(layout.state), tensor(layout.action)
         self.action = taken.clamp_min(0.0).to(torch.int64)
-        self.acts = ((taken >= 0) & (self.available.sum(2) > 1)).to(taken.dtype)
+        continuous = layout.continuous or (0,) * layout.agents
+        self.entries = split(layout.entries, continuous).to(device)
+        offered, enough = self.available.sum(2), [1 if size else 2 for size in continuous]
+        several = offered >= torch.tensor(enough, device=device)
+        self.acts = ((taken >= 0) & several).to(taken.dtype)
         self.derived: Mapping[str, Tensor] = {
             name: tensor(columns) for name, columns in layout.columns.items()
         }
@@ -130,11 +144,6 @@ class Minibatch:
         )
 
 
-def masked(logits: Tensor, available: Tensor) -> Tensor:
-    """Return logits that give unavailable actions the probability 0."""
-    return logits.masked_fill(~available, UNAVAILABLE)
-
-
 def advantages(
     reward: FloatArray, continues: FloatArray, value: FloatArray, *, discount: float, trace: float
 ) -> FloatArray:
@@ -159,79 +168,3 @@ def advantages(
     for step in reversed(range(len(error))):
         later = error[step] = error[step] + goes_on[step] * np.float32(trace) * later
     return error
-
-
-class PolicyActor(MemorylessActor):
-    """Role ``policy`` of each group as an ``Actor``, without memory.
-
-    Args:
-        agents: Specifications of all agents.
-        nets: Networks with the current parameters.
-        groups: Members of each group.
-        seed: Keys the exploration.
-    """
-
-    def __init__(
-        self, agents: Sequence[AgentSpec], nets: Networks, groups: Sequence[Members], *, seed: int
-    ) -> None:
-        sizes = tuple(agent.action.size for agent in agents)
-        super().__init__(sizes, seed=seed)
-        self._nets, self._groups = nets, groups
-        self._observed = tuple(agent.observation_size for agent in agents)
-        self._device = next(nets.policy[0].parameters()).device
-        # A likelihood is that of one action, also where the environment accepts mixtures.
-        specs = (
-            replace(agent.action, relaxed=False)
-            if isinstance(agent.action, Discrete)
-            else agent.action
-            for agent in agents
-        )
-        self._heads = [make_head(spec, noise=0.0, device=self._device) for spec in specs]
-
-    def _act(
-        self, observation: FloatArray, available: BoolArray | None, choose: Choose
-    ) -> FloatArray:
-        seen = torch.from_numpy(by_agent(np.ascontiguousarray(observation), self._observed))
-        seen = seen.to(self._device)
-        outputs: dict[int, Tensor] = {}
-        with kernels.DEFAULT.selected(), torch.no_grad():
-            for own in self._groups:
-                observed = seen[:, list(own.agents), : own.observation]
-                found = self._nets.policy[own.agents[0]](own.inputs(observed))
-                outputs |= dict(zip(own.agents, found.unbind(1), strict=True))
-        allowed: Sequence[Tensor | None] = [None] * len(self._heads)
-        if available is not None:
-            mask = torch.from_numpy(available).to(self._device)
-            allowed = torch.split(mask, [*self._action_sizes], 1)
-        actions = []
-        for agent, (head, own_mask) in enumerate(zip(self._heads, allowed, strict=True)):
-            output = outputs[agent][:, : self._action_sizes[agent]].t().unsqueeze(0).contiguous()
-            if own_mask is not None:
-                output = head.mask(output, own_mask.t().unsqueeze(0))
-            actions.append(choose(head, output)[0])
-        return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy())
-
-    def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """Return the agent's policy, layer by layer, with its identity in the first bias."""
-        own = next(each for each in self._groups if agent in each.agents)
-        layers = layers_of(self._nets.policy[agent])
-        if layers is None:
-            raise ConfigError("only perceptrons with ReLU between their layers are exported")
-        matrices = [
-            torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
-            for layer in layers
-        ]
-        first, last = matrices[0], matrices[-1]
-        bias = first[:, -1:]
-        if own.identity:
-            bias = bias + first[:, own.observation + own.agents.index(agent), None]
-        matrices[0] = np.concatenate([first[:, : self._observed[agent]], bias], axis=1)
-        matrices[-1] = last[: self._action_sizes[agent]]
-        return tuple(map(np.ascontiguousarray, matrices))
-
-
-def shrunk(network: nn.Sequential, factor: float) -> nn.Sequential:
-    """Scale the weights of a perceptron's last layer, so that its first outputs are alike."""
-    with torch.no_grad():
-        network[-1].weight.mul_(factor)
-    return network

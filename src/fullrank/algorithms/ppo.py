@@ -39,32 +39,23 @@ from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import (
-    Groups,
     Networks,
     Sharing,
     groups_of,
     initial_parameters,
     problem_of,
 )
-from fullrank.algorithms.on_policy import (
-    Members,
-    Minibatch,
-    PolicyActor,
-    Steps,
-    advantages,
-    masked,
-    members_of,
-    shrunk,
-)
+from fullrank.algorithms.on_policy import Members, Minibatch, Steps, advantages, members_of
 from fullrank.algorithms.optimiser import SumOptimiser
+from fullrank.algorithms.policies import PolicyActor, categorical, clipped_gaussian, policy_of
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.algorithms.updates import Entries, Statistics
-from fullrank.algorithms.values import episode_layout
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.environments.base import Continuous
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import perceptron
@@ -76,9 +67,6 @@ ENTRIES = Entries(
 )
 """The statistics that CleanRL's PPO logs, under its names; approx_kl is mean of rho - 1 - ln rho
 [Schulman20], and explained_variance that of R by V_old."""
-
-FIRST_LOGITS = 0.01
-"""Factor of the policy's last weights at the start, by which all actions are about as likely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,32 +136,37 @@ class PPO(ABC):
     def value_sees(self, steps: Steps, own: Members) -> Tensor:
         """Return what the value of a group sees, shape (rows, members, entries)."""
 
-    def groups(self, environment: EnvironmentSpec) -> Groups:
-        """Return the agents that share networks."""
-        return groups_of(self.share, environment.agents)
-
     def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
         """Return the layout of a step, with what is derived of it where it is played."""
-        agents = len(environment.agents)
-        derived = tuple((name, agents) for name in ("log_prob", "value", "advantage"))
-        own = self.reward == "own"
-        return replace(episode_layout(environment), derived=derived, own_rewards=own)
+        agents, own = environment.agents, self.reward == "own"
+        continuous = [isinstance(agent.action, Continuous) for agent in agents]
+        actions = tuple(agent.action.size for agent in agents)
+        return EpisodeLayout(
+            observation_sizes=tuple(agent.observation_size for agent in agents),
+            action_sizes=actions,
+            state_size=environment.state_size,
+            own_rewards=own,
+            continuous=tuple(np.multiply(actions, continuous).tolist()) if any(continuous) else (),
+            derived=tuple((name, len(agents)) for name in ("log_prob", "value", "advantage")),
+        )
 
     def members(self, environment: EnvironmentSpec) -> tuple[Members, ...]:
-        """Return the members of each group."""
-        layout = self.layout(environment)
+        """Return the members of each group.
+
+        Raises:
+            ConfigError: Actions of a group are of several kinds, or groups are not of all agents.
+        """
         return tuple(
-            members_of(layout, agents, identity=self.identity)
-            for agents in self.groups(environment)
+            members_of(environment.agents, agents, identity=self.identity)
+            for agents in groups_of(self.share, environment.agents)
         )
 
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the policy and the value of an agent's group."""
         own = next(each for each in self.members(environment) if agent in each.agents)
         seen = self.value_inputs(self.layout(environment), own)
-        policy = perceptron(own.width(own.observation), self.hidden, own.actions)
         return {
-            "policy": shrunk(policy, FIRST_LOGITS),
+            "policy": policy_of(own, hidden=self.hidden),
             "value": perceptron(own.width(seen), self.hidden, 1),
         }
 
@@ -227,10 +220,13 @@ class PPO(ABC):
         """Return the members' log-probabilities, entropies and values, shape (rows, members)."""
         first, agents = own.agents[0], list(own.agents)
         seen = own.inputs(steps.observation[:, agents, : own.observation])
-        available = steps.available[:, agents, : own.actions]
-        every = masked(nets.policy[first](seen), available).log_softmax(2)
-        chosen = every.gather(2, steps.action[:, agents, None])[..., 0]
-        entropy = -(every.exp() * every).sum(2)
+        outputs = nets.policy[first](seen)
+        if own.box is None:
+            available = steps.available[:, agents, : own.actions]
+            chosen, entropy = categorical(outputs, available, steps.action[:, agents])
+        else:
+            taken = steps.entries[:, agents, : own.actions]
+            chosen, entropy = clipped_gaussian(outputs, taken, own.box)
         values = nets.value[first](own.inputs(self.value_sees(steps, own)))[..., 0]
         return chosen, entropy, values
 
@@ -277,11 +273,11 @@ class PPO(ABC):
         """Describe units, sections and sizes without allocating parameters.
 
         Raises:
-            ConfigError: An agent's actions are continuous, or the groups are not of all agents.
+            ConfigError: Agents of a group differ, or the groups are not of all agents.
         """
         layout = self.layout(environment)
         problem = problem_of(
-            self.groups(environment),
+            tuple(own.agents for own in self.members(environment)),
             partial(self.networks, environment),
             reads=lambda agent: [("policy", agent), ("value", agent)],
             micro_batches=self.parts,
@@ -295,9 +291,9 @@ class PPO(ABC):
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles."""
-        where, groups = device_of(device), self.groups(environment)
+        where, members = device_of(device), self.members(environment)
         networks, layout = partial(self.networks, environment), self.layout(environment)
-        members, problem = self.members(environment), self.problem(environment)
+        problem, groups = self.problem(environment), tuple(own.agents for own in members)
         parameters = initial_parameters(networks, groups, seed=seed, device=where)
         nets = Networks(networks, groups, parameters)
         by_agents = {own.agents: own for own in members}

@@ -1,10 +1,11 @@
 """Episodes as facts of their rows: the packed row of one step, and whole episodes within rows.
 
-``[observation | state | available | action | reward | terminated | length | own rewards |
-derived]``, where the parts of agents lie agent by agent, and own rewards are there where asked for.
-An episode of L steps has L + 1 rows: the last one holds the observation, state and available
-actions after the last step, and in ``length`` the number L, which is 0 in all other rows. Derived
-columns follow from the episode and the parameters that played it.
+``[observation | state | available | action | reward | terminated | length | own rewards | entries |
+derived]``, where the parts of agents lie agent by agent. Own rewards and the entries of continuous
+actions are there where the layout asks for them. An episode of L steps has L + 1 rows: the last one
+holds the observation, state and available actions after the last step, and in ``length`` the number
+L, which is 0 in all other rows. Derived columns follow from the episode and the parameters that
+played it.
 """
 
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ class EpisodeLayout:
     """Names and entries of the derived columns."""
     own_rewards: bool = False
     """True if a row also holds each agent's own reward."""
+    continuous: tuple[int, ...] = ()
+    """Entries of each agent's continuous action, 0 where its actions are discrete; none: all
+    agents' are. The action of an agent with entries is numbered 0."""
     observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation before the step."""
     state: slice = field(init=False, compare=False, repr=False)
@@ -46,6 +50,8 @@ class EpisodeLayout:
     """Number of steps of the episode in its last row, 0 in the others."""
     rewards: slice = field(init=False, compare=False, repr=False)
     """Reward of each agent, standardised as the team's is; empty unless ``own_rewards``."""
+    entries: slice = field(init=False, compare=False, repr=False)
+    """Continuous action of each agent that has one; zero where it could not act."""
 
     def __post_init__(self) -> None:
         observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
@@ -58,6 +64,9 @@ class EpisodeLayout:
             object.__setattr__(self, name, part)
         rewards = slice(end + 3, end + 3 + self.agents * self.own_rewards)
         object.__setattr__(self, "rewards", rewards)
+        object.__setattr__(
+            self, "entries", slice(rewards.stop, rewards.stop + sum(self.continuous))
+        )
 
     @property
     def agents(self) -> int:
@@ -67,12 +76,12 @@ class EpisodeLayout:
     @property
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
-        return self.rewards.stop + sum(size for _, size in self.derived)
+        return self.entries.stop + sum(size for _, size in self.derived)
 
     @property
     def columns(self) -> dict[str, slice]:
         """Derived columns by name."""
-        parts = consecutive([self.rewards.stop, *(size for _, size in self.derived)])
+        parts = consecutive([self.entries.stop, *(size for _, size in self.derived)])
         return {name: part for (name, _), part in zip(self.derived, parts[1:], strict=True)}
 
     def place_of(self, entry: int) -> str:
@@ -93,6 +102,7 @@ class EpisodeLayout:
                 "terminated": (slice(self.terminated, self.length), ()),
                 "length": (slice(self.length, self.length + 1), ()),
                 "own reward": (self.rewards, [1] * self.agents * self.own_rewards),
+                "action entry": (self.entries, self.continuous),
                 **{name: (part, ()) for name, part in self.columns.items()},
             },
         )
@@ -106,6 +116,7 @@ class EpisodeLayout:
         rows[:, self.action] = generator.integers(
             0, self.action_sizes, size=(len(rows), self.agents)
         )
+        rows[:, self.action][:, np.array(self.continuous) > 0] = 0.0
         rows[:, self.terminated] = rows[:, self.length] = 0.0
         rows[ends, self.length] = lengths
         rows[ends - 1, self.terminated] = generator.random(episodes) < 0.5

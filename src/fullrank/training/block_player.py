@@ -190,7 +190,7 @@ class BlockPlayer:
         assert layout is not None  # derived columns are an episode's
         self._load(publication)
         derived = rows.copy()
-        derived[:, layout.rewards.stop :] = 0.0
+        derived[:, layout.entries.stop :] = 0.0
         self._derive([derived[place] for place in episodes_in(rows, layout.length)])
         return derived
 

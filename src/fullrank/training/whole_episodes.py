@@ -130,6 +130,7 @@ class EpisodeRound(WholeEpisodes):
     ) -> None:
         super().__init__(environment, player, row_size=layout.row_size)
         self._layout, self._scale = layout, scale
+        self._continuous = np.array(layout.continuous) > 0
         self._last = np.zeros((environment.copies, layout.row_size), np.float32)
         self._kept = [np.zeros((environment.copies, layout.row_size), np.float32)]
 
@@ -157,6 +158,9 @@ class EpisodeRound(WholeEpisodes):
         forced = offered & np.repeat(~alive, layout.action_sizes, axis=1)
         chosen = chosen_actions(agents, action + forced, available=offered, alive=alive)
         acts = np.logical_or.reduceat(offered, np.cumsum((0, *layout.action_sizes[:-1])), axis=1)
+        if layout.continuous:
+            chosen[:, self._continuous] = 0
+            rows[:, layout.entries] = action[:, np.repeat(self._continuous, layout.action_sizes)]
         rows[:, layout.action] = np.where(acts, chosen, NO_ACTION)
         outcome = self._episodes.advance(action)
         reward = team_reward(self._environment, outcome.reward)

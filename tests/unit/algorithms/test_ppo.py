@@ -13,33 +13,41 @@ from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.mappo import MAPPO
 from fullrank.algorithms.on_policy import advantages
+from fullrank.algorithms.policies import clipped_gaussian
 from fullrank.algorithms.ppo import ENTRIES, PPO
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.config import load
-from fullrank.environments import AgentSpec, Discrete, make_environment
+from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.local import LocalRun
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
 from fullrank.training.evaluation import Greedy, evaluate
 
-SIZES = ((7, 5), (4, 3), (7, 4))
-"""Entries of the observation, and actions, of each agent."""
+SIZES = ((7, 5), (4, 3), (7, 4), (5, 2))
+"""Entries of the observation, and actions or entries of the action, of each agent."""
+ARM, LOW, HIGH = 3, (-1.0, 0.0), (1.0, 3.0)
+"""The agent with continuous actions, and their range."""
 ENVIRONMENT = EnvironmentSpec(
     agents=tuple(
-        AgentSpec(name=f"agent_{number}", observation_size=seen, action=Discrete(actions))
+        AgentSpec(
+            name=f"agent_{number}",
+            observation_size=seen,
+            action=Continuous(LOW, HIGH) if number == ARM else Discrete(actions),
+        )
         for number, (seen, actions) in enumerate(SIZES)
     ),
     state_size=6,
 )
+ALIKE = {"team": ("agent_0", "agent_1", "agent_2"), "arm": ("agent_3",)}
 SMALL: dict[str, Any] = {"batch_size": 7, "micro_batches": 3, "hidden": 11, "clip_norm": 1e9}
 LEARNERS: dict[str, PPO] = {
-    "ippo": IPPO(**SMALL),
+    "ippo": IPPO(**SMALL, share=ALIKE),
     "ippo of networks apart": IPPO(**SMALL, share="none", value_clip=0.0),
-    "mappo": MAPPO(**SMALL, entropy_weight=0.3),
-    "mappo of two groups": MAPPO(
+    "mappo": MAPPO(**SMALL, share=ALIKE, entropy_weight=0.3),
+    "mappo of three groups": MAPPO(
         **SMALL,
-        share={"pair": ("agent_0", "agent_2"), "one": ("agent_1",)},
+        share={"pair": ("agent_0", "agent_2"), "one": ("agent_1",), "arm": ("agent_3",)},
         reward="own",
         normalise_advantages=False,
     ),
@@ -58,6 +66,7 @@ def played(learner: PPO, *, seed: int = 3) -> FloatArray:
         rows[np.arange(len(rows)), start + actions[:, agent]] = 1.0
     idle = generator.random((len(rows), layout.agents)) < 0.2
     rows[:, layout.action][idle] = NO_ACTION
+    rows[:, layout.entries] = np.clip(rows[:, layout.entries] * 2, LOW, HIGH)
     rows[:, layout.columns["log_prob"]] = -1.0 + 0.1 * rows[:, layout.columns["log_prob"]]
     return rows
 
@@ -69,6 +78,8 @@ def network(algorithm: Algorithm, role: str, agent: int, widths: list[int]) -> l
     )
     flat = torch.from_numpy(algorithm.parameters.view(section.id).astype(np.float64))
     shapes = [(after, before + 1) for before, after in pairwise(widths)]
+    if role == "policy" and agent == ARM:
+        shapes.insert(0, (widths[-1], 1))
     parts = torch.split(flat, [rows * columns for rows, columns in shapes])
     return [p.view(shape).requires_grad_() for p, shape in zip(parts, shapes, strict=True)]
 
@@ -78,6 +89,24 @@ def outputs(layers: list[Tensor], inputs: Tensor) -> Tensor:
         inputs = layer @ torch.cat([inputs, torch.ones(1, dtype=torch.float64)])
         inputs = inputs.relu() if number < len(layers) - 1 else inputs
     return inputs
+
+
+def of_box(policy: list[Tensor], inputs: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-likelihood and entropy of a clipped action, entry by entry."""
+    centre, half = np.add(LOW, HIGH) / 2, np.subtract(HIGH, LOW) / 2
+    mean, total, entropy = outputs(policy[1:], inputs).tanh(), [], []
+    for entry, value in enumerate(entries):
+        spread = torch.distributions.Normal(
+            centre[entry] + half[entry] * mean[entry], half[entry] * policy[0][entry, 0].exp()
+        )
+        if value <= LOW[entry]:
+            total.append(spread.cdf(value).log())
+        elif value >= HIGH[entry]:
+            total.append((1 - spread.cdf(value)).log())
+        else:
+            total.append(spread.log_prob(value) + np.log(half[entry]))
+        entropy.append(spread.entropy() - np.log(half[entry]))
+    return torch.stack(total).sum(), torch.stack(entropy).sum()
 
 
 def plain(
@@ -102,18 +131,23 @@ def plain(
                 identity = torch.eye(identities, dtype=torch.float64)[number : number + 1].view(-1)
                 start = sum(count for _, count in SIZES[:agent])
                 offered = step[layout.available][start : start + choices] > 0
-                logits = outputs(policy, torch.cat([own, identity]))[:choices]
-                every = torch.log_softmax(logits[offered], 0)
-                action = int(step[layout.action][agent])
-                acts = action >= 0 and int(offered.sum()) > 1
+                action, arm = int(step[layout.action][agent]), agent == ARM
+                acts = action >= 0 and int(offered.sum()) > (not arm)
                 term = {name: column[agent] for name, column in columns.items()}
                 inputs = own if isinstance(learner, IPPO) else step[layout.state]
                 term["v"] = outputs(value, torch.cat([inputs, identity]))[0]
                 term["acts"] = acts
-                if acts:
-                    index = int(offered[:action].sum())
-                    term["ratio"] = (every[index] - term["log_prob"]).exp()
+                if acts and arm:
+                    log_prob, term["entropy"] = of_box(
+                        policy, torch.cat([own, identity]), step[layout.entries]
+                    )
+                elif acts:
+                    logits = outputs(policy, torch.cat([own, identity]))[:choices]
+                    every = torch.log_softmax(logits[offered], 0)
+                    log_prob = every[int(offered[:action].sum())]
                     term["entropy"] = -(every.exp() * every).sum()
+                if acts:
+                    term["ratio"] = (log_prob - term["log_prob"]).exp()
                 terms.append(term)
     acting = [term for term in terms if term["acts"]]
     advantage = torch.stack([term["advantage"] for term in acting])
@@ -148,18 +182,35 @@ def test_units_add_up_to_the_gradient_of_the_papers_losses(name: str) -> None:
     learner = LEARNERS[name]
     algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
     generator = np.random.default_rng(0)
-    for section in algorithm.problem.sections[: 2 * len(learner.groups(ENVIRONMENT))]:
+    for section in algorithm.problem.sections[: 2 * len(learner.members(ENVIRONMENT))]:
         view = algorithm.parameters.view(section.id)
         view += generator.normal(scale=0.3, size=view.shape).astype(np.float32)
     units = range(len(algorithm.problem.units))
     updates = dict(algorithm.gradients.compute(rows, units, iteration=0))
-    for agents in learner.groups(ENVIRONMENT):
+    for agents in (own.agents for own in learner.members(ENVIRONMENT)):
         own = [unit for unit in units if algorithm.problem.units[unit].agents == agents]
         summed = np.sum([updates[unit].astype(np.float64) for unit in own], axis=0)
         gradient, statistics = plain(learner, algorithm, rows, agents)
         found = summed[: -ENTRIES.size] / SCALE
         np.testing.assert_allclose(found, gradient, rtol=0, atol=1e-5 * np.abs(gradient).max())
         assert ENTRIES.sums(summed[-ENTRIES.size :]) == pytest.approx(statistics, rel=1e-5)
+
+
+def test_clipped_actions_have_probability_one() -> None:
+    box = Continuous((-2.0,), (6.0,))
+    outputs_ = torch.tensor([0.3, np.log(0.7)], dtype=torch.float64)
+    inside = torch.linspace(-2, 6, 100_001, dtype=torch.float64)[1:-1, None]
+    density, _ = clipped_gaussian(outputs_.expand(len(inside), 2), inside, box)
+    bounds, _ = clipped_gaussian(
+        outputs_.expand(2, 2), torch.tensor([[-2.0], [6.0]], dtype=torch.float64), box
+    )
+    within = torch.trapezoid(density.exp(), inside[:, 0] / 4).item()
+    assert within + bounds.exp().sum().item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_agents_of_unlike_actions_do_not_share() -> None:
+    with pytest.raises(ConfigError, match=r"agent_0 and agent_3 cannot share .* algorithm\.share"):
+        IPPO().problem(ENVIRONMENT)
 
 
 @pytest.mark.parametrize("terminated", [False, True])

@@ -1,0 +1,185 @@
+"""Stochastic policies: the likelihoods of their actions, and their actor.
+
+Discrete actions are drawn from the softmax of a perceptron's outputs, over those that are
+available. A continuous action is drawn from a Gaussian and clipped to its range [low, high]; the
+mean is the range's share tanh of a perceptron's outputs, and the deviation is a parameter. The
+likelihood is that of the clipped action [Fujita18]: a bound has the probability of all that lies
+beyond it, so that nothing but the action itself need be kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log, pi
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.on_policy import Members
+from fullrank.algorithms.trajectories import by_agent
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments.base import AgentSpec, Continuous
+from fullrank.networks.fused import kernels
+from fullrank.networks.heads import Choose, Head, MemorylessActor, Relaxed, Squashed
+from fullrank.networks.modules import layers_of, perceptron
+
+UNAVAILABLE = -1e9
+"""Logit of an action that may not be chosen, whose probability is 0."""
+
+FIRST_WEIGHTS = 0.01
+"""Factor of the last weights at the start, by which all actions are about as likely."""
+
+FIRST_DEVIATION = 0.5
+"""Deviation of continuous actions at the start, as a share of half their range."""
+
+
+class GaussianPolicy(nn.Module):
+    """Means of the entries of an action, before tanh, and the logarithms of their deviations.
+
+    Args:
+        mean: Network of the means.
+        size: Entries of an action.
+    """
+
+    def __init__(self, mean: nn.Module, size: int) -> None:
+        super().__init__()
+        self.mean = mean
+        self.log_deviation = nn.Parameter(torch.full((size,), log(FIRST_DEVIATION)))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return both, shape (..., 2 size)."""
+        means: Tensor = self.mean(inputs)
+        return torch.cat([means, self.log_deviation.expand_as(means)], -1)
+
+
+def policy_of(own: Members, *, hidden: int) -> nn.Module:
+    """Build the policy of a group."""
+    network = perceptron(own.width(own.observation), hidden, own.actions)
+    with torch.no_grad():
+        network[-1].weight.mul_(FIRST_WEIGHTS)
+    return network if own.box is None else GaussianPolicy(network, own.actions)
+
+
+def categorical(logits: Tensor, available: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of each action and the entropy, both of shape (...).
+
+    Args:
+        logits: Outputs of the policy, shape (..., A).
+        available: Mask of the actions that may be chosen, of the same shape.
+        action: Index of the action, shape (...).
+    """
+    every = logits.masked_fill(~available, UNAVAILABLE).log_softmax(-1)
+    chosen = every.gather(-1, action[..., None])[..., 0]
+    return chosen, -(every.exp() * every).sum(-1)
+
+
+def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[Tensor, Tensor]:
+    """Return the log-likelihood of each clipped action, and the entropy before it is clipped.
+
+    Both are of shape (...), and those of an action in units of half its range.
+
+    Args:
+        outputs: Outputs of the policy, shape (..., 2 A).
+        action: The action, shape (..., A).
+        box: Its range.
+    """
+    low, high = (torch.tensor(bound, device=action.device) for bound in (box.low, box.high))
+    before, log_deviation = outputs.chunk(2, -1)
+    mean, deviation = before.tanh(), log_deviation.exp()
+    places = (action - (high + low) / 2) / ((high - low) / 2)
+    inside = -((places - mean) / deviation).square() / 2 - log_deviation - log(2 * pi) / 2
+    beyond = torch.where(action <= low, -1.0 - mean, mean - 1.0) / deviation
+    at_bound = (action <= low) | (action >= high)
+    likelihood = torch.where(at_bound, torch.special.log_ndtr(beyond), inside)
+    return likelihood.sum(-1), (log_deviation + log(2 * pi) / 2 + 0.5).sum(-1)
+
+
+class LearnedSpread(Squashed):
+    """Continuous actions with a learned deviation; outputs are means and its logarithms."""
+
+    def __init__(self, spec: Continuous, *, device: torch.device) -> None:
+        super().__init__(spec, noise=1.0, device=device)
+
+    def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
+        """Return a draw, clamped to the range."""
+        means, log_deviation = outputs.chunk(2, 1)
+        draws = generator.standard_normal(tuple(means.shape), dtype=np.float32)
+        noise = torch.from_numpy(draws).to(outputs.device) * log_deviation.exp() * self._half
+        return torch.clamp(super().mode(means) + noise, self._low, self._high)
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """Return the mean."""
+        return super().mode(outputs.chunk(2, 1)[0])
+
+
+class PolicyActor(MemorylessActor):
+    """Role ``policy`` of each group as an ``Actor``, without memory.
+
+    Args:
+        agents: Specifications of all agents.
+        nets: Networks with the current parameters.
+        groups: Members of each group.
+        seed: Keys the exploration.
+    """
+
+    def __init__(
+        self, agents: Sequence[AgentSpec], nets: Networks, groups: Sequence[Members], *, seed: int
+    ) -> None:
+        super().__init__([agent.action.size for agent in agents], seed=seed)
+        self._agents, self._nets, self._groups = agents, nets, groups
+        self._observed = tuple(agent.observation_size for agent in agents)
+        self._device = next(nets.policy[0].parameters()).device
+        self._heads = [self._head_of(agent) for agent in agents]
+
+    def _head_of(self, agent: AgentSpec) -> Head:
+        """Return the head of an agent; a likelihood is that of one action, not of a mixture."""
+        if isinstance(agent.action, Continuous):
+            return LearnedSpread(agent.action, device=self._device)
+        return Relaxed(replace(agent.action, relaxed=False))
+
+    def _act(
+        self, observation: FloatArray, available: BoolArray | None, choose: Choose
+    ) -> FloatArray:
+        outputs = self._outputs(observation)
+        allowed: Sequence[Tensor | None] = [None] * len(self._heads)
+        if available is not None:
+            mask = torch.from_numpy(available).to(self._device)
+            allowed = torch.split(mask, [*self._action_sizes], 1)
+        actions = []
+        for head, output, own in zip(self._heads, outputs, allowed, strict=True):
+            permitted = output if own is None else head.mask(output, own.t().unsqueeze(0))
+            actions.append(choose(head, permitted)[0])
+        return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy())
+
+    def _outputs(self, observation: FloatArray) -> list[Tensor]:
+        """Compute each policy's outputs as heads take them, shape (1, outputs, copies)."""
+        seen = torch.from_numpy(by_agent(np.ascontiguousarray(observation), self._observed))
+        seen, outputs = seen.to(self._device), dict[int, Tensor]()
+        with kernels.DEFAULT.selected(), torch.no_grad():
+            for own in self._groups:
+                observed = seen[:, list(own.agents), : own.observation]
+                found = self._nets.policy[own.agents[0]](own.inputs(observed))
+                for agent, output in zip(own.agents, found.unbind(1), strict=True):
+                    used = output if own.box else output[:, : self._action_sizes[agent]]
+                    outputs[agent] = used.t().unsqueeze(0).contiguous()
+        return [outputs[agent] for agent in range(len(self._agents))]
+
+    def policy(self, agent: int) -> tuple[FloatArray, ...]:
+        """Return the agent's policy, layer by layer, with its identity in the first bias."""
+        own = next(each for each in self._groups if agent in each.agents)
+        network = self._nets.policy[agent]
+        layers = layers_of(network.mean if isinstance(network, GaussianPolicy) else network)
+        if layers is None:
+            raise ConfigError("only perceptrons with ReLU between their layers are exported")
+        matrices = [
+            torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
+            for layer in layers
+        ]
+        first, bias = matrices[0], matrices[0][:, -1:]
+        if own.identity:
+            bias = bias + first[:, own.observation + own.agents.index(agent), None]
+        matrices[0] = np.concatenate([first[:, : self._observed[agent]], bias], axis=1)
+        matrices[-1] = matrices[-1][: self._action_sizes[agent]]
+        return tuple(map(np.ascontiguousarray, matrices))
