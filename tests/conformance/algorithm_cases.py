@@ -89,7 +89,7 @@ def by_autograd(name: str) -> bool:
 
 
 def plays_episodes(name: str) -> bool:
-    """Return whether the algorithm learns from whole episodes, with discrete actions."""
+    """Return whether the algorithm learns from whole episodes."""
     return issubclass(class_of(name), (ValueLearner, PPO))
 
 
@@ -105,7 +105,7 @@ def collects(name: str) -> bool:
 
 def team(name: str) -> Sequence[AgentSpec]:
     """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
-    if plays_episodes(name):
+    if plays_episodes(name) and getattr(config(name), "share", "all") == "all":
         return tuple(spec for spec in UNEQUAL if isinstance(spec.action, Discrete))
     if not collects(name):
         return UNEQUAL

@@ -28,7 +28,8 @@ class MAPPO(PPO):
 
     def value_inputs(self, layout: EpisodeLayout, own: Members) -> int:
         """Return the size of the global state."""
-        return layout.state.stop - layout.state.start
+        size: int = layout.state.stop - layout.state.start
+        return size
 
     def value_sees(self, steps: Steps, own: Members) -> Tensor:
         """Return the global state for every member."""
