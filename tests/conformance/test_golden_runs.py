@@ -36,6 +36,13 @@ TEAMS: dict[str, Any] = SMALL | {
     "algorithm.exploration_steps": 400,
 }
 KEYED: dict[str, Any] = {"collect.mode": "keyed", "collect.block": 2}
+ONCE: dict[str, Any] = SMALL | {
+    "iterations": 8,
+    "environment.copies": 4,
+    "algorithm.batch_size": 2,
+    "algorithm.epochs": 2,
+    "algorithm.micro_batches": 2,
+}
 FOOD: dict[str, Any] = {"environment.name": "food_collection", "environment.agents": 3}
 RUNS: dict[str, dict[str, Any]] = {
     "maddpg": ACTORS,
@@ -64,6 +71,22 @@ RUNS: dict[str, dict[str, Any]] = {
     **{
         name: TEAMS | {"algorithm.name": name, "environment.name": "switch_riddle"}
         for name in ("qmix", "vdn", "iql")
+    },
+    "ippo": ONCE
+    | {
+        "algorithm.name": "ippo",
+        "algorithm.share": "side",
+        "environment.name": "predator_prey",
+        "environment.agents": 3,
+    },
+    "mappo": ONCE
+    | KEYED
+    | {
+        "algorithm.name": "mappo",
+        "algorithm.anneal_iterations": 20,
+        "environment.name": "smac_lite",
+        "environment.agents": 0,
+        "collect.lag": 1,
     },
     "qmix-apart": TEAMS
     | {"algorithm.name": "qmix", "environment.name": "switch_riddle", "algorithm.share": "none"},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fullrank.algorithms.base import register
-from fullrank.algorithms.on_policy import Members, Steps
+from fullrank.algorithms.on_policy import GroupMembers, Steps
 from fullrank.algorithms.ppo import PPO
 from fullrank.replay.episodes import EpisodeLayout
 
@@ -18,10 +18,10 @@ from fullrank.replay.episodes import EpisodeLayout
 class IPPO(PPO):
     """Independent PPO by gradient coding."""
 
-    def value_inputs(self, layout: EpisodeLayout, own: Members) -> int:
+    def value_inputs(self, layout: EpisodeLayout, own: GroupMembers) -> int:
         """Return the size of the members' observations."""
         return own.observation
 
-    def value_sees(self, steps: Steps, own: Members) -> Tensor:
+    def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return the members' observations."""
         return steps.observation[:, list(own.agents), : own.observation]

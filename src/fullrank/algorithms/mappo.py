@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor
 
 from fullrank.algorithms.base import register
-from fullrank.algorithms.on_policy import Members, Steps
+from fullrank.algorithms.on_policy import GroupMembers, Steps
 from fullrank.algorithms.ppo import PPO
 from fullrank.replay.episodes import EpisodeLayout
 
@@ -26,11 +26,11 @@ class MAPPO(PPO):
     """Reward from which an agent learns: ``team``, that of all agents together, who are one side
     then; ``own``, that of the agent."""
 
-    def value_inputs(self, layout: EpisodeLayout, own: Members) -> int:
+    def value_inputs(self, layout: EpisodeLayout, own: GroupMembers) -> int:
         """Return the size of the global state."""
         size: int = layout.state.stop - layout.state.start
         return size
 
-    def value_sees(self, steps: Steps, own: Members) -> Tensor:
+    def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return the global state for every member."""
         return steps.state[:, None].expand(-1, len(own.agents), -1)

@@ -18,7 +18,7 @@ LEAST = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+class GroupMembers:
     """Agents that share a policy and a value, and the sizes that fit all of them."""
 
     agents: tuple[int, ...]
@@ -44,7 +44,9 @@ class Members:
         return torch.cat([seen, identity.expand(len(seen), -1, -1)], 2)
 
 
-def members_of(specs: Sequence[AgentSpec], agents: tuple[int, ...], *, identity: bool) -> Members:
+def members_of(
+    specs: Sequence[AgentSpec], agents: tuple[int, ...], *, identity: bool
+) -> GroupMembers:
     """Return the members of a group; an agent that is alone needs no identity.
 
     Raises:
@@ -58,7 +60,7 @@ def members_of(specs: Sequence[AgentSpec], agents: tuple[int, ...], *, identity:
                 f"{own[0].name} and {spec.name} cannot share networks, because their actions are "
                 "of different kinds or ranges: choose other groups in algorithm.share"
             )
-    return Members(
+    return GroupMembers(
         agents=agents,
         observation=max(spec.observation_size for spec in own),
         actions=max(spec.action.size for spec in own),
@@ -108,7 +110,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Minibatch:
+class WholeMinibatch:
     """Facts of the whole minibatch about one group of agents."""
 
     count: int
@@ -125,7 +127,7 @@ class Minibatch:
     """Sum of (R - its mean)^2 over all steps."""
 
     @staticmethod
-    def of(steps: Steps, agents: tuple[int, ...]) -> "Minibatch":
+    def of(steps: Steps, agents: tuple[int, ...]) -> "WholeMinibatch":
         """Compute the facts, in float64."""
 
         def column(values: Tensor) -> Array:
@@ -134,7 +136,7 @@ class Minibatch:
 
         advantage, value = column(steps.derived["advantage"]), column(steps.derived["value"])
         chosen, returns = advantage[column(steps.acts) > 0], advantage + value
-        return Minibatch(
+        return WholeMinibatch(
             count=advantage.size,
             acted=max(1.0, float(chosen.size)),
             mean=float(chosen.mean()) if chosen.size else 0.0,

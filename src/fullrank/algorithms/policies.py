@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.on_policy import Members
+from fullrank.algorithms.on_policy import GroupMembers
 from fullrank.algorithms.trajectories import by_agent
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, FloatArray
@@ -54,7 +54,7 @@ class GaussianPolicy(nn.Module):
         return torch.cat([means, self.log_deviation.expand_as(means)], -1)
 
 
-def policy_of(own: Members, *, hidden: int) -> nn.Module:
+def policy_of(own: GroupMembers, *, hidden: int) -> nn.Module:
     """Build the policy of a group."""
     network = perceptron(own.width(own.observation), hidden, own.actions)
     with torch.no_grad():
@@ -120,12 +120,17 @@ class PolicyActor(MemorylessActor):
     Args:
         agents: Specifications of all agents.
         nets: Networks with the current parameters.
-        groups: Members of each group.
+        groups: GroupMembers of each group.
         seed: Keys the exploration.
     """
 
     def __init__(
-        self, agents: Sequence[AgentSpec], nets: Networks, groups: Sequence[Members], *, seed: int
+        self,
+        agents: Sequence[AgentSpec],
+        nets: Networks,
+        groups: Sequence[GroupMembers],
+        *,
+        seed: int,
     ) -> None:
         super().__init__([agent.action.size for agent in agents], seed=seed)
         self._agents, self._nets, self._groups = agents, nets, groups

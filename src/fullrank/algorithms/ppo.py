@@ -45,7 +45,13 @@ from fullrank.algorithms.groups import (
     initial_parameters,
     problem_of,
 )
-from fullrank.algorithms.on_policy import Members, Minibatch, Steps, advantages, members_of
+from fullrank.algorithms.on_policy import (
+    GroupMembers,
+    Steps,
+    WholeMinibatch,
+    advantages,
+    members_of,
+)
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.policies import PolicyActor, categorical, clipped_gaussian, policy_of
 from fullrank.algorithms.problem import DataMode, Problem
@@ -65,8 +71,8 @@ ENTRIES = Entries(
     ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"),
     marking="value_loss",
 )
-"""The statistics that CleanRL's PPO logs, under its names; approx_kl is mean of rho - 1 - ln rho
-[Schulman20], and explained_variance that of R by V_old."""
+"""The statistics that CleanRL's PPO logs, under its names; approx_kl is the mean of rho - 1 -
+ln rho, and explained_variance that of R by V_old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +135,11 @@ class PPO(ABC):
             raise ConfigError("algorithm.anneal_iterations and value_clip must not be below 0")
 
     @abstractmethod
-    def value_inputs(self, layout: EpisodeLayout, own: Members) -> int:
+    def value_inputs(self, layout: EpisodeLayout, own: GroupMembers) -> int:
         """Return the number of entries that the value of a group sees for each member."""
 
     @abstractmethod
-    def value_sees(self, steps: Steps, own: Members) -> Tensor:
+    def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return what the value of a group sees, shape (rows, members, entries)."""
 
     def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
@@ -150,7 +156,7 @@ class PPO(ABC):
             derived=tuple((name, len(agents)) for name in ("log_prob", "value", "advantage")),
         )
 
-    def members(self, environment: EnvironmentSpec) -> tuple[Members, ...]:
+    def members(self, environment: EnvironmentSpec) -> tuple[GroupMembers, ...]:
         """Return the members of each group.
 
         Raises:
@@ -171,12 +177,12 @@ class PPO(ABC):
         }
 
     def losses(
-        self, own: Members, nets: Networks, steps: Steps, whole: Minibatch
+        self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch
     ) -> tuple[Mapping[str, Tensor], Statistics]:
         """Compute a unit's share of the loss of a group's networks, and of the statistics.
 
         Args:
-            own: Members of the group.
+            own: GroupMembers of the group.
             nets: All networks.
             steps: The unit's steps.
             whole: Facts of the whole minibatch.
@@ -216,7 +222,9 @@ class PPO(ABC):
         near = before + (value - before).clamp(-self.value_clip, self.value_clip)
         return torch.maximum(errors, (near - returns).square())
 
-    def judged(self, own: Members, nets: Networks, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:
+    def judged(
+        self, own: GroupMembers, nets: Networks, steps: Steps
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the members' log-probabilities, entropies and values, shape (rows, members)."""
         first, agents = own.agents[0], list(own.agents)
         seen = own.inputs(steps.observation[:, agents, : own.observation])
@@ -231,7 +239,11 @@ class PPO(ABC):
         return chosen, entropy, values
 
     def prepare(
-        self, rows: FloatArray, nets: Networks, groups: tuple[Members, ...], layout: EpisodeLayout
+        self,
+        rows: FloatArray,
+        nets: Networks,
+        groups: tuple[GroupMembers, ...],
+        layout: EpisodeLayout,
     ) -> None:
         """Fill log-probabilities, values and advantages of one episode, played with ``nets``."""
         columns, device = layout.columns, next(nets.policy[0].parameters()).device
@@ -330,18 +342,18 @@ class PPO(ABC):
 
     def minibatch(
         self, rows: FloatArray, problem: Problem, layout: EpisodeLayout, device: torch.device
-    ) -> Callable[[UnitIndex, tuple[int, ...]], tuple[Steps, Minibatch] | None]:
+    ) -> Callable[[UnitIndex, tuple[int, ...]], tuple[Steps, WholeMinibatch] | None]:
         """Return the steps of each unit, with facts of the whole minibatch about its group."""
         episodes = [rows[place][:-1] for place in episodes_in(rows, layout.length)]
         every = Steps(np.concatenate(episodes), layout, device=device)
-        whole = cache(partial(Minibatch.of, every))
+        whole = cache(partial(WholeMinibatch.of, every))
 
         @cache
         def steps_of(part: int) -> Steps | None:
             own = [episodes[item] for item in self.parts[part]]
             return Steps(np.concatenate(own), layout, device=device) if own else None
 
-        def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> tuple[Steps, Minibatch] | None:
+        def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> tuple[Steps, WholeMinibatch] | None:
             agents, part = problem.units[unit]
             steps = steps_of(part)
             return None if steps is None else (steps, whole(agents))

@@ -69,14 +69,14 @@ def random_payment(environment: Environment, *, seed: int) -> Payment:
 
 
 def several_teams(agents: Sequence[AgentSpec], payment: Payment | None) -> str:
-    """Say why value-based algorithms refuse these agents; empty if they are one team.
+    """Say why algorithms that learn a team's reward refuse agents; empty if they are one team.
 
     Args:
         agents: Agents that do not share one reward.
         payment: Their rewards in random play; None where the sides are the environment's word.
     """
-    sides, learns = sides_of(agents), "value-based algorithms learn the sum of all rewards"
-    remedy = "use maddpg or mfac, in which each agent learns from its own"
+    sides, learns = sides_of(agents), "one team learns from the sum of all rewards"
+    remedy = "use maddpg, mfac or ippo, in which each agent learns from its own"
     if payment is not None and payment.cancels:
         names = ", ".join(agent.name for agent in agents)
         return f"{learns}, and those of {names} cancel in every step of random play; {remedy}"

@@ -291,7 +291,7 @@ def test_sides_learn_from_their_own_rewards_and_are_no_team() -> None:
         run(algorithm__name="mappo", **hunt).training.collector.require_one_team()
 
 
-def test_a_dead_agent_changes_no_loss_of_a_policy() -> None:
+def test_an_agent_that_cannot_act_changes_no_loss_of_a_policy() -> None:
     learner = LEARNERS["ippo of networks apart"]
     layout, rows = learner.layout(ENVIRONMENT), played(learner)
     rows[:, layout.action.start] = NO_ACTION
