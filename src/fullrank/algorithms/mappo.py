@@ -2,8 +2,8 @@
 
 The state is the environment's, or the joint observation where it has none.
 
-Differs from the paper: networks without memory, and rewards that are standardised by random play
-instead of values that are normalised as training goes on.
+Differs from the paper: networks without memory, squared errors of values, and an average of the
+last thousand updates as their scale.
 """
 
 from dataclasses import dataclass

@@ -2,19 +2,38 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fullrank.algorithms.trajectories import by_agent
+from fullrank.algorithms.updates import Entries
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import AgentSpec, Continuous
+from fullrank.networks.parameters import ParameterGroup
 from fullrank.replay.episodes import EpisodeLayout
 
+ENTRIES = Entries(
+    (
+        "policy_loss",
+        "value_loss",
+        "entropy",
+        "approx_kl",
+        "clipfrac",
+        "explained_variance",
+        "target_mean",
+        "target_deviation",
+    ),
+    marking="value_loss",
+)
+"""The statistics that CleanRL's PPO logs, under its names; approx_kl is the mean of rho - 1 -
+ln rho, and explained_variance that of R by V_old. The last two are mean and deviation of R."""
+
 LEAST = 1e-8
-"""Term added to the deviation of the advantages."""
+"""Term added to deviations by which advantages and values are divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +128,46 @@ class Steps:
         }
 
 
+class ValueScale(nn.Module):
+    """Moving averages of what a value is to be, R: their weight, of R and of R^2.
+
+    A value is the mean of R plus its deviation times the outputs of its network, so that these are
+    of one magnitude for all rewards. The averages move with each update over a minibatch, without
+    a gradient; divided by their weight they are not biased to where they began, as in ValueNorm of
+    [Yu22].
+    """
+
+    DECAY = 0.999
+    """Weight of the averages of before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.averages = nn.Parameter(torch.zeros(3))
+
+    @staticmethod
+    def moved(averages: Array, mean: float, deviation: float) -> Array:
+        """Return the averages after a minibatch whose R have this mean and deviation."""
+        own = np.array([1.0, mean, mean * mean + deviation * deviation])
+        after: Array = ValueScale.DECAY * averages + (1.0 - ValueScale.DECAY) * own
+        return after
+
+    @staticmethod
+    def of(averages: Array) -> tuple[float, float]:
+        """Return mean and deviation; 0 and 1 before the first minibatch."""
+        weight, mean, square = averages.tolist()
+        if weight <= 0.0:
+            return 0.0, 1.0
+        return mean / weight, sqrt(max(square / weight - (mean / weight) ** 2, 0.0)) + LEAST
+
+
+def rescale(group: ParameterGroup, statistics: Mapping[str, float]) -> None:
+    """Move the averages of a group's values along the statistics of an update."""
+    row = group.rows.online[0, group.networks["scale"]]
+    found = statistics["target_mean"], statistics["target_deviation"]
+    averages = ValueScale.moved(row.cpu().numpy().astype(np.float64), *found)
+    row.copy_(torch.from_numpy(averages.astype(np.float32)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WholeMinibatch:
     """Facts of the whole minibatch about one group of agents."""
@@ -123,8 +182,10 @@ class WholeMinibatch:
     """Their standard deviation."""
     error: float
     """Mean of R - V_old over all steps."""
-    spread: float
-    """Sum of (R - its mean)^2 over all steps."""
+    target_mean: float
+    """Mean of R over all steps."""
+    target_deviation: float
+    """Standard deviation of R over all steps."""
 
     @staticmethod
     def of(steps: Steps, agents: tuple[int, ...]) -> "WholeMinibatch":
@@ -142,7 +203,8 @@ class WholeMinibatch:
             mean=float(chosen.mean()) if chosen.size else 0.0,
             deviation=(float(chosen.std()) if chosen.size else 0.0) + LEAST,
             error=float(advantage.mean()),
-            spread=float(np.square(returns - returns.mean()).sum()),
+            target_mean=float(returns.mean()),
+            target_deviation=float(returns.std()),
         )
 
 

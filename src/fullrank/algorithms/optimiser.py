@@ -277,6 +277,7 @@ class SumOptimiser(GroupedOptimiser):
         clip_norm: L2 norm to which the whole gradient is clipped.
         target_every: Number of steps between two copies of the parameters to the targets.
         rate: Learning rate after a number of steps; None: that of the rule.
+        moved: Moves what no gradient moves, given a group and its statistics; None: nothing.
     """
 
     def __init__(
@@ -289,10 +290,12 @@ class SumOptimiser(GroupedOptimiser):
         clip_norm: float,
         target_every: int,
         rate: Callable[[int], float] | None = None,
+        moved: Callable[[ParameterGroup, Mapping[str, float]], None] | None = None,
     ) -> None:
         super().__init__(parameters, learning_rate=rule.learning_rate)
         self._rule, self._entries, self._scale = rule, entries, scale
-        self._clip_norm, self._target_every, self._rate = clip_norm, target_every, rate
+        self._clip_norm, self._target_every = clip_norm, target_every
+        self._rate, self._moved = rate, moved
 
     def step(self, targets: FloatArray) -> Mapping[str, float]:
         """Apply the decoded sums, shape (groups, P); equal input gives equal bits.
@@ -339,6 +342,8 @@ class SumOptimiser(GroupedOptimiser):
             else:
                 online, gradient = rows.online[:, columns], gradient.to(rows.online.device)
                 rule.step(online, gradient, rows.second_moment[:, columns])
+            if self._moved is not None:
+                self._moved(group, self._entries.sums(target[group.size :]))
             if self._steps % self._target_every == 0:
                 rows.target.copy_(rows.online)
             group.changed()

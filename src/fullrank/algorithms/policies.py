@@ -57,8 +57,9 @@ class GaussianPolicy(nn.Module):
 def policy_of(own: GroupMembers, *, hidden: int) -> nn.Module:
     """Build the policy of a group."""
     network = perceptron(own.width(own.observation), hidden, own.actions)
+    *_, weights, _ = network.parameters()  # of the last layer
     with torch.no_grad():
-        network[-1].weight.mul_(FIRST_WEIGHTS)
+        weights.mul_(FIRST_WEIGHTS)
     return network if own.box is None else GaussianPolicy(network, own.actions)
 
 
@@ -120,7 +121,7 @@ class PolicyActor(MemorylessActor):
     Args:
         agents: Specifications of all agents.
         nets: Networks with the current parameters.
-        groups: GroupMembers of each group.
+        groups: Members of each group.
         seed: Keys the exploration.
     """
 

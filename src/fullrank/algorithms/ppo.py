@@ -23,6 +23,8 @@ update is the gradient of their share of L, scaled by 2^(-6 - e) with e the expo
 sums, and clamped to 1/2; an iteration recovers the sum over the micro-batches of each group, which
 is gradient coding [Tandon17]. The controller undoes the scale, clips the norm of each group's sum
 and steps Adam. The unit's share of the statistics, under CleanRL's names, follows its gradient.
+V is the output of a network in units of the moving mean and deviation of R, in which L_value is
+computed; the controller moves these along the statistics.
 """
 
 from abc import ABC, abstractmethod
@@ -46,18 +48,21 @@ from fullrank.algorithms.groups import (
     problem_of,
 )
 from fullrank.algorithms.on_policy import (
+    ENTRIES,
     GroupMembers,
     Steps,
+    ValueScale,
     WholeMinibatch,
     advantages,
     members_of,
+    rescale,
 )
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.policies import PolicyActor, categorical, clipped_gaussian, policy_of
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.trajectories import SCALE
-from fullrank.algorithms.updates import Entries, Statistics
+from fullrank.algorithms.updates import Statistics
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
@@ -66,13 +71,6 @@ from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import perceptron
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
-
-ENTRIES = Entries(
-    ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "explained_variance"),
-    marking="value_loss",
-)
-"""The statistics that CleanRL's PPO logs, under its names; approx_kl is the mean of rho - 1 -
-ln rho, and explained_variance that of R by V_old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +107,9 @@ class PPO(ABC):
     """Weight of the value's loss."""
     entropy_weight: float = 0.01
     """Weight of the policy's entropy, which is to stay large."""
+    normalise_values: bool = True
+    """Let the value's network give the difference from the mean of what it is to be, in units of
+    its deviation, both moving averages; ``value_clip`` and the value's loss are in these units."""
     normalise_advantages: bool = True
     """Give the advantages of a minibatch mean 0 and deviation 1 in the policy's loss."""
     identity: bool = True
@@ -174,6 +175,7 @@ class PPO(ABC):
         return {
             "policy": policy_of(own, hidden=self.hidden),
             "value": perceptron(own.width(seen), self.hidden, 1),
+            "scale": ValueScale(),
         }
 
     def losses(
@@ -182,7 +184,7 @@ class PPO(ABC):
         """Compute a unit's share of the loss of a group's networks, and of the statistics.
 
         Args:
-            own: GroupMembers of the group.
+            own: Members of the group.
             nets: All networks.
             steps: The unit's steps.
             whole: Facts of the whole minibatch.
@@ -200,19 +202,39 @@ class PPO(ABC):
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1.0 - self.clip, 1.0 + self.clip)
         gained = torch.minimum(ratio * advantage, clipped * advantage)
-        unexplained = (error - whole.error).square().sum() / (whole.spread or 1.0)
+        share, variance = error.numel() / whole.count, whole.target_deviation**2
+        unexplained = (error - whole.error).square().sum() / whole.count / (variance or 1.0)
+        mean, deviation = self.scale(own, nets, whole)
+        errors = self.value_errors(
+            value, (value_before - mean) / deviation, (returns - mean) / deviation
+        )
         statistics = {
             "policy_loss": -(gained * acts).sum() / whole.acted,
-            "value_loss": self.value_errors(value, value_before, returns).sum() / whole.count / 2,
+            "value_loss": errors.sum() / whole.count / 2,
             "entropy": (entropy * acts).sum() / whole.acted,
             "approx_kl": (ratio - 1.0 - log_ratio).sum() / whole.acted,
             "clipfrac": (clipped != ratio).sum() / whole.acted,
-            "explained_variance": error.numel() / whole.count - unexplained,
+            "explained_variance": share - unexplained,
         }
         loss = statistics["policy_loss"] + self.value_weight * statistics["value_loss"]
         loss = loss - self.entropy_weight * statistics["entropy"]
-        found = {name: share.detach() for name, share in statistics.items()}
+        found: dict[str, float | Tensor] = {
+            "target_mean": share * whole.target_mean,
+            "target_deviation": share * whole.target_deviation,
+        }
+        found |= {name: each.detach() for name, each in statistics.items()}
         return {"policy": loss, "value": loss}, found
+
+    def scale(
+        self, own: GroupMembers, nets: Networks, whole: WholeMinibatch | None = None
+    ) -> tuple[float, float]:
+        """Return mean and deviation of what a value is to be, after a minibatch if given."""
+        scale = nets.scale[own.agents[0]]
+        assert isinstance(scale, ValueScale)
+        averages = scale.averages.detach().cpu().numpy().astype(np.float64)
+        if whole is not None and self.normalise_values:
+            averages = ValueScale.moved(averages, whole.target_mean, whole.target_deviation)
+        return ValueScale.of(averages)
 
     def value_errors(self, value: Tensor, before: Tensor, returns: Tensor) -> Tensor:
         """Return the squared errors of values, the greater one of clipped and not."""
@@ -225,7 +247,10 @@ class PPO(ABC):
     def judged(
         self, own: GroupMembers, nets: Networks, steps: Steps
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the members' log-probabilities, entropies and values, shape (rows, members)."""
+        """Return the members' log-probabilities, entropies and values, shape (rows, members).
+
+        Values are in units of their scale.
+        """
         first, agents = own.agents[0], list(own.agents)
         seen = own.inputs(steps.observation[:, agents, : own.observation])
         outputs = nets.policy[first](seen)
@@ -254,7 +279,8 @@ class PPO(ABC):
             for own in groups:
                 found, _, values = self.judged(own, nets, steps)
                 log_prob[:, own.agents] = (found * steps.acts[:, list(own.agents)]).cpu().numpy()
-                value[:, own.agents] = values.cpu().numpy()
+                mean, deviation = self.scale(own, nets)
+                value[:, own.agents] = (mean + deviation * values).cpu().numpy()
         team = np.broadcast_to(rows[:, layout.reward, None], value.shape)
         rows[:-1, columns["log_prob"]] = log_prob[:-1]
         rows[:-1, columns["value"]] = value[:-1]
@@ -291,14 +317,16 @@ class PPO(ABC):
         problem = problem_of(
             tuple(own.agents for own in self.members(environment)),
             partial(self.networks, environment),
-            reads=lambda agent: [("policy", agent), ("value", agent)],
+            reads=lambda agent: [(role, agent) for role in ("policy", "value", "scale")],
             micro_batches=self.parts,
             entries=ENTRIES.size,
             row_size=layout.row_size,
             data=self.data_mode(),
             episodes=layout,
         )
-        values = tuple(section.id for section in problem.sections if section.role == "value")
+        values = tuple(
+            section.id for section in problem.sections if section.role in ("value", "scale")
+        )
         return replace(problem, prepared_by=values, items=None)
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
@@ -335,6 +363,7 @@ class PPO(ABC):
                 clip_norm=self.clip_norm,
                 target_every=1,
                 rate=self.rate,
+                moved=rescale if self.normalise_values else None,
             ),
             actor=PolicyActor(environment.agents, nets, members, seed=seed),
             prepare=lambda rows: self.prepare(rows, nets, members, layout),

@@ -76,7 +76,8 @@ class EpisodeLayout:
     @property
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
-        return self.entries.stop + sum(size for _, size in self.derived)
+        columns: int = self.entries.stop + sum(size for _, size in self.derived)
+        return columns
 
     @property
     def columns(self) -> dict[str, slice]:

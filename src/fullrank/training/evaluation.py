@@ -224,7 +224,8 @@ class RewardScale(NamedTuple):
 
     def own(self, reward: Array) -> Array:
         """Return the agents' own rewards, shape (copies, n), standardised one by one."""
-        return (reward - np.array(self.own_mean)) / np.array(self.own_deviation)
+        standardised: Array = (reward - np.array(self.own_mean)) / np.array(self.own_deviation)
+        return standardised
 
 
 AS_PAID = RewardScale()

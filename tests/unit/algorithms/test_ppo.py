@@ -13,9 +13,9 @@ from torch import Tensor
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.mappo import MAPPO
-from fullrank.algorithms.on_policy import advantages
+from fullrank.algorithms.on_policy import ENTRIES, ValueScale, advantages
 from fullrank.algorithms.policies import clipped_gaussian
-from fullrank.algorithms.ppo import ENTRIES, PPO
+from fullrank.algorithms.ppo import PPO
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
@@ -53,6 +53,7 @@ LEARNERS: dict[str, PPO] = {
         share={"pair": ("agent_0", "agent_2"), "one": ("agent_1",), "arm": ("agent_3",)},
         reward="own",
         normalise_advantages=False,
+        normalise_values=False,
     ),
 }
 
@@ -99,7 +100,7 @@ def of_box(policy: list[Tensor], inputs: Tensor, entries: Tensor) -> tuple[Tenso
     centre, half = np.add(LOW, HIGH) / 2, np.subtract(HIGH, LOW) / 2
     mean, total, entropy = outputs(policy[1:], inputs).tanh(), [], []
     for entry, value in enumerate(entries):
-        spread = torch.distributions.Normal(
+        spread: Any = torch.distributions.Normal(
             centre[entry] + half[entry] * mean[entry], half[entry] * policy[0][entry, 0].exp()
         )
         if value <= LOW[entry]:
@@ -161,7 +162,15 @@ def plain(
     every_v, before, gae = (
         torch.stack([term[name] for term in terms]) for name in ("v", "value", "advantage")
     )
-    returns = gae + before
+    old, returns = before, gae + before
+    if learner.normalise_values:
+        scales = (s for s in algorithm.problem.sections if s.role == "scale")
+        (scale,) = (section.id for section in scales if section.agents == agents)
+        weight, mean, square = (0.999 * algorithm.parameters.view(scale).astype(float)).tolist()
+        weight, mean = weight + 0.001, (mean + 0.001 * returns.mean()) / (weight + 0.001)
+        square = (square + 0.001 * (returns**2).mean()) / weight
+        deviation = (square - mean**2).sqrt()
+        before, returns = (before - mean) / deviation, (returns - mean) / deviation
     errors = (every_v - returns) ** 2
     if learner.value_clip:
         errors = torch.max(errors, (before + (every_v - before).clamp(-0.2, 0.2) - returns) ** 2)
@@ -173,10 +182,12 @@ def plain(
         "approx_kl": (ratio - 1 - ratio.log()).mean(),
         "clipfrac": ((ratio - 1).abs() > 0.2).double().mean(),
         "explained_variance": 1 - (returns - before).var() / returns.var(),
+        "target_mean": (gae + old).mean(),
+        "target_deviation": (gae + old).std(correction=0),
     }
     loss = found["policy_loss"] + 0.5 * found["value_loss"] - learner.entropy_weight * entropy
     gradients = torch.autograd.grad(loss, [*policy, *value])
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy()
+    flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), torch.zeros(3)]).numpy()
     return flat, {name: each.item() for name, each in found.items()}
 
 
@@ -188,6 +199,9 @@ def test_units_add_up_to_the_gradient_of_the_papers_losses(name: str) -> None:
     for section in algorithm.problem.sections[: 2 * len(learner.members(ENVIRONMENT))]:
         view = algorithm.parameters.view(section.id)
         view += generator.normal(scale=0.3, size=view.shape).astype(np.float32)
+    if name == "mappo":
+        for section in algorithm.problem.sections[4:6]:
+            algorithm.parameters.view(section.id)[:] = 0.01, 0.02, 0.07
     units = range(len(algorithm.problem.units))
     updates = dict(algorithm.gradients.compute(rows, units, iteration=0))
     for agents in (own.agents for own in learner.members(ENVIRONMENT)):
@@ -214,6 +228,27 @@ def test_clipped_actions_have_probability_one() -> None:
 def test_agents_of_unlike_actions_do_not_share() -> None:
     with pytest.raises(ConfigError, match=r"agent_0 and agent_3 cannot share .* algorithm\.share"):
         IPPO().problem(ENVIRONMENT)
+
+
+def test_the_scale_of_values_follows_their_targets_without_bias() -> None:
+    assert ValueScale.of(np.zeros(3)) == (0.0, 1.0)
+    once = ValueScale.moved(np.zeros(3), 48.0, 11.0)
+    assert ValueScale.of(once) == pytest.approx((48.0, 11.0))
+    twice = ValueScale.moved(once, 50.0, 11.0)
+    assert ValueScale.of(twice) == pytest.approx((49.0, np.sqrt(122.0)), rel=1e-3)
+
+
+def test_the_controller_keeps_the_scale_of_values_and_no_gradient_moves_it() -> None:
+    learned = run(algorithm__name="mappo")
+    told = learned.train()
+    (scale,) = (s.id for s in learned.training.problem.sections if s.role == "scale")
+    averages: Array = np.zeros(3)
+    for each in told:
+        found = each.statistics["target_mean"], each.statistics["target_deviation"]
+        averages = ValueScale.moved(averages, *found)
+    np.testing.assert_allclose(
+        learned.training.algorithm.parameters.view(scale), averages, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("terminated", [False, True])
