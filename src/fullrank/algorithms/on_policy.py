@@ -92,11 +92,12 @@ class Steps:
     """Steps of whole episodes, all tensors by row; n agents.
 
     Args:
-        rows: Packed steps, shape (rows, row_size) float32.
+        episodes: Packed steps of each episode, shapes (steps, row_size) float32.
         layout: Layout of a row, with derived columns of n entries.
         device: Device of the tensors.
 
     Attributes:
+        lengths: Rows of each episode.
         observation: Observation of each agent, shape (rows, n, O).
         state: Global state, shape (rows, S).
         available: Mask of the actions that may be chosen, shape (rows, n, A).
@@ -107,7 +108,12 @@ class Steps:
         derived: Derived columns by name, each of shape (rows, n).
     """
 
-    def __init__(self, rows: FloatArray, layout: EpisodeLayout, *, device: torch.device) -> None:
+    def __init__(
+        self, episodes: Sequence[FloatArray], layout: EpisodeLayout, *, device: torch.device
+    ) -> None:
+        rows = np.concatenate(episodes)
+        self.lengths = [len(episode) for episode in episodes]
+
         def tensor(columns: slice) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(rows[:, columns])).to(device)
 

@@ -7,7 +7,7 @@ likelihood is that of the clipped action [Fujita18]: a bound has the probability
 beyond it, so that nothing but the action itself need be kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import log, pi
 
@@ -17,13 +17,16 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.on_policy import GroupMembers
-from fullrank.algorithms.trajectories import by_agent
+from fullrank.algorithms.roles import Memory, RecurrentLayers
+from fullrank.algorithms.trajectories import by_agent, own_layers
 from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.networks.fused import kernels
-from fullrank.networks.heads import Choose, Head, MemorylessActor, Relaxed, Squashed
-from fullrank.networks.modules import layers_of, perceptron
+from fullrank.networks.heads import Choose, Head, Relaxed, Squashed
+from fullrank.networks.modules import layers_of
+from fullrank.networks.value_networks import RecurrentAgent
 
 UNAVAILABLE = -1e9
 """Logit of an action that may not be chosen, whose probability is 0."""
@@ -48,19 +51,59 @@ class GaussianPolicy(nn.Module):
         self.mean = mean
         self.log_deviation = nn.Parameter(torch.full((size,), log(FIRST_DEVIATION)))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return both, shape (..., 2 size)."""
-        means: Tensor = self.mean(inputs)
+    def forward(self, inputs: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Return both, shape (..., 2 size), and the state after the last step if there is one."""
+        if not state:
+            return self._with_deviation(self.mean(inputs))
+        means, after = self.mean(inputs, *state)
+        return self._with_deviation(means), after
+
+    def _with_deviation(self, means: Tensor) -> Tensor:
         return torch.cat([means, self.log_deviation.expand_as(means)], -1)
 
 
-def policy_of(own: GroupMembers, *, hidden: int) -> nn.Module:
-    """Build the policy of a group."""
-    network = perceptron(own.width(own.observation), hidden, own.actions)
+def policy_of(
+    own: GroupMembers, build: Callable[[int, int, int], nn.Module], *, hidden: int
+) -> nn.Module:
+    """Build the policy of a group.
+
+    Args:
+        own: Members of the group.
+        build: Builds a network from the numbers of inputs, of hidden entries and of outputs.
+        hidden: Number of hidden entries.
+    """
+    network = build(own.width(own.observation), hidden, own.actions)
     *_, weights, _ = network.parameters()  # of the last layer
     with torch.no_grad():
         weights.mul_(FIRST_WEIGHTS)
     return network if own.box is None else GaussianPolicy(network, own.actions)
+
+
+def core_of(network: nn.Module) -> nn.Module:
+    """Return the network of a policy's logits or means."""
+    return network.mean if isinstance(network, GaussianPolicy) else network
+
+
+def over_episodes(network: nn.Module, inputs: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Return the outputs of a network, whose recurrent state begins anew with each episode.
+
+    Args:
+        network: A policy or a value.
+        inputs: Inputs, episode by episode, shape (rows, members, size).
+        lengths: Rows of each episode.
+
+    Returns:
+        Shape (rows, members, outputs).
+    """
+    core = core_of(network)
+    if not isinstance(core, RecurrentAgent):
+        outputs: Tensor = network(inputs)
+        return outputs
+    padded = nn.utils.rnn.pad_sequence([*torch.split(inputs, list(lengths))])
+    state = inputs.new_zeros(len(lengths) * inputs.shape[1], core.fc1.out_features)
+    found, _ = network(padded.flatten(1, 2), state)
+    by_episode = torch.unflatten(found, 1, (len(lengths), -1)).unbind(1)
+    return torch.cat([own[:rows] for own, rows in zip(by_episode, lengths, strict=True)])
 
 
 def categorical(logits: Tensor, available: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,13 +158,14 @@ class LearnedSpread(Squashed):
         return super().mode(outputs.chunk(2, 1)[0])
 
 
-class PolicyActor(MemorylessActor):
-    """Role ``policy`` of each group as an ``Actor``, without memory.
+class PolicyActor:
+    """Role ``policy`` of each group as an ``Actor``; the memory is the recurrent state.
 
     Args:
         agents: Specifications of all agents.
         nets: Networks with the current parameters.
         groups: Members of each group.
+        state: Entries of an agent's recurrent state; 0: there is none.
         seed: Keys the exploration.
     """
 
@@ -131,10 +175,12 @@ class PolicyActor(MemorylessActor):
         nets: Networks,
         groups: Sequence[GroupMembers],
         *,
+        state: int,
         seed: int,
     ) -> None:
-        super().__init__([agent.action.size for agent in agents], seed=seed)
         self._agents, self._nets, self._groups = agents, nets, groups
+        self._state, self._seed = state, seed
+        self._action_sizes = [agent.action.size for agent in agents]
         self._observed = tuple(agent.observation_size for agent in agents)
         self._device = next(nets.policy[0].parameters()).device
         self._heads = [self._head_of(agent) for agent in agents]
@@ -145,47 +191,94 @@ class PolicyActor(MemorylessActor):
             return LearnedSpread(agent.action, device=self._device)
         return Relaxed(replace(agent.action, relaxed=False))
 
+    def memory(self, copies: int) -> Memory:
+        """Return zeros, shape (E, n, state); nothing without a recurrent state."""
+        shape = copies, len(self._agents), self._state
+        return (np.zeros(shape, np.float32),) if self._state else ()
+
+    def act(
+        self,
+        observation: FloatArray,
+        memory: Memory,
+        *,
+        iteration: int,
+        step: int,
+        alive: BoolArray,
+        available: BoolArray | None = None,
+    ) -> tuple[FloatArray, Memory]:
+        """Return exploring joint actions, keyed by (seed, iteration, step); see ``Actor.act``."""
+        generator = stream(self._seed, "act", iteration, step)
+        actions, memory = self._act(
+            observation, memory, available, lambda head, outputs: head.explore(outputs, generator)
+        )
+        return actions * np.repeat(alive, self._action_sizes, axis=1), memory
+
+    def act_greedily(
+        self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
+    ) -> tuple[FloatArray, Memory]:
+        """Return the likeliest actions as one-hot, or the means."""
+        return self._act(observation, memory, available, lambda head, outputs: head.mode(outputs))
+
     def _act(
-        self, observation: FloatArray, available: BoolArray | None, choose: Choose
-    ) -> FloatArray:
-        outputs = self._outputs(observation)
+        self,
+        observation: FloatArray,
+        memory: Memory,
+        available: BoolArray | None,
+        choose: Choose,
+    ) -> tuple[FloatArray, Memory]:
+        outputs, memory = self._outputs(observation, memory)
         allowed: Sequence[Tensor | None] = [None] * len(self._heads)
         if available is not None:
             mask = torch.from_numpy(available).to(self._device)
-            allowed = torch.split(mask, [*self._action_sizes], 1)
+            allowed = torch.split(mask, self._action_sizes, 1)
         actions = []
         for head, output, own in zip(self._heads, outputs, allowed, strict=True):
             permitted = output if own is None else head.mask(output, own.t().unsqueeze(0))
             actions.append(choose(head, permitted)[0])
-        return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy())
+        return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy()), memory
 
-    def _outputs(self, observation: FloatArray) -> list[Tensor]:
+    def _outputs(self, observation: FloatArray, memory: Memory) -> tuple[list[Tensor], Memory]:
         """Compute each policy's outputs as heads take them, shape (1, outputs, copies)."""
         seen = torch.from_numpy(by_agent(np.ascontiguousarray(observation), self._observed))
         seen, outputs = seen.to(self._device), dict[int, Tensor]()
+        after = tuple(np.empty_like(array) for array in memory)
         with kernels.DEFAULT.selected(), torch.no_grad():
             for own in self._groups:
-                observed = seen[:, list(own.agents), : own.observation]
-                found = self._nets.policy[own.agents[0]](own.inputs(observed))
-                for agent, output in zip(own.agents, found.unbind(1), strict=True):
+                agents, network = list(own.agents), self._nets.policy[own.agents[0]]
+                inputs = own.inputs(seen[:, agents, : own.observation])
+                if memory:
+                    state = torch.from_numpy(memory[0][:, agents]).to(self._device)
+                    found, last = network(inputs.flatten(0, 1).unsqueeze(0), state.flatten(0, 1))
+                    found = found[0].view(*inputs.shape[:2], -1)
+                    after[0][:, agents] = last.view_as(state).cpu().numpy()
+                else:
+                    found = network(inputs)
+                for agent, output in zip(agents, found.unbind(1), strict=True):
                     used = output if own.box else output[:, : self._action_sizes[agent]]
                     outputs[agent] = used.t().unsqueeze(0).contiguous()
-        return [outputs[agent] for agent in range(len(self._agents))]
+        return [outputs[agent] for agent in range(len(self._agents))], after
 
-    def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """Return the agent's policy, layer by layer, with its identity in the first bias."""
+    def policy(self, agent: int) -> tuple[FloatArray, ...] | RecurrentLayers:
+        """Return the agent's policy, with its identity in the first bias; see ``Actor.policy``."""
         own = next(each for each in self._groups if agent in each.agents)
-        network = self._nets.policy[agent]
-        layers = layers_of(network.mean if isinstance(network, GaussianPolicy) else network)
-        if layers is None:
-            raise ConfigError("only perceptrons with ReLU between their layers are exported")
+        network, inputs = core_of(self._nets.policy[agent]), [*range(self._observed[agent])]
+        identity = own.observation + own.agents.index(agent) if own.identity else None
+        actions = self._action_sizes[agent]
+        if isinstance(network, RecurrentAgent):
+            if own.box is not None:
+                raise ConfigError(
+                    "recurrent policies are exported where actions are discrete; use the checkpoint"
+                )
+            return own_layers(
+                network, inputs=inputs, identity=identity, actions=actions, last_action=False
+            )
         matrices = [
             torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
-            for layer in layers
+            for layer in layers_of(network) or ()
         ]
         first, bias = matrices[0], matrices[0][:, -1:]
-        if own.identity:
-            bias = bias + first[:, own.observation + own.agents.index(agent), None]
-        matrices[0] = np.concatenate([first[:, : self._observed[agent]], bias], axis=1)
-        matrices[-1] = matrices[-1][: self._action_sizes[agent]]
+        if identity is not None:
+            bias = bias + first[:, identity, None]
+        matrices[0] = np.concatenate([first[:, inputs], bias], axis=1)
+        matrices[-1] = matrices[-1][:actions]
         return tuple(map(np.ascontiguousarray, matrices))

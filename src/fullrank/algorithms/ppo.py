@@ -58,7 +58,13 @@ from fullrank.algorithms.on_policy import (
     rescale,
 )
 from fullrank.algorithms.optimiser import SumOptimiser
-from fullrank.algorithms.policies import PolicyActor, categorical, clipped_gaussian, policy_of
+from fullrank.algorithms.policies import (
+    PolicyActor,
+    categorical,
+    clipped_gaussian,
+    over_episodes,
+    policy_of,
+)
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.trajectories import SCALE
@@ -70,6 +76,7 @@ from fullrank.environments.base import Continuous
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import perceptron
+from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 
@@ -86,7 +93,10 @@ class PPO(ABC):
     """M, number of units of each group, into which the B episodes are split; independent of the
     learners."""
     hidden: int = 64
-    """Width of the two hidden layers of policies and values."""
+    """Width of the two hidden layers of policies and values, or of the hidden layer and of the
+    recurrent state."""
+    recurrent: bool = False
+    """Give policies and values a recurrent state, their memory of an episode's earlier steps."""
     learning_rate: float = 5e-4
     """Learning rate of Adam."""
     anneal_iterations: int = 0
@@ -172,9 +182,10 @@ class PPO(ABC):
         """Build the policy and the value of an agent's group."""
         own = next(each for each in self.members(environment) if agent in each.agents)
         seen = self.value_inputs(self.layout(environment), own)
+        build = RecurrentAgent if self.recurrent else perceptron
         return {
-            "policy": policy_of(own, hidden=self.hidden),
-            "value": perceptron(own.width(seen), self.hidden, 1),
+            "policy": policy_of(own, build, hidden=self.hidden),
+            "value": build(own.width(seen), self.hidden, 1),
             "scale": ValueScale(),
         }
 
@@ -253,14 +264,15 @@ class PPO(ABC):
         """
         first, agents = own.agents[0], list(own.agents)
         seen = own.inputs(steps.observation[:, agents, : own.observation])
-        outputs = nets.policy[first](seen)
+        outputs = over_episodes(nets.policy[first], seen, steps.lengths)
         if own.box is None:
             available = steps.available[:, agents, : own.actions]
             chosen, entropy = categorical(outputs, available, steps.action[:, agents])
         else:
             taken = steps.entries[:, agents, : own.actions]
             chosen, entropy = clipped_gaussian(outputs, taken, own.box)
-        values = nets.value[first](own.inputs(self.value_sees(steps, own)))[..., 0]
+        seen = own.inputs(self.value_sees(steps, own))
+        values = over_episodes(nets.value[first], seen, steps.lengths)[..., 0]
         return chosen, entropy, values
 
     def prepare(
@@ -272,7 +284,7 @@ class PPO(ABC):
     ) -> None:
         """Fill log-probabilities, values and advantages of one episode, played with ``nets``."""
         columns, device = layout.columns, next(nets.policy[0].parameters()).device
-        steps = Steps(rows, layout, device=device)
+        steps = Steps([rows], layout, device=device)
         value = np.empty((len(rows), layout.agents), np.float32)
         log_prob = np.empty_like(value)
         with kernels.DEFAULT.selected(), torch.no_grad():
@@ -365,7 +377,13 @@ class PPO(ABC):
                 rate=self.rate,
                 moved=rescale if self.normalise_values else None,
             ),
-            actor=PolicyActor(environment.agents, nets, members, seed=seed),
+            actor=PolicyActor(
+                environment.agents,
+                nets,
+                members,
+                state=self.hidden if self.recurrent else 0,
+                seed=seed,
+            ),
             prepare=lambda rows: self.prepare(rows, nets, members, layout),
         )
 
@@ -374,13 +392,13 @@ class PPO(ABC):
     ) -> Callable[[UnitIndex, tuple[int, ...]], tuple[Steps, WholeMinibatch] | None]:
         """Return the steps of each unit, with facts of the whole minibatch about its group."""
         episodes = [rows[place][:-1] for place in episodes_in(rows, layout.length)]
-        every = Steps(np.concatenate(episodes), layout, device=device)
+        every = Steps(episodes, layout, device=device)
         whole = cache(partial(WholeMinibatch.of, every))
 
         @cache
         def steps_of(part: int) -> Steps | None:
             own = [episodes[item] for item in self.parts[part]]
-            return Steps(np.concatenate(own), layout, device=device) if own else None
+            return Steps(own, layout, device=device) if own else None
 
         def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> tuple[Steps, WholeMinibatch] | None:
             agents, part = problem.units[unit]

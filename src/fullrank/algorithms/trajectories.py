@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Memory, RecurrentLayers
@@ -244,22 +244,43 @@ class ValueActor:
         layout, network = self._layout, self._network
         if isinstance(network, GroupedAgents):
             network = network.of(agent)
-        first, middle, last = ([*part.parameters()] for part in network.children())
-        weight, bias = first[0].data, first[1].data
         own, start = [*range(layout.observation_sizes[agent])], max(layout.observation_sizes)
         if self._learner.last_action:
             own += range(start, start + layout.action_sizes[agent])
             start += max(layout.action_sizes)
-        if self._learner.identity:
-            bias = bias + weight[:, start + agent]
-        choices, recurrent = slice(layout.action_sizes[agent]), len(middle) > 2
-        return RecurrentLayers(
-            first=_joined(weight[:, own], bias),
-            input_gates=_joined(*(middle[::2] if recurrent else middle)),
-            state_gates=_joined(*middle[1::2]) if recurrent else None,
-            last=_joined(last[0][choices], last[1][choices]),
+        return own_layers(
+            network,
+            inputs=own,
+            identity=start + agent if self._learner.identity else None,
+            actions=layout.action_sizes[agent],
             last_action=self._learner.last_action,
         )
+
+
+def own_layers(
+    network: nn.Module, *, inputs: list[int], identity: int | None, actions: int, last_action: bool
+) -> RecurrentLayers:
+    """Return one agent's part of a network of action values or of logits, as matrices.
+
+    Args:
+        network: A recurrent agent, or one without a recurrent state.
+        inputs: Columns of the agent's own inputs.
+        identity: Column of its identity, which becomes part of the bias; None: there is none.
+        actions: Number of its actions.
+        last_action: True if its last action is among the inputs.
+    """
+    first, middle, last = ([*part.parameters()] for part in network.children())
+    weight, bias = first[0].data, first[1].data
+    if identity is not None:
+        bias = bias + weight[:, identity]
+    recurrent = len(middle) > 2
+    return RecurrentLayers(
+        first=_joined(weight[:, inputs], bias),
+        input_gates=_joined(*(middle[::2] if recurrent else middle)),
+        state_gates=_joined(*middle[1::2]) if recurrent else None,
+        last=_joined(last[0][:actions], last[1][:actions]),
+        last_action=last_action,
+    )
 
 
 def _joined(weight: Tensor, bias: Tensor) -> FloatArray:
