@@ -64,6 +64,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
+    "ippo with memory": ("ippo", {"recurrent": True}),
     "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
     "qmix of one unit": ("qmix", {"micro_batches": 1, "optimiser": "adam", "trace": 0.6}),
 }

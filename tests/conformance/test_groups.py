@@ -48,6 +48,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "darl1n": BATTLE | {"algorithm.share": "side"},
     "ippo": PREDATORS | ONCE | {"algorithm.share": "side"},
     "mappo": ONCE
+    | {"algorithm.recurrent": True}
     | {"environment.name": "switch_riddle", "environment.agents": 0, "algorithm.share": "none"},
     **{
         name: {

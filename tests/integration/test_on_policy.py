@@ -42,12 +42,16 @@ async def test_the_first_update_over_a_collection_records_its_episodes(tmp_path:
     assert told == [True, False, False, False] * 4
 
 
-@pytest.mark.parametrize(("name", "lag"), [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1)])
+@pytest.mark.parametrize(
+    ("name", "lag"), [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1), ("ippo", 0)]
+)
 async def test_learners_and_collectors_that_die_within_a_collection_change_no_bit(
     tmp_path: Path, name: str, lag: int
 ) -> None:
     """The controller ends after the second update of four over a collection."""
     sizes = (f"algorithm.name={name}", "algorithm.batch_size=4", "algorithm.epochs=2")
+    if name == "ippo":
+        sizes = (*sizes, "algorithm.recurrent=true")
     chosen = (*PPO, *sizes, f"collect.lag={lag}", "checkpoint.every=3")
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         cluster.replay()

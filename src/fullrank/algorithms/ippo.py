@@ -1,6 +1,6 @@
 """Independent PPO: every agent's value is that of its own observation [deWitt20].
 
-Differs from the paper: networks without memory; the episodes of a minibatch are whole.
+Differs from the paper: networks have a memory where asked for; a minibatch is of whole episodes.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
 The state is the environment's, or the joint observation where it has none.
 
-Differs from the paper: networks without memory, squared errors of values, and an average of the
-last thousand updates as their scale.
+Differs from the paper: networks have a memory where asked for, errors of values are squared, and
+their scale is an average over the last thousand updates.
 """
 
 from dataclasses import dataclass

@@ -1,20 +1,22 @@
-"""On-policy teams: groups of agents, their steps of whole episodes, and advantages."""
+"""On-policy teams: groups of agents, their steps of whole episodes, values and advantages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from math import sqrt
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.trajectories import by_agent
 from fullrank.algorithms.updates import Entries
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import Array, FloatArray
+from fullrank.common.types import Array, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.networks.parameters import ParameterGroup
-from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 ENTRIES = Entries(
     (
@@ -212,6 +214,39 @@ class WholeMinibatch:
             target_mean=float(returns.mean()),
             target_deviation=float(returns.std()),
         )
+
+
+def minibatch(
+    parts: Sequence[range],
+    problem: Problem,
+    layout: EpisodeLayout,
+    rows: FloatArray,
+    *,
+    device: torch.device,
+) -> Callable[[UnitIndex, tuple[int, ...]], tuple[Steps, WholeMinibatch] | None]:
+    """Return the steps of each unit, with facts of the whole minibatch about its group.
+
+    Args:
+        parts: Numbers of the episodes of each micro-batch.
+        problem: Units.
+        layout: Layout of a row.
+        rows: Packed rows of the minibatch's episodes.
+        device: Device of the tensors.
+    """
+    episodes = [rows[place][:-1] for place in episodes_in(rows, layout.length)]
+    whole = cache(partial(WholeMinibatch.of, Steps(episodes, layout, device=device)))
+
+    @cache
+    def steps_of(part: int) -> Steps | None:
+        own = [episodes[item] for item in parts[part]]
+        return Steps(own, layout, device=device) if own else None
+
+    def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> tuple[Steps, WholeMinibatch] | None:
+        agents, part = problem.units[unit]
+        steps = steps_of(part)
+        return None if steps is None else (steps, whole(agents))
+
+    return batch_of
 
 
 def advantages(

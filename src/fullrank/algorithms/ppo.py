@@ -28,9 +28,9 @@ computed; the controller moves these along the statistics.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -55,6 +55,7 @@ from fullrank.algorithms.on_policy import (
     WholeMinibatch,
     advantages,
     members_of,
+    minibatch,
     rescale,
 )
 from fullrank.algorithms.optimiser import SumOptimiser
@@ -71,13 +72,13 @@ from fullrank.algorithms.trajectories import SCALE
 from fullrank.algorithms.updates import Statistics
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import Continuous
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import perceptron
 from fullrank.networks.value_networks import RecurrentAgent
-from fullrank.replay.episodes import EpisodeLayout, episodes_in
+from fullrank.replay.episodes import EpisodeLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +357,7 @@ class PPO(ABC):
                 lambda agents, nets, batch, draws: self.losses(by_agents[agents], nets, *batch),
                 nets,
                 problem,
-                batch_of=lambda rows: self.minibatch(rows, problem, layout, where),
+                batch_of=partial(minibatch, self.parts, problem, layout, device=where),
                 seal=lambda gradient, statistics, batch, agents: ENTRIES.after(
                     np.clip(
                         gradient * np.float32(SCALE * nets.factor_of(agents[0])), -LIMIT, LIMIT
@@ -386,23 +387,3 @@ class PPO(ABC):
             ),
             prepare=lambda rows: self.prepare(rows, nets, members, layout),
         )
-
-    def minibatch(
-        self, rows: FloatArray, problem: Problem, layout: EpisodeLayout, device: torch.device
-    ) -> Callable[[UnitIndex, tuple[int, ...]], tuple[Steps, WholeMinibatch] | None]:
-        """Return the steps of each unit, with facts of the whole minibatch about its group."""
-        episodes = [rows[place][:-1] for place in episodes_in(rows, layout.length)]
-        every = Steps(episodes, layout, device=device)
-        whole = cache(partial(WholeMinibatch.of, every))
-
-        @cache
-        def steps_of(part: int) -> Steps | None:
-            own = [episodes[item] for item in self.parts[part]]
-            return Steps(own, layout, device=device) if own else None
-
-        def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> tuple[Steps, WholeMinibatch] | None:
-            agents, part = problem.units[unit]
-            steps = steps_of(part)
-            return None if steps is None else (steps, whole(agents))
-
-        return batch_of

@@ -47,6 +47,7 @@ SMALL: dict[str, Any] = {"batch_size": 7, "micro_batches": 3, "hidden": 11, "cli
 LEARNERS: dict[str, PPO] = {
     "ippo": IPPO(**SMALL, share=ALIKE),
     "ippo of networks apart": IPPO(**SMALL, share="none", value_clip=0.0),
+    "ippo with memory": IPPO(**SMALL, share=ALIKE, recurrent=True),
     "mappo": MAPPO(**SMALL, share=ALIKE, entropy_weight=0.3),
     "mappo of three groups": MAPPO(
         **SMALL,
@@ -75,33 +76,47 @@ def played(learner: PPO, *, seed: int = 3) -> FloatArray:
     return rows
 
 
-def network(algorithm: Algorithm, role: str, agent: int, widths: list[int]) -> list[Tensor]:
+def network(
+    algorithm: Algorithm, role: str, agent: int, widths: list[int], *, memory: bool
+) -> list[Tensor]:
     """The layers [W | b] of an agent's network in float64, of which gradients are taken."""
     section = next(
         each for each in algorithm.problem.sections if each.role == role and agent in each.agents
     )
     flat = torch.from_numpy(algorithm.parameters.view(section.id).astype(np.float64))
-    shapes = [(after, before + 1) for before, after in pairwise(widths)]
+    shapes: list[tuple[int, ...]] = [(after, before + 1) for before, after in pairwise(widths)]
+    if memory:
+        shapes[1:2] = [(33, 11), (33, 11), (33,), (33,)]
     if role == "policy" and agent == ARM:
         shapes.insert(0, (widths[-1], 1))
-    parts = torch.split(flat, [rows * columns for rows, columns in shapes])
+    parts = torch.split(flat, [int(np.prod(shape)) for shape in shapes])
     return [p.view(shape).requires_grad_() for p, shape in zip(parts, shapes, strict=True)]
 
 
-def outputs(layers: list[Tensor], inputs: Tensor) -> Tensor:
+def outputs(layers: list[Tensor], inputs: Tensor, state: list[Tensor]) -> Tensor:
+    """Outputs of one step; a recurrent state is replaced by the one after it."""
+    if len(layers) > 3:
+        first, of_input, of_state, own_bias, state_bias, last = layers
+        hidden = (first @ torch.cat([inputs, torch.ones(1, dtype=torch.float64)])).relu()
+        reset, update, new = (of_input @ hidden + own_bias).view(3, -1)
+        reset_h, update_h, new_h = (of_state @ state[0] + state_bias).view(3, -1)
+        keep = (update + update_h).sigmoid()
+        fresh = (new + (reset + reset_h).sigmoid() * new_h).tanh()
+        state[0] = (1 - keep) * fresh + keep * state[0]
+        return last @ torch.cat([state[0], torch.ones(1, dtype=torch.float64)])
     for number, layer in enumerate(layers):
         inputs = layer @ torch.cat([inputs, torch.ones(1, dtype=torch.float64)])
         inputs = inputs.relu() if number < len(layers) - 1 else inputs
     return inputs
 
 
-def of_box(policy: list[Tensor], inputs: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
+def of_box(before: Tensor, deviation: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
     """Log-likelihood and entropy of a clipped action, entry by entry."""
     centre, half = np.add(LOW, HIGH) / 2, np.subtract(HIGH, LOW) / 2
-    mean, total, entropy = outputs(policy[1:], inputs).tanh(), [], []
+    mean, total, entropy = before.tanh(), [], []
     for entry, value in enumerate(entries):
         spread: Any = torch.distributions.Normal(
-            centre[entry] + half[entry] * mean[entry], half[entry] * policy[0][entry, 0].exp()
+            centre[entry] + half[entry] * mean[entry], half[entry] * deviation[entry, 0].exp()
         )
         if value <= LOW[entry]:
             total.append(spread.cdf(value).log())
@@ -121,10 +136,15 @@ def plain(
     wide, most = (max(SIZES[agent][part] for agent in agents) for part in (0, 1))
     identities = len(agents) if len(agents) > 1 else 0
     sees = wide if isinstance(learner, IPPO) else 6
-    policy = network(algorithm, "policy", agents[0], [wide + identities, 11, 11, most])
-    value = network(algorithm, "value", agents[0], [sees + identities, 11, 11, 1])
+    policy = network(
+        algorithm, "policy", agents[0], [wide + identities, 11, 11, most], memory=learner.recurrent
+    )
+    value = network(
+        algorithm, "value", agents[0], [sees + identities, 11, 11, 1], memory=learner.recurrent
+    )
     terms: list[dict[str, Any]] = []
     for place in episodes_in(rows, layout.length):
+        states = [[torch.zeros(11, dtype=torch.float64)] for _ in range(2 * len(agents))]
         for step in torch.from_numpy(rows[place][:-1].astype(np.float64)):
             columns = {name: step[part] for name, part in layout.columns.items()}
             for number, agent in enumerate(agents):
@@ -139,15 +159,17 @@ def plain(
                 acts = action >= 0 and int(offered.sum()) > (not arm)
                 term = {name: column[agent] for name, column in columns.items()}
                 inputs = own if isinstance(learner, IPPO) else step[layout.state]
-                term["v"] = outputs(value, torch.cat([inputs, identity]))[0]
+                term["v"] = outputs(value, torch.cat([inputs, identity]), states[number])[0]
+                told = outputs(
+                    policy[1:] if arm else policy,
+                    torch.cat([own, identity]),
+                    states[len(agents) + number],
+                )
                 term["acts"] = acts
                 if acts and arm:
-                    log_prob, term["entropy"] = of_box(
-                        policy, torch.cat([own, identity]), step[layout.entries]
-                    )
+                    log_prob, term["entropy"] = of_box(told, policy[0], step[layout.entries])
                 elif acts:
-                    logits = outputs(policy, torch.cat([own, identity]))[:choices]
-                    every = torch.log_softmax(logits[offered], 0)
+                    every = torch.log_softmax(told[:choices][offered], 0)
                     log_prob = every[int(offered[:action].sum())]
                     term["entropy"] = -(every.exp() * every).sum()
                 if acts:
