@@ -16,6 +16,7 @@ from fullrank.algorithms.mappo import MAPPO
 from fullrank.algorithms.on_policy import ENTRIES, ValueScale, advantages
 from fullrank.algorithms.policies import clipped_gaussian
 from fullrank.algorithms.ppo import PPO
+from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
@@ -436,3 +437,56 @@ def test_two_arms_learn_to_reach_and_are_exported() -> None:
             hidden = layer @ np.append(hidden, np.float32(1.0))
             hidden = np.maximum(hidden, 0.0) if number < len(layers) - 1 else hidden
         np.testing.assert_allclose(1.0 + 2.0 * np.tanh(hidden[0]), action[arm], rtol=1e-5)
+
+
+def test_a_team_with_memory_solves_the_switch_riddle_and_is_exported() -> None:
+    """Two prisoners: the optimum is the share of starts in which both come, about a half."""
+    learned = run(
+        algorithm__name="mappo",
+        algorithm__recurrent=True,
+        algorithm__hidden=32,
+        algorithm__batch_size=32,
+        algorithm__micro_batches=1,
+        algorithm__epochs=4,
+        algorithm__learning_rate=0.005,
+        environment__agents=2,
+        environment__copies=32,
+        iterations=320,
+    )
+    learned.train()
+    actor = learned.training.algorithm.actor
+    environment = make_environment("switch_riddle", agents=2, copies=50)
+    played_ = evaluate(environment, Greedy(actor), 400, seed=0)
+    assert (played_.returns >= 0).all()
+    assert played_.won is not None
+    assert played_.won.mean() > 0.4
+    size = environment.agents[0].observation_size
+    seen = np.random.default_rng(0).normal(size=(3, 1, 2, size)).astype(np.float32)
+    memory = actor.memory(1)
+    states = [np.zeros(32, np.float32) for _ in range(2)]
+    for step in seen:
+        action, memory = actor.act_greedily(step.reshape(1, -1), memory)
+        for agent in range(2):
+            layers = actor.policy(agent)
+            assert isinstance(layers, RecurrentLayers)
+            values, states[agent] = stepped(layers, step[0, agent], states[agent])
+            assert action.reshape(2, -1)[agent].argmax() == values.argmax()
+            np.testing.assert_allclose(memory[0][0, agent], states[agent], rtol=1e-4, atol=1e-5)
+
+
+def stepped(
+    layers: RecurrentLayers, seen: FloatArray, state: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """One step of an exported recurrent network."""
+
+    def through(matrix: FloatArray, inputs: FloatArray) -> FloatArray:
+        return np.asarray(matrix @ np.append(inputs, np.float32(1.0)), np.float32)
+
+    assert layers.state_gates is not None
+    hidden = np.maximum(through(layers.first, seen), 0.0)
+    reset, update, new = np.split(through(layers.input_gates, hidden), 3)
+    of_reset, of_update, of_new = np.split(through(layers.state_gates, state), 3)
+    keep = 1.0 / (1.0 + np.exp(-(update + of_update)))
+    fresh = np.tanh(new + of_new / (1.0 + np.exp(-(reset + of_reset))))
+    after = ((1.0 - keep) * fresh + keep * state).astype(np.float32)
+    return through(layers.last, after), after
