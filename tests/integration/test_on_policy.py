@@ -49,9 +49,9 @@ async def test_learners_and_collectors_that_die_within_a_collection_change_no_bi
     tmp_path: Path, name: str, lag: int
 ) -> None:
     """The controller ends after the second update of four over a collection."""
-    sizes = (f"algorithm.name={name}", "algorithm.batch_size=4", "algorithm.epochs=2")
+    sizes = [f"algorithm.name={name}", "algorithm.batch_size=4", "algorithm.epochs=2"]
     if name == "ippo":
-        sizes = (*sizes, "algorithm.recurrent=true")
+        sizes.append("algorithm.recurrent=true")
     chosen = (*PPO, *sizes, f"collect.lag={lag}", "checkpoint.every=3")
     async with Cluster(tmp_path, settings(*chosen)) as cluster:
         cluster.replay()

@@ -41,7 +41,7 @@ def run(environment: str, algorithm: str, **params: Any) -> LocalRun:
 def test_sides_are_refused_by_name_before_the_first_iteration(
     environment: str, algorithm: str, message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"learn the sum of all rewards, and {message}"):
+    with pytest.raises(ConfigError, match=f"learns from the sum of all rewards, and {message}"):
         run(environment, algorithm).train()
 
 
