@@ -85,10 +85,10 @@ from fullrank.replay.episodes import EpisodeLayout
 class PPO(ABC):
     """Hyperparameters and roles of PPO's family; the defaults are those of [Yu22]."""
 
-    batch_size: int = 8
+    batch_size: int = 4
     """B, number of episodes of a minibatch; it divides those of a collection, which has one of each
     of the ``environment.copies``."""
-    epochs: int = 10
+    epochs: int = 5
     """Passes over a collection, each of which draws every episode once."""
     micro_batches: int = 4
     """M, number of units of each group, into which the B episodes are split; independent of the

@@ -33,7 +33,7 @@ def run(environment: str, algorithm: str, **params: Any) -> LocalRun:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        (f"{GAMES}:Hunt", "wolf and sheep are sides that are paid apart; use maddpg .* sides, a m"),
+        (f"{GAMES}:Hunt", "wolf and sheep are sides that are paid apart; use maddpg.* sides, a m"),
         (f"{GAMES}:Pennies", "those of player_0, player_1 cancel in every step of random play; us"),
         ("predator_prey", "predator and prey are sides .* learns from its own$"),
     ],
