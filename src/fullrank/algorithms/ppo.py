@@ -83,7 +83,7 @@ from fullrank.replay.episodes import EpisodeLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PPO(ABC):
-    """Hyperparameters and roles of PPO's family; the defaults are those of [Yu22]."""
+    """Hyperparameters and roles of PPO's family; the defaults follow [Yu22]."""
 
     batch_size: int = 4
     """B, number of episodes of a minibatch; it divides those of a collection, which has one of each
