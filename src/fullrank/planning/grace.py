@@ -36,7 +36,7 @@ class Return(NamedTuple):
     """Time from the beginning of the round to the return of its rows; infinite if they were
     missing when the round was over."""
     unit_s: float
-    """Time in which it computes one unit."""
+    """Time from an order of one more unit to its return."""
     items: int
     """Units by which others make up for its rows."""
 
@@ -54,9 +54,13 @@ def items_of(code: Code) -> list[int]:
 def returns_of(record: IterationRecord, code: Code) -> tuple[list[Return], int]:
     """Return the learners of a recorded round, and how many of them decide it.
 
-    Learners without a row of the code are among them: they are idle from the beginning.
+    Learners without a row of the code are among them: they are idle from the beginning. An order
+    and its return take as long on their way as those of the learner that took least besides its
+    units: what others took longer may be a delay before their first unit.
     """
     width, computed = code.rows_per_learner, record.compute_s
+    ways = [record.arrival_s[each] - computed[each] for each in record.arrival_s.keys() & computed]
+    way_s = max(0.0, min(ways, default=0.0))
     shares = {learner: row // width for learner, row in record.rows.items() if row < code.rows}
     load = {learner: max(1, int(code.load[share])) for learner, share in shares.items()}
     paces = {learner: computed[learner] / load[learner] for learner in shares.keys() & computed}
@@ -65,12 +69,12 @@ def returns_of(record: IterationRecord, code: Code) -> tuple[list[Return], int]:
     returns = [
         Return(
             finish_s=record.arrival_s.get(learner, inf),
-            unit_s=paces.get(learner, usual_s),
+            unit_s=way_s + paces.get(learner, usual_s),
             items=items[share],
         )
         for learner, share in shares.items()
     ]
-    spares = [Return(finish_s=0.0, unit_s=usual_s, items=0)] * items.count(0)
+    spares = [Return(finish_s=0.0, unit_s=way_s + usual_s, items=0)] * items.count(0)
     return returns + spares, max(0, len(returns) - code.tolerance) + len(spares)
 
 

@@ -1,6 +1,6 @@
 """The grace of a round follows from the spread of recent ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from statistics import fmean
 
@@ -117,24 +117,25 @@ def test_learners_without_a_row_do_not_set_the_grace() -> None:
     assert grace.seconds >= 2.0
 
 
-def test_a_learner_that_was_not_waited_for_counts_as_missing() -> None:
-    code = code_for_learners(codes.build("uncoded"), learners=3, units=6, seed=0)
-    record = IterationRecord(
+def recorded(
+    rows: Mapping[int, int], compute_s: Mapping[int, float], arrival_s: Mapping[int, float]
+) -> IterationRecord:
+    return IterationRecord(
         iteration=3,
         term=1,
         epoch=0,
         attempt=0,
         code="uncoded",
         return_mean=None,
-        round_s=6.5,
+        round_s=max(arrival_s.values()),
         collect_s=0.0,
-        rows={0: 0, 1: 2, 2: 4, 5: 6},
-        compute_s={0: 2.0, 1: 4.0},
-        arrival_s={0: 2.5, 1: 4.5},
-        decodable_s=6.0,
+        rows=rows,
+        compute_s=compute_s,
+        arrival_s=arrival_s,
+        decodable_s=max(arrival_s.values()),
         decode_s=0.0,
-        received=(0, 1, 5),
-        late=(2,),
+        received=tuple(arrival_s),
+        late=tuple(rows.keys() - arrival_s.keys()),
         exact=True,
         condition=1.0,
         error_bound=0.0,
@@ -142,6 +143,22 @@ def test_a_learner_that_was_not_waited_for_counts_as_missing() -> None:
         bytes_sent={},
         bytes_received={},
     )
+
+
+def test_a_learner_that_was_not_waited_for_counts_as_missing() -> None:
+    code = code_for_learners(codes.build("uncoded"), learners=3, units=6, seed=0)
+    record = recorded({0: 0, 1: 2, 2: 4, 5: 6}, {0: 2.0, 1: 4.0}, {0: 2.5, 1: 4.5, 5: 6.0})
     returns, needed = returns_of(record, code)
     assert needed == 3
-    assert returns == [Return(2.5, 1.0, 2), Return(4.5, 2.0, 2), Return(inf, 1.5, 2)]
+    assert returns == [Return(2.5, 1.5, 2), Return(4.5, 2.5, 2), Return(inf, 2.0, 2)]
+
+
+def test_scattered_returns_of_short_units_are_waited_for() -> None:
+    code = code_for_learners(codes.build("uncoded"), learners=4, units=4, seed=0)
+    arrival_s = {0: 3.0, 1: 3.5, 2: 4.0, 3: 5.5}
+    record = recorded({each: each for each in range(4)}, dict.fromkeys(range(4), 0.5), arrival_s)
+    grace = Grace()
+    for _ in range(FEWEST):
+        returns, needed = returns_of(record, code)
+        grace.observe(returns, needed=needed)
+    assert grace.seconds >= max(arrival_s.values())
