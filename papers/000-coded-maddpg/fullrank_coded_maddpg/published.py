@@ -18,7 +18,9 @@ TOTALLED = 5
 """Iterations in a published time."""
 CODES = ("uncoded", "mds", "random_sparse", "replication", "ldpc")
 """Codes in the order of the table."""
-ALL_CODES = (*CODES, "cyclic", "auto")
+HEDGED = "hedged"
+"""No code: all N learners, of which idle ones compute late units again."""
+ALL_CODES = (*CODES, "cyclic", "auto", HEDGED)
 """With ours."""
 EVERY = 250
 """Iterations behind each point of a published curve."""

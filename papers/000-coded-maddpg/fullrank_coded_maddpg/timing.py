@@ -33,6 +33,7 @@ from fullrank_coded_maddpg.published import (
     AGENTS,
     ALL_CODES,
     CODES,
+    HEDGED,
     LEARNERS,
     TASKS,
     TOTALLED,
@@ -84,14 +85,19 @@ class Setting:
         return FixedK(k=k, delay_s=self.task.delay_s)
 
     @property
+    def family(self) -> str:
+        """Registered name of the code."""
+        return "uncoded" if self.code == HEDGED else self.code
+
+    @property
     def tolerance(self) -> int:
         """Tolerance of ``cyclic``: the most stragglers of the experiment, up to N - M."""
         return min(max(self.task.stragglers), LEARNERS - self.agents)
 
     def make_code(self) -> Code:
         """The code of the setting."""
-        params = codes.get(self.code).tolerating(self.tolerance) or {}
-        return make_code(self.code, rows=self.learners, units=self.agents, seed=0, **params)
+        params = codes.get(self.family).tolerating(self.tolerance) or {}
+        return make_code(self.family, rows=self.learners, units=self.agents, seed=0, **params)
 
 
 def settings(
@@ -237,8 +243,14 @@ def simulated(setting: Setting, machines: ComputeTimes) -> float:
 
 
 def _fixed(setting: Setting, unit_s: float) -> Times:
-    cluster = Cluster(unit_s=unit_s)
-    played = simulate(cluster, setting.make_code(), setting.delays, iterations=ROUNDS, seed=0)
+    played = simulate(
+        Cluster(unit_s=unit_s),
+        setting.make_code(),
+        setting.delays,
+        iterations=ROUNDS,
+        seed=0,
+        hedged=setting.code == HEDGED,
+    )
     return played.round_s
 
 
@@ -264,7 +276,7 @@ def real_cell(setting: Setting, rounds: int) -> Cell:
     options = {
         "iterations": left_out + rounds - 1,
         "learners": setting.learners,
-        "code.name": setting.code,
+        "code.name": setting.family,
         "code.tolerance": setting.tolerance if setting.code == "cyclic" else None,
         "stragglers.name": "fixed_k",
         "stragglers.k": setting.delays.k,
@@ -275,6 +287,8 @@ def real_cell(setting: Setting, rounds: int) -> Cell:
         "replay.capacity": 100_000,
         "metrics.sinks": [],
     }
+    if setting.code == HEDGED:
+        options["controller.undecodable"] = "hedge"
     config = _config(setting.task, setting.agents, options)
     return Cell(
         name=f"real-{setting.name}",

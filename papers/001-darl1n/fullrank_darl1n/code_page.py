@@ -162,7 +162,7 @@ def draw_noise(results: Results, path: Path) -> None:
 def draw_times(results: Results, path: Path) -> None:
     """Fig. 7: one panel for each delay; dotted with a fixed number of stragglers."""
     titles = [f"Δ = {delay_s:g} s" for delay_s in DELAYS_S]
-    with pictures.panels(path, titles, size=(5.5, 4.8), beneath=6) as every:
+    with pictures.panels(path, titles, size=(5.5, 4.8), beneath=7) as every:
         for axes, delay_s in zip(every, DELAYS_S, strict=True):
             for scheme in times.SCHEMES:
                 _draw_scheme(axes.plot, results, scheme, delay_s)

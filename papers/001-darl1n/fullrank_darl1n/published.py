@@ -60,10 +60,14 @@ class Scheme:
     params: Mapping[str, float] = field(default_factory=dict)
     drawn: bool = False
     """True if the matrix is drawn at random, by seed."""
+    hedged: bool = False
+    """True if idle learners compute late units again."""
 
     @property
     def name(self) -> str:
         """Name in cells and tables."""
+        if self.hedged:
+            return "hedged"
         return "-".join([self.code, *(f"{value:g}" for value in self.params.values())])
 
     def make_code(self, seed: int = 0) -> Code:
@@ -84,6 +88,8 @@ TIMED = (UNCODED, MDS, SPARSE[2], REPETITION, LDGM[1])
 """Schemes of Fig. 7 and Table VI."""
 CYCLIC = Scheme(code="cyclic", params={"tolerance": 5})
 """This project's code, which tolerates a share of 0.2 stragglers; compared by time."""
+HEDGED = Scheme(code="uncoded", hedged=True)
+"""No code, and idle learners compute late units again; compared by time."""
 VANDERMONDE = Scheme(code="vandermonde")
 
 

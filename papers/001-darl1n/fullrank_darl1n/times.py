@@ -28,6 +28,7 @@ from fullrank_darl1n.published import (
     AGENTS,
     CYCLIC,
     DELAYS_S,
+    HEDGED,
     MDS,
     RATES,
     TABLE_VI,
@@ -38,7 +39,7 @@ from fullrank_darl1n.published import (
 )
 from fullrank_papers.cells import Cell, Results
 
-SCHEMES = (*TIMED, CYCLIC)
+SCHEMES = (*TIMED, CYCLIC, HEDGED)
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """eta in the figure."""
 MAX_VARIANCE = DARL1N().max_variance
@@ -99,7 +100,8 @@ def cell(scheme: Scheme, machines: PaperMachines, *, draws: int, rounds: int) ->
 def _times(scheme: Scheme, machines: PaperMachines, draws: int, rounds: int) -> JSON:
     """Times by the key of a point; a scheme with a single matrix runs as many rounds in total."""
     codes = [scheme.make_code(seed) for seed in range(draws if scheme.drawn else 1)]
-    play = partial(_played, codes, machines, rounds=draws * rounds // len(codes))
+    count = draws * rounds // len(codes)
+    play = partial(_played, codes, machines, rounds=count, hedged=scheme.hedged)
     return {
         point(model, delay_s, rate): play(model.model(rate, delay_s=delay_s))
         for model in StragglerModel
@@ -120,17 +122,26 @@ def _played(
     model: DelayModel,
     *,
     rounds: int,
+    hedged: bool,
     max_variance: float = math.inf,
 ) -> JSON:
     cluster = Cluster(unit_s=machines.unit_s, spread=SPREAD)
     round_s, rows, noise = [], [], []
     for seed, code in enumerate(codes):
         played = simulate(
-            cluster, code, model, iterations=rounds, seed=seed, max_variance=max_variance
+            cluster,
+            code,
+            model,
+            iterations=rounds,
+            seed=seed,
+            max_variance=max_variance,
+            hedged=hedged,
         )
         round_s.append(played.round_s)
         rows += [len(received) for received in played.received]
-        noise += [variance(code, received.tolist()) for received in played.received]
+        # a hedged round has every unit once, by whomever
+        decoded = [np.flatnonzero(code.load)] * rounds if hedged else played.received
+        noise += [variance(code, received.tolist()) for received in decoded]
     return {
         "seconds": machines.shared_s + np.concatenate(round_s).mean(),
         "rows": np.mean(rows),

@@ -18,6 +18,7 @@ COLOURS = {
     "ldgm": "#cc79a7",
     "cyclic": "#009e73",
     "auto": "#d55e00",
+    "hedged": "#222222",
 }
 """Colours by code."""
 DPI = 130
