@@ -269,19 +269,20 @@ async def test_a_learner_that_was_wrong_is_named_left_out_and_assigned_no_row_ag
     assert cluster.outcome() == centralised(cluster.config)
 
 
+@pytest.mark.parametrize("first", [0, 4], ids=["from the first round on", "once others are known"])
 async def test_late_units_are_computed_by_idle_learners_before_any_deadline(
-    tmp_path: Path,
+    tmp_path: Path, first: int
 ) -> None:
-    """One learner answers the rounds from which the grace is learnt, and then no more."""
+    """One learner answers no round from a certain one on."""
     settings = resolved(*UNCODED, "controller.undecodable=hedge", "iterations=8")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.serve()
-        await cluster.fake(Fault.STALL, at=4)
+        await cluster.fake(Fault.STALL, at=first)
         cluster.learners(2)
         await cluster.finished()
     records = cluster.records()
     assert [record.attempt for record in records] == [0] * 8
-    assert all(record.hedged and 0 in record.late for record in records[4:])
+    assert all(record.hedged and 0 in record.late for record in records[first:])
     assert cluster.digests() == reference_digests(cluster.config)
 
 

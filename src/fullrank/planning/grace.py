@@ -7,7 +7,7 @@ after a round was over is not known, and they are taken not to have returned at 
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
@@ -22,7 +22,7 @@ from fullrank.runs.record import IterationRecord
 FACTORS = (0.0, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0)
 """Candidates, in medians of the times at which learners of a round return."""
 FIRST = 1.5
-"""Factor until enough rounds are measured."""
+"""Factor until enough rounds are measured; without any, of the median of the round itself."""
 FEWEST, RECENT = 4, 32
 """Fewest rounds from which a factor is chosen, and most."""
 ABANDONED = 0.1
@@ -104,6 +104,20 @@ def deciding_returns(
         yield sorted(Return(finishes[each], units[each], items[each]) for each in chosen)
 
 
+def first_grace(arrivals: Collection[float], learners: int) -> float:
+    """Return the grace of a round before which none was measured, from its own returns.
+
+    Args:
+        arrivals: Times of the learners that have returned.
+        learners: Number of those that hold a row.
+
+    Returns:
+        ``FIRST`` medians of all returns; infinite until half of the learners have returned.
+    """
+    half = -(-learners // 2)
+    return FIRST * sorted(arrivals)[half - 1] if len(arrivals) >= half else inf
+
+
 class Grace:
     """The grace of the rounds of a run."""
 
@@ -133,7 +147,11 @@ class Grace:
         Returns:
             Time at which it ends.
         """
-        end_s, _ = played_through(returns, self.seconds)
+        grace_s = self.seconds
+        if grace_s == inf:
+            own = [each.finish_s for each in returns if each.items]
+            grace_s = first_grace([each for each in own if each < inf], len(own))
+        end_s, _ = played_through(returns, grace_s)
         seen = [each if each.finish_s <= end_s else each._replace(finish_s=inf) for each in returns]
         self.observe(seen, needed=len(seen))
         return end_s

@@ -10,7 +10,15 @@ import pytest
 from fullrank.codes import codes
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.types import Times
-from fullrank.planning.grace import FEWEST, FIRST, Grace, Return, played_through, returns_of
+from fullrank.planning.grace import (
+    FEWEST,
+    FIRST,
+    Grace,
+    Return,
+    first_grace,
+    played_through,
+    returns_of,
+)
 from fullrank.runs.record import IterationRecord
 
 LEARNERS, ROUNDS = 8, 300
@@ -88,6 +96,14 @@ def test_the_first_rounds_have_a_cautious_grace() -> None:
     for _ in range(FEWEST - 1):
         grace.observe([Return(2.0, 2.0, 1)] * 4, needed=4)
         assert grace.seconds == FIRST * 2.0
+
+
+def test_the_first_round_learns_its_grace_from_its_own_returns() -> None:
+    assert first_grace([], 4) == first_grace([1.0], 4) == inf
+    assert first_grace([3.0, 1.0], 4) == first_grace([9.0, 1.0, 3.0], 4) == FIRST * 3.0
+    late = [*[Return(1.0, 1.0, 1)] * 3, Return(90.0, 1.0, 1)]
+    assert Grace().play(late) == FIRST + 1.0
+    assert Grace().play([Return(1.0, 1.0, 1), *[Return(90.0, 1.0, 1)] * 3]) == 90.0
 
 
 def test_a_round_of_which_most_returns_are_unknown_changes_nothing() -> None:

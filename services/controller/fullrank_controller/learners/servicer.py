@@ -196,7 +196,6 @@ class ControllerServicer:
                 log.info("stream_ended learner=%d reason=%s", member.learner, error)
                 raise
             finally:
-                member.until = run.progress.applied
                 run.roster.leave(member)
                 reason = failure or member.parting
                 run.event_log.append(Left(term=term, learner=member.learner, reason=reason))

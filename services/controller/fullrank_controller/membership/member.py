@@ -84,8 +84,8 @@ class Member:
     """Identity of the learner's process, stable across its streams."""
     since: int = 0
     """Iterations that were applied when it joined."""
-    until: int | None = None
-    """Iterations that were applied when its stream ended; None while it is attached."""
+    contributed: tuple[int, int] | None = None
+    """First and last iteration of which it has sent a vector or a report; None before."""
     outbox: Outbox = field(default_factory=Outbox)
     numerics: Numerics | None = None
     """Its numerics; None until it is ready, and if it is unstable."""
@@ -103,6 +103,12 @@ class Member:
     """Why it has left, unless its stream failed."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
     """Fails with the reason when the controller ends the stream."""
+
+    def contributes(self, iteration: int) -> None:
+        """Record a vector or a report of an iteration since it joined."""
+        if iteration >= self.since:
+            first, last = self.contributed or (iteration, iteration)
+            self.contributed = min(first, iteration), max(last, iteration)
 
     def expel(self, reason: FullrankError) -> None:
         """End the stream with the status of ``reason``; the first reason counts."""

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from math import inf
 from typing import Literal, NamedTuple
 
 from fullrank.common.deadlines import FACTOR
@@ -116,7 +115,7 @@ class Roster:
         """Assign no more rows to a learner whose contribution was wrong, also if it has left.
 
         Args:
-            learner: Its index in that iteration; a later holder of the index is left alone.
+            learner: Its index in that iteration; another holder of the index is left alone.
             reason: Why it is quarantined.
             iteration: Iteration of the contribution.
             kind: Kind of the verdict.
@@ -156,14 +155,21 @@ class Roster:
             yield stay.party if stay is not None else Party(learner=learner)
 
     def _stay_at(self, learner: LearnerId, iteration: int) -> "_Stay | None":
-        """The learner that had an index in an iteration; of two the one that had it first."""
+        """Whoever had an index and contributed to an iteration; of two the one that had it first.
+
+        Who left without having sent anything in it, or has sent nothing yet, is not blamed for it.
+        """
         attached = map(_stay_of, self._members.values())
-        held = [
-            stay
-            for stay in (*self._departed, *attached)
-            if stay.party.learner == learner and stay.since <= iteration <= stay.until
-        ]
-        return min(held, key=lambda stay: stay.since, default=None)
+        return next(
+            (
+                stay
+                for stay in (*self._departed, *attached)
+                if stay.party.learner == learner
+                and stay.contributed is not None
+                and stay.contributed[0] <= iteration <= stay.contributed[1]
+            ),
+            None,
+        )
 
     def leave(self, member: Member) -> None:
         """Forget a learner whose stream ended, but not who it was."""
@@ -172,6 +178,11 @@ class Roster:
             self._departed.append(_stay_of(member)._replace(member=None))
             self._sent_by_departed.update(member.outbox.sent)
             self._notify()
+
+    def contributes(self, learner: LearnerId, iteration: int) -> None:
+        """Record that a learner, if it is attached, has sent a vector or a report."""
+        if (member := self._members.get(learner)) is not None:
+            member.contributes(iteration)
 
     def heard(self, lease: bytes, *, now: float) -> bool:
         """Record a heartbeat; False if no attached learner has this lease."""
@@ -217,15 +228,13 @@ class _Stay(NamedTuple):
     """The time for which a learner had its index."""
 
     party: Party
-    since: int
-    until: float
-    """Iterations that were applied when it left; infinite while it is attached."""
+    contributed: tuple[int, int] | None
+    """As of a member."""
     member: Member | None
 
 
 def _stay_of(member: Member) -> _Stay:
-    until = inf if member.until is None else member.until
-    return _Stay(member.party, member.since, until, member)
+    return _Stay(member.party, member.contributed, member)
 
 
 def _to_replace(members: Sequence[Member], origin: Origin, process: bytes) -> Member | None:

@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from math import inf
 
 from fullrank.audit.proof import Evidence
 from fullrank.common.failpoints import reach
@@ -198,6 +197,6 @@ class NetworkRounds:
             recompute=partial(self._auditor.recompute, opened),
             examine=self._auditor.recomputation.examine,
             deadline_s=deadline_s,
-            grace_s=self._grace.seconds if self._grace is not None else inf,
+            grace=self._grace,
             watchdog=self._watchdog,
         )

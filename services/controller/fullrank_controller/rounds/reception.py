@@ -86,6 +86,7 @@ class Reception:
         """Queue a complete vector, which came by stream or lay in shared memory."""
         if streamed:
             self.bytes_received["coded"] += event.coded.nbytes
+        self._roster.contributes(event.learner, ids.iteration)
         self._events.put_nowait((ids, event))
 
     def report(self, learner: LearnerId, reports: Sequence[pb.UnitDone]) -> None:
@@ -100,6 +101,7 @@ class Reception:
                 raise InvalidContribution(f"units: unit {done.unit} is not of this learner's row")
         if current:
             self.bytes_received["digests"] += self._identity.report_bytes * len(current)
+            self._roster.contributes(learner, current[-1].ids.iteration)
             ids, digests = current[-1].ids, {done.unit: done.digest for done in current}
             self._events.put_nowait((ids, Reported(learner=learner, digests=digests)))
         elif reports:
@@ -155,6 +157,7 @@ class Reception:
         if member is not None and member.quarantined:
             return
         lease = member.lease if member is not None else None
+        self._roster.contributes(learner, ids.iteration)
         self._ledger.file(ids.iteration, learner, digests, epoch=ids.epoch, lease=lease)
         self._filed.set()
 

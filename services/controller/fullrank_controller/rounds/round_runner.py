@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import LearnerId, UnitIndex
+from fullrank.planning.grace import Grace, first_grace
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.rounds.reports import Claim
@@ -190,7 +191,7 @@ class RoundRunner:
         examine: Computes the units of a row whose vector was not finite; raises ``Unsound`` if they
             are not finite here, either.
         deadline_s: Time after which the policy for undecided rounds applies.
-        grace_s: Time after which idle learners compute what late ones have not sent.
+        grace: Time after which idle learners compute what late ones have not sent; None: never.
         watchdog: Observes decoding.
     """
 
@@ -204,13 +205,15 @@ class RoundRunner:
         recompute: Callable[[Sequence[Claim]], None],
         examine: Callable[[int, Sequence[UnitIndex]], Awaitable[None]],
         deadline_s: float,
-        grace_s: float,
+        grace: Grace | None,
         watchdog: Watchdog,
     ) -> None:
         self._run, self._opened, self._round = run, opened, opened.round
         self._recompute, self._examine = recompute, examine
         self._deadline_s, self._watchdog = deadline_s, watchdog
-        self._deadline_at, self._grace_at = 0.0, opened.began_at + grace_s
+        self._deadline_at = 0.0
+        self._grace_at = opened.began_at + grace.seconds if grace is not None else inf
+        self._first = grace is not None and self._grace_at == inf
         self._timeline = Timeline(began_at=opened.began_at)
         self._dispatcher = Dispatcher(
             run, opened, encoder, sample, timeline=self._timeline, deadline_s=deadline_s
@@ -238,13 +241,16 @@ class RoundRunner:
                 self._timeline.arrived(event, holder, code_rows=self._opened.assignment.code.rows)
                 if holder is not None:
                     holder.batch_bytes = event.batch_bytes
+                if self._first:
+                    seen, asked = self._timeline.arrival_s.values(), len(self._opened.assigned)
+                    self._grace_at = self._opened.began_at + first_grace(seen, asked)
             await self._tell(event)
         return RoundResult(opened=self._opened, decision=self._decision, timeline=self._timeline)
 
     def _time_ended(self) -> RoundEvent:
         """The event of the time that has passed first."""
         if self._grace_at <= self._deadline_at:
-            self._grace_at = inf
+            self._grace_at, self._first = inf, False
             return GraceEnded()
         return DeadlineEnded(self._paused_s())
 

@@ -193,7 +193,7 @@ async def test_a_verdict_outlives_the_controller(
 ) -> None:
     roster = Roster(Verdicts(tmp_path, term=1))
     liar = roster.join("node", now=0.0, process=b"liar", origin=origin)
-    liar.until = 5
+    liar.contributes(4)
     roster.leave(liar)  # before it was found out
     roster.join("honest", now=0.0, process=b"honest", origin=SHARED, since=5)  # has its index now
     roster.quarantine(0, "its update was wrong", iteration=4)
@@ -207,16 +207,32 @@ async def test_a_verdict_outlives_the_controller(
     assert "learner 0 on node (ipv4:10.0.0.7, fullrank://mine/learner" in resumed.verdicts.lines[0]
 
 
-async def test_of_two_that_had_an_index_in_an_iteration_the_first_is_blamed() -> None:
-    """Its successor joined after the update before was applied, and was assigned no row yet."""
+@pytest.mark.parametrize(
+    ("sent", "blamed"), [([b"one", b"two"], b"one"), ([b"one"], b"one"), ([b"two"], b"two")]
+)
+async def test_of_two_that_had_an_index_in_an_iteration_the_first_that_sent_something_is_blamed(
+    sent: list[bytes], blamed: bytes
+) -> None:
     roster = Roster()
-    first = roster.join("node", now=0.0, process=b"one")
-    first.until = 5
-    roster.leave(first)
-    second = roster.join("node", now=0.0, process=b"two", since=5)
+    for process in (b"one", b"two"):
+        member = roster.join("node", now=0.0, process=process, since=5)
+        if process in sent:
+            member.contributes(5)
+        if process == b"one":
+            roster.leave(member)
     roster.quarantine(0, "it was wrong", iteration=5)
-    assert not second.quarantined
-    assert roster.join("node", now=0.0, process=b"one").quarantined
+    (second,) = roster.members
+    assert bool(second.quarantined) == (blamed == b"two")
+    assert bool(roster.join("node", now=0.0, process=b"one").quarantined) == (blamed == b"one")
+
+
+async def test_nobody_is_blamed_for_an_iteration_before_he_joined() -> None:
+    roster = Roster()
+    member = roster.join("node", now=0.0, since=5)
+    member.contributes(3)  # so it says
+    member.contributes(6)
+    roster.quarantine(0, "it was wrong", iteration=3)
+    assert not member.quarantined
 
 
 async def test_a_verdict_bars_its_learner_alone_and_a_suspicion_none() -> None:
@@ -226,6 +242,7 @@ async def test_a_verdict_bars_its_learner_alone_and_a_suspicion_none() -> None:
     )
     for member in roster.members:
         ready(roster, member)
+        member.contributes(0)
     roster.suspect([suspect.learner], "one of two was wrong", iteration=0)
     roster.quarantine(liar.learner, "it was wrong", iteration=0)
     assert roster.eligible == [honest, suspect]
@@ -240,7 +257,7 @@ def taken() -> None:
 
 async def test_a_superseded_controller_writes_no_verdict(tmp_path: Path) -> None:
     roster = Roster(Verdicts(tmp_path, term=1, confirm=taken))
-    roster.join("node", now=0.0)
+    roster.join("node", now=0.0).contributes(0)
     with pytest.raises(StaleTerm):
         roster.quarantine(0, "it was wrong", iteration=0)
     assert not read_verdicts(tmp_path)
@@ -250,7 +267,7 @@ async def test_a_party_that_may_be_honest_is_admitted_again_as_another_process(
     tmp_path: Path,
 ) -> None:
     roster = Roster(Verdicts(tmp_path, term=1))
-    roster.join("node", now=0.0, process=b"one", origin=BOUND)
+    roster.join("node", now=0.0, process=b"one", origin=BOUND).contributes(0)
     roster.quarantine(0, "its dispute is unsettled", iteration=0, kind="left out")
     resumed = Roster(Verdicts(tmp_path, term=1))
     assert resumed.join("node", now=0.0, process=b"one", origin=BOUND).quarantined

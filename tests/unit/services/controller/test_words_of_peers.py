@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import numpy as np
 import pytest
 from tests.unit.services.controller.builders import join, make_run, open_round
 from tests.waiting import WAIT_S
@@ -10,6 +11,7 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import InvalidContribution, ServiceLost, StaleTerm
 from fullrank.common.types import RunTerm
 from fullrank.run.round import OpenRound
+from fullrank.run.round_orders import Arrived
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import TermGuard
@@ -110,9 +112,31 @@ async def test_a_new_epoch_hides_no_report() -> None:
     assert dispute is not None
     assert dispute.parties == {0}
     run.ledger.settle(5)
+    members[2].contributes(5)
     run.roster.quarantine(2, "it was wrong", iteration=5)
     report(run, ids, 2, 2, b"other")
     assert run.ledger.dispute() is None
+
+
+@pytest.mark.parametrize("sent", ["vector", "report", "late report"])
+async def test_a_learner_is_blamed_for_what_it_sent(sent: str) -> None:
+    """Not the one that left before it sent anything, and had its index."""
+    run = make_run()
+    earlier, *_ = join(run, 3)
+    run.roster.leave(earlier)
+    (liar,) = join(run, 1)
+    opened = open_round(run, name="uncoded")
+    ids = run.identity.ids(opened)
+    if sent == "late report":
+        committed(run, opened)
+    if sent == "vector":
+        vector = np.zeros(run.identity.problem.vector_size)
+        arrived = Arrived(learner=liar.learner, row=0, coded=vector, batch_digest=b"")
+        run.reception.arrive(ids, arrived, streamed=True)
+    else:
+        report(run, ids, liar.learner, 0, b"other")
+    run.roster.quarantine(liar.learner, "it was wrong", iteration=ids.iteration)
+    assert liar.quarantined
 
 
 @pytest.mark.parametrize("name", ["term", "epoch"])
