@@ -24,6 +24,7 @@ from fullrank.codes.targets import LIMIT
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
+from fullrank.networks.heads import make_head
 from fullrank.networks.modules import perceptron
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -121,7 +122,12 @@ class SmallPPO:
                 clip_norm=0.5,
                 target_every=1,
             ),
-            actor=ModuleActor(environment.agents, nets, noise=0.0, seed=seed),
+            actor=ModuleActor(
+                environment.agents,
+                nets,
+                heads=[make_head(a.action, noise=0.0, device=where) for a in environment.agents],
+                seed=seed,
+            ),
             prepare=lambda rows: self.prepare(rows, nets, layout),
         )
 

@@ -35,10 +35,12 @@ from fullrank.algorithms.updates import Entries, Parts, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap
+from fullrank.environments.base import ActionSpec
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused.gradients import LossWeights, weigh
 from fullrank.networks.fused.mlp import mark_vanished
 from fullrank.networks.fused.unit_batch import STATISTICS
+from fullrank.networks.heads import Head, make_head
 from fullrank.networks.modules import views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
 
@@ -210,8 +212,17 @@ class ActorCritic(Hyperparameters, ABC):
                 device=device,
             ),
             optimiser=self.optimiser(environment, parameters),
-            actor=ModuleActor(environment.agents, nets, noise=self.exploration_noise, seed=seed),
+            actor=ModuleActor(
+                environment.agents,
+                nets,
+                heads=[self.head(agent.action, device) for agent in environment.agents],
+                seed=seed,
+            ),
         )
+
+    def head(self, action: ActionSpec, device: torch.device) -> Head:
+        """Return the head that makes actions of a policy's outputs."""
+        return make_head(action, noise=self.exploration_noise, device=device)
 
     def _of_group(
         self, agents: tuple[int, ...], nets: Networks, batch: Any, draws: Draws

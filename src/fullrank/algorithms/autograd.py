@@ -16,7 +16,7 @@ from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mlp import mark_vanished
-from fullrank.networks.heads import Choose, MemorylessActor, make_head
+from fullrank.networks.heads import Choose, Head, MemorylessActor
 from fullrank.networks.modules import layers_of, views
 
 BatchOf: TypeAlias = Callable[[FloatArray], Callable[[UnitIndex, tuple[int, ...]], Any]]
@@ -159,19 +159,16 @@ class ModuleActor(MemorylessActor):
     Args:
         agents: Specifications of all agents.
         nets: Networks with the current parameters.
-        noise: Standard deviation of continuous exploration, as a share of half the range.
+        heads: Heads that make each agent's actions of its policy's outputs.
         seed: Keys the exploration.
     """
 
     def __init__(
-        self, agents: Sequence[AgentSpec], nets: Networks, *, noise: float, seed: int
+        self, agents: Sequence[AgentSpec], nets: Networks, *, heads: Sequence[Head], seed: int
     ) -> None:
         super().__init__([agent.action.size for agent in agents], seed=seed)
-        self._agents, self._nets = agents, nets
+        self._agents, self._nets, self._heads = agents, nets, heads
         self._device = next(nets.policy[0].parameters()).device
-        self._heads = [
-            make_head(agent.action, noise=noise, device=self._device) for agent in agents
-        ]
 
     def _act(
         self, observation: FloatArray, available: BoolArray | None, choose: Choose
@@ -183,7 +180,7 @@ class ModuleActor(MemorylessActor):
         return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy())
 
     def _outputs(self, observation: FloatArray, available: BoolArray | None) -> list[Tensor]:
-        """Compute each policy's outputs as heads take them, shape (1, action size, copies)."""
+        """Compute each policy's outputs as heads take them, shape (1, outputs, copies)."""
         sizes = [agent.observation_size for agent in self._agents]
         joint = torch.from_numpy(np.require(observation, requirements="W")).to(self._device)
         with kernels.DEFAULT.selected(), torch.no_grad():
@@ -211,9 +208,9 @@ class ModuleActor(MemorylessActor):
                 "only perceptrons with ReLU between their layers are exported, and this policy is "
                 "another network; use its checkpoint"
             )
-        return tuple(
-            np.ascontiguousarray(
-                torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
-            )
+        matrices = [
+            torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
             for layer in layers
-        )
+        ]
+        matrices[-1] = matrices[-1][: self._action_sizes[agent]]  # without what explores
+        return tuple(map(np.ascontiguousarray, matrices))

@@ -34,6 +34,9 @@ UNAVAILABLE = -1e9
 FIRST_WEIGHTS = 0.01
 """Factor of the last weights at the start, by which all actions are about as likely."""
 
+LOG_DEVIATIONS = -5.0, 2.0
+"""Range of the logarithms of deviations of actions before tanh."""
+
 FIRST_DEVIATION = 0.5
 """Deviation of continuous actions at the start, as a share of half their range."""
 
@@ -106,6 +109,18 @@ def over_episodes(network: nn.Module, inputs: Tensor, lengths: Sequence[int]) ->
     return torch.cat([own[:rows] for own, rows in zip(by_episode, lengths, strict=True)])
 
 
+def log_probabilities(logits: Tensor, available: Tensor | None) -> Tensor:
+    """Return the log-probability of every action, shape (..., A).
+
+    Args:
+        logits: Outputs of the policy, shape (..., A).
+        available: Mask of the actions that may be chosen, of the same shape; None: all.
+    """
+    if available is not None:
+        logits = logits.masked_fill(~available, UNAVAILABLE)
+    return logits.log_softmax(-1)
+
+
 def categorical(logits: Tensor, available: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log-probability of each action and the entropy, both of shape (...).
 
@@ -114,7 +129,7 @@ def categorical(logits: Tensor, available: Tensor, action: Tensor) -> tuple[Tens
         available: Mask of the actions that may be chosen, of the same shape.
         action: Index of the action, shape (...).
     """
-    every = logits.masked_fill(~available, UNAVAILABLE).log_softmax(-1)
+    every = log_probabilities(logits, available)
     chosen = every.gather(-1, action[..., None])[..., 0]
     return chosen, -(every.exp() * every).sum(-1)
 
@@ -156,6 +171,46 @@ class LearnedSpread(Squashed):
     def mode(self, outputs: Tensor) -> Tensor:
         """Return the mean."""
         return super().mode(outputs.chunk(2, 1)[0])
+
+
+def drawn_before_tanh(outputs: Tensor, noise: Tensor, box: Continuous) -> tuple[Tensor, Tensor]:
+    """Return actions that are draws of a Gaussian, mapped by tanh into a range, and log-densities.
+
+    Densities are those of actions in units of half the range.
+
+    Args:
+        outputs: Means before tanh, and what ``deviation_of`` maps, shape (..., 2 A).
+        noise: Standard normal numbers, shape (..., A).
+        box: Range of an action.
+
+    Returns:
+        Shapes (..., A) and (...).
+    """
+    low, high = (torch.tensor(bound, device=outputs.device) for bound in (box.low, box.high))
+    means, rest = outputs.chunk(2, -1)
+    log_deviation = log_deviation_of(rest)
+    before = means + log_deviation.exp() * noise
+    slope = 2.0 * (log(2.0) - before - nn.functional.softplus(-2.0 * before))  # ln(1 - tanh^2)
+    density = -noise.square() / 2 - log_deviation - log(2 * pi) / 2 - slope
+    return (high + low) / 2 + (high - low) / 2 * before.tanh(), density.sum(-1)
+
+
+def log_deviation_of(outputs: Tensor) -> Tensor:
+    """Map outputs of any size into the range of logarithms of deviations, as CleanRL does."""
+    least, most = LOG_DEVIATIONS
+    return least + (most - least) / 2 * (outputs.tanh() + 1.0)
+
+
+class DrawnBeforeTanh(LearnedSpread):
+    """Continuous actions of which means and deviations are those before tanh."""
+
+    def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
+        """Return a draw."""
+        means, rest = outputs.chunk(2, 1)
+        draws = generator.standard_normal(tuple(means.shape), dtype=np.float32)
+        noise = torch.from_numpy(draws).to(outputs.device) * log_deviation_of(rest).exp()
+        action = (means + noise).tanh() * self._half + self._centre
+        return torch.clamp(action, self._low, self._high)
 
 
 class PolicyActor:

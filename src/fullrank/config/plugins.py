@@ -52,6 +52,9 @@ def declared(module: str, cls: str = "") -> dict[str, Any]:
                 for line in node.body
                 if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line)
             }
+            for line in node.body:
+                if isinstance(line, ast.AnnAssign) and "init=False" in ast.unparse(line):
+                    del found[ast.unparse(line.target)]
     return found
 
 
@@ -67,7 +70,7 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
     "environment": environments,
     "algorithm": algorithms,
 }
-PER_AGENT = ("maddpg", "mfac", "darl1n")
+PER_AGENT = ("maddpg", "mfac", "darl1n", "masac", "isac")
 """Algorithms of this package with one unit for each agent, which need no import to be counted."""
 ON_POLICY = ("ippo", "mappo")
 """Algorithms of this package that learn from each collection alone."""
