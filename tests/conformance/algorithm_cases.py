@@ -15,7 +15,8 @@ from fullrank.algorithms import (
     environment_spec,
 )
 from fullrank.algorithms.base import layout_of
-from fullrank.algorithms.ppo import PPO
+from fullrank.algorithms.on_policy_learner import OnPolicy
+from fullrank.algorithms.sac import SAC
 from fullrank.algorithms.values import ValueLearner
 from fullrank.codes.targets import target_sizes
 from fullrank.common.types import FloatArray, UnitIndex
@@ -64,8 +65,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
+    "coma with memory": ("coma", {"recurrent": True}),
     "ippo with memory": ("ippo", {"recurrent": True}),
     "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
+    "masac of three parts": ("masac", {"micro_batches": 3}),
     "qmix of one unit": ("qmix", {"micro_batches": 1, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
@@ -86,17 +89,17 @@ def class_of(name: str) -> type:
 
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
-    return name in (READABLE, WITHOUT_MEMORY) or issubclass(class_of(name), PPO)
+    return name in (READABLE, WITHOUT_MEMORY) or issubclass(class_of(name), (OnPolicy, SAC))
 
 
 def plays_episodes(name: str) -> bool:
     """Return whether the algorithm learns from whole episodes."""
-    return issubclass(class_of(name), (ValueLearner, PPO))
+    return issubclass(class_of(name), (ValueLearner, OnPolicy))
 
 
 def draws(name: str) -> bool:
-    """Return whether the algorithm's updates draw actions or noise."""
-    return not plays_episodes(name)
+    """Return whether updates draw actions or noise; ISAC has exact means over discrete actions."""
+    return not plays_episodes(name) and name != "isac"
 
 
 def collects(name: str) -> bool:

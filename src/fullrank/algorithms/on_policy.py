@@ -105,6 +105,7 @@ class Steps:
         available: Mask of the actions that may be chosen, shape (rows, n, A).
         action: Index of each agent's action, shape (rows, n); 0 where it could not act.
         entries: Continuous action of each agent, shape (rows, n, largest number of entries).
+        acted: True where an agent could act, shape (rows, n).
         acts: 1 where an agent chose among several actions, else 0, shape (rows, n). An agent
             without a choice has nothing to learn about its policy.
         derived: Derived columns by name, each of shape (rows, n).
@@ -130,7 +131,8 @@ class Steps:
         self.entries = split(layout.entries, continuous).to(device)
         offered, enough = self.available.sum(2), [1 if size else 2 for size in continuous]
         several = offered >= torch.tensor(enough, device=device)
-        self.acts = ((taken >= 0) & several).to(taken.dtype)
+        self.acted = taken >= 0
+        self.acts = (self.acted & several).to(taken.dtype)
         self.derived: Mapping[str, Tensor] = {
             name: tensor(columns) for name, columns in layout.columns.items()
         }

@@ -72,7 +72,7 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
 }
 PER_AGENT = ("maddpg", "mfac", "darl1n", "masac", "isac")
 """Algorithms of this package with one unit for each agent, which need no import to be counted."""
-ON_POLICY = ("ippo", "mappo")
+ON_POLICY = ("ippo", "mappo", "coma")
 """Algorithms of this package that learn from each collection alone."""
 EPISODIC = ("qmix", "vdn", "iql", *ON_POLICY)
 """Algorithms of this package that learn from whole episodes, one of each copy per iteration."""

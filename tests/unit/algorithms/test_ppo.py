@@ -364,8 +364,8 @@ def test_an_agent_that_cannot_act_changes_no_loss_of_a_policy() -> None:
     ("settings", "message"),
     [
         ({"micro_batches": 9}, "micro_batches = 9 must lie between 1 and"),
-        ({"clip": 0.0}, "clip_norm and algorithm.clip must be above 0"),
-        ({"epochs": 0}, "epochs and hidden must be at least 1"),
+        ({"clip": 0.0}, "algorithm.clip must be above 0"),
+        ({"epochs": 0}, "epochs must be at least 1"),
         ({"anneal_iterations": -1}, "must not be below 0"),
     ],
 )

@@ -1,0 +1,158 @@
+"""Counterfactual multi-agent policy gradients: COMA [Foerster18].
+
+A critic, of which each group of agents that share networks has one, gives agent a a value
+Q(s, (u_-a, .)) of each of its actions beside those that the others took. Over a minibatch, with
+u_a the agent's action,
+
+    L = - mean of A ln pi(u_a | o_a) + 1/2 mean of (Q(s, u) - y)^2 - entropy_weight H
+
+    A = Q(s, u) - sum over u' of pi(u' | o_a) Q(s, (u_-a, u')),   no gradient of which is taken
+
+    y_t = r_t + discount (1 - terminated_t) [(1 - trace) Q'(s_(t+1), u_(t+1)) + trace y_(t+1)]
+
+where Q' is the target critic with which the collection was played. The means of A ln pi and of the
+entropy H run over the steps in which an agent of the group had a choice, that of the critic over
+all steps and agents; an agent that cannot act counts as one that takes its first action.
+
+Differs from the paper: policies explore by an entropy bonus, with no floor of probabilities; critic
+and policy step together; the critic does not see the last actions; an episode that a time limit cut
+off goes on with the likeliest actions; any reward or sharing; networks without a memory on request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fullrank.algorithms.base import EnvironmentSpec, register
+from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch
+from fullrank.algorithms.on_policy_learner import OnPolicy
+from fullrank.algorithms.policies import log_probabilities, policy_of
+from fullrank.algorithms.updates import Entries, Statistics
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
+from fullrank.environments.base import Discrete
+from fullrank.networks.fused import kernels
+from fullrank.networks.modules import perceptron
+from fullrank.networks.value_networks import RecurrentAgent
+from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
+
+ENTRIES = Entries(
+    ("actor_loss", "qf1_loss", "qf1_values", "target_mean", "entropy"), marking="qf1_loss"
+)
+"""Mean of -A ln pi, loss of the critic, means of Q(s, u) and of y, and the policy's entropy."""
+
+
+@register("coma")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class COMA(OnPolicy):
+    """COMA by gradient coding."""
+
+    reward: Literal["own", "team"] = "team"
+    """Reward from which an agent learns: ``team``, that of all agents together, who are one side
+    then; ``own``, that of the agent."""
+    trace: float = 0.8
+    """Weight lambda of longer returns in the critic's targets."""
+    target_every: int = 25
+    """Number of updates between two copies of the parameters to the target critic."""
+
+    entries: ClassVar[Entries] = ENTRIES
+    read: ClassVar[tuple[str, ...]] = ("policy", "critic")
+    prepared_by: ClassVar[tuple[str, ...]] = ("target_critic",)
+
+    def __post_init__(self) -> None:
+        OnPolicy.__post_init__(self)
+        if self.target_every < 1:
+            raise ConfigError("algorithm.target_every must be at least 1")
+
+    def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
+        """Build the policy and the critic of an agent's group.
+
+        Raises:
+            ConfigError: The agent's actions are continuous.
+        """
+        spec, own = environment.agents[agent], self.group_of(environment, agent)
+        if not isinstance(spec.action, Discrete):
+            raise ConfigError(
+                f"{spec.name} has continuous actions, and coma compares an action with all others; "
+                "use mappo"
+            )
+        layout = self.layout(environment)
+        state: int = layout.state.stop - layout.state.start
+        seen = state + own.observation + layout.agents * max(layout.action_sizes)
+        build = RecurrentAgent if self.recurrent else perceptron
+        return {
+            "policy": policy_of(own, build, hidden=self.hidden),
+            "critic": perceptron(own.width(seen), self.hidden, own.actions),
+        }
+
+    def critic_sees(self, own: GroupMembers, steps: Steps) -> Tensor:
+        """Return the state, the own observation and the others' actions, by row and member."""
+        agents, rows = list(own.agents), len(steps.state)
+        actions = steps.state.new_zeros(steps.available.shape)
+        actions.scatter_(2, steps.action[..., None], steps.acted[..., None].to(actions.dtype))
+        others = 1.0 - torch.eye(actions.shape[1], device=actions.device)[agents, :, None]
+        parts = [
+            steps.state[:, None].expand(-1, len(agents), -1),
+            steps.observation[:, agents, : own.observation],
+            (actions[:, None] * others).reshape(rows, len(agents), -1),
+        ]
+        return own.inputs(torch.cat(parts, 2))
+
+    def losses(
+        self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Compute a unit's share of L and of the statistics; see ``OnPolicy.losses``."""
+        first, agents = own.agents[0], list(own.agents)
+        action, acts = steps.action[:, agents, None], steps.acts[:, agents]
+        expected = steps.derived["value"][:, agents] + steps.derived["advantage"][:, agents]
+        available = steps.available[:, agents, : own.actions]
+        every = log_probabilities(self.outputs(own, nets, steps), available)
+        values = nets.critic[first](self.critic_sees(own, steps))
+        taken = values.gather(2, action)[..., 0]
+        advantage = (taken - (every.exp() * values).sum(2)).detach()
+        gained = advantage * every.gather(2, action)[..., 0]
+        statistics = {
+            "actor_loss": -(gained * acts).sum() / whole.acted,
+            "qf1_loss": (taken - expected).square().sum() / whole.count / 2,
+            "qf1_values": taken.sum() / whole.count,
+            "target_mean": expected.sum() / whole.count,
+            "entropy": -((every.exp() * every).sum(2) * acts).sum() / whole.acted,
+        }
+        loss = statistics["actor_loss"] + statistics["qf1_loss"]
+        loss = loss - self.entropy_weight * statistics["entropy"]
+        found = {name: each.detach() for name, each in statistics.items()}
+        return {"policy": loss, "critic": loss}, found
+
+    def judged(self, own: GroupMembers, nets: Networks, steps: Steps) -> Mapping[str, Tensor]:
+        """Return the target critic's values of the actions."""
+        values = nets.target_critic[own.agents[0]](self.critic_sees(own, steps))
+        return {"value": values.gather(2, steps.action[:, list(own.agents), None])[..., 0]}
+
+    def prepare(
+        self,
+        rows: FloatArray,
+        nets: Networks,
+        groups: tuple[GroupMembers, ...],
+        layout: EpisodeLayout,
+    ) -> None:
+        """Fill the derived columns of one episode, which goes on with the likeliest actions."""
+        steps = Steps([rows], layout, device=next(nets.policy[0].parameters()).device)
+        with kernels.DEFAULT.selected(), torch.no_grad():
+            for own in groups:
+                agents = list(own.agents)
+                available = steps.available[-1, agents, : own.actions]
+                every = log_probabilities(self.outputs(own, nets, steps)[-1], available)
+                likeliest = every.argmax(1).where(available.any(1), int(NO_ACTION))
+                rows[-1, layout.action.start + np.array(agents)] = likeliest.cpu().numpy()
+        OnPolicy.prepare(self, rows, nets, groups, layout)
+        rows[-1, layout.action] = 0.0
+
+    @property
+    def target_updates(self) -> int:
+        """Return ``target_every``."""
+        return self.target_every

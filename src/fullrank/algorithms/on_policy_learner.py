@@ -1,0 +1,304 @@
+"""On-policy teams of any losses: settings, units and roles over whole episodes.
+
+Each group of agents that share networks has a policy pi(a | o) and a network that judges it. A
+collection is played with the parameters theta_old; where it is played, each step is given a value
+V_old, and the sum A of discounted temporal differences from it. The collection is then passed over
+in minibatches, each of which is an update along the gradient of the losses.
+
+A unit is a group and one of M micro-batches: ceil(B / M) consecutive episodes of the minibatch. Its
+update is the gradient of their share of the losses, scaled by 2^(-6 - e) with e the exponent of the
+group's sums, and clamped to 1/2; an iteration recovers the sum over the micro-batches of each
+group, which is gradient coding [Tandon17]. The controller undoes the scale, clips the norm of each
+group's sum and steps Adam. The unit's share of the statistics follows its gradient.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fullrank.algorithms.autograd import AutogradGradients
+from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.devices import device_of
+from fullrank.algorithms.groups import (
+    Networks,
+    Sharing,
+    groups_of,
+    initial_parameters,
+    problem_of,
+)
+from fullrank.algorithms.on_policy import (
+    GroupMembers,
+    Steps,
+    WholeMinibatch,
+    advantages,
+    members_of,
+    minibatch,
+)
+from fullrank.algorithms.optimiser import SumOptimiser
+from fullrank.algorithms.policies import PolicyActor, over_episodes
+from fullrank.algorithms.problem import DataMode, Problem
+from fullrank.algorithms.roles import Algorithm
+from fullrank.algorithms.trajectories import SCALE
+from fullrank.algorithms.updates import Entries, Statistics
+from fullrank.codes.targets import LIMIT
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
+from fullrank.environments.base import Continuous
+from fullrank.networks.adam import Adam
+from fullrank.networks.fused import kernels
+from fullrank.networks.parameters import ParameterGroup
+from fullrank.replay.episodes import EpisodeLayout
+
+Moved = Callable[[ParameterGroup, Mapping[str, float]], None]
+"""Moves what no gradient moves, given a group and its statistics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnPolicy(ABC):
+    """Hyperparameters and roles of on-policy teams; the defaults follow [Yu22]."""
+
+    batch_size: int = 4
+    """B, number of episodes of a minibatch; it divides those of a collection, which has one of each
+    of the ``environment.copies``."""
+    micro_batches: int = 4
+    """M, number of units of each group, into which the B episodes are split; independent of the
+    learners."""
+    hidden: int = 64
+    """Width of the two hidden layers of a network, or of the hidden layer and of the recurrent
+    state."""
+    recurrent: bool = False
+    """Give policies and values a recurrent state, their memory of an episode's earlier steps."""
+    learning_rate: float = 5e-4
+    """Learning rate of Adam."""
+    anneal_iterations: int = 0
+    """Number of iterations over which the learning rate falls linearly to 0; 0: it is constant."""
+    epsilon: float = 1e-5
+    """Term added to the root of the mean square in Adam."""
+    clip_norm: float = 10.0
+    """L2 norm to which the gradient of each group's networks is clipped."""
+    discount: float = 0.99
+    """Discount factor, gamma."""
+    trace: float = 0.95
+    """Weight lambda of longer returns in the targets of values."""
+    entropy_weight: float = 0.01
+    """Weight of the policy's entropy, which is to stay large."""
+    identity: bool = True
+    """Give an agent that shares networks its place among those that do as input, one-hot."""
+    reward: Literal["own", "team"] = "own"
+    """Reward from which an agent learns: ``own``, that of the agent; ``team``, that of all agents
+    together, who are one side then."""
+    share: Sharing = "all"
+    """Agents that share a policy and a value: ``all``; ``side``, those of a side; ``none``; or a
+    table of groups with the names of their agents. Smaller observations and fewer actions are
+    padded."""
+
+    entries: ClassVar[Entries]
+    """Statistics that follow the gradient."""
+    read: ClassVar[tuple[str, ...]]
+    """Roles of the networks that losses read."""
+    prepared_by: ClassVar[tuple[str, ...]]
+    """Roles of the networks beside the policy from which ``prepare`` derives columns."""
+    derived: ClassVar[tuple[str, ...]] = ("value", "advantage")
+    """Names of the columns that are derived, of an entry for each agent."""
+
+    def __post_init__(self) -> None:
+        if min(self.batch_size, self.hidden) < 1:
+            raise ConfigError("algorithm.batch_size and hidden must be at least 1")
+        if not 1 <= self.micro_batches <= self.batch_size:
+            raise ConfigError(
+                f"algorithm.micro_batches = {self.micro_batches} must lie between 1 and "
+                f"algorithm.batch_size = {self.batch_size}"
+            )
+        if self.clip_norm <= 0:
+            raise ConfigError("algorithm.clip_norm must be above 0")
+        if self.anneal_iterations < 0:
+            raise ConfigError("algorithm.anneal_iterations must not be below 0")
+
+    @abstractmethod
+    def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
+        """Build the networks of an agent's group by role, among them ``policy``."""
+
+    @abstractmethod
+    def losses(
+        self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Compute a unit's share of the loss of a group's networks, and of the statistics.
+
+        Args:
+            own: Members of the group.
+            nets: All networks.
+            steps: The unit's steps.
+            whole: Facts of the whole minibatch.
+        """
+
+    @abstractmethod
+    def judged(self, own: GroupMembers, nets: Networks, steps: Steps) -> Mapping[str, Tensor]:
+        """Compute derived columns but for ``advantage``, shape (rows, members) each.
+
+        Args:
+            own: Members of the group.
+            nets: The networks that played.
+            steps: All rows of an episode, also the last one.
+        """
+
+    @property
+    def moved(self) -> Moved | None:
+        """Return what moves entries without a gradient, by default nothing."""
+        return None
+
+    @property
+    def target_updates(self) -> int:
+        """Return the number of updates between two copies to the target networks."""
+        return 1
+
+    def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
+        """Return the layout of a step, with what is derived of it where it is played."""
+        agents, own = environment.agents, self.reward == "own"
+        continuous = [isinstance(agent.action, Continuous) for agent in agents]
+        actions = tuple(agent.action.size for agent in agents)
+        return EpisodeLayout(
+            observation_sizes=tuple(agent.observation_size for agent in agents),
+            action_sizes=actions,
+            state_size=environment.state_size,
+            own_rewards=own,
+            continuous=tuple(np.multiply(actions, continuous).tolist()) if any(continuous) else (),
+            derived=tuple((name, len(agents)) for name in self.derived),
+        )
+
+    def members(self, environment: EnvironmentSpec) -> tuple[GroupMembers, ...]:
+        """Return the members of each group.
+
+        Raises:
+            ConfigError: Actions of a group are of several kinds, or groups are not of all agents.
+        """
+        return tuple(
+            members_of(environment.agents, agents, identity=self.identity)
+            for agents in groups_of(self.share, environment.agents)
+        )
+
+    def group_of(self, environment: EnvironmentSpec, agent: int) -> GroupMembers:
+        """Return the members of an agent's group."""
+        return next(own for own in self.members(environment) if agent in own.agents)
+
+    def outputs(self, own: GroupMembers, nets: Networks, steps: Steps) -> Tensor:
+        """Return the outputs of a group's policy, shape (rows, members, outputs)."""
+        agents = list(own.agents)
+        seen = own.inputs(steps.observation[:, agents, : own.observation])
+        return over_episodes(nets.policy[agents[0]], seen, steps.lengths)
+
+    def prepare(
+        self,
+        rows: FloatArray,
+        nets: Networks,
+        groups: tuple[GroupMembers, ...],
+        layout: EpisodeLayout,
+    ) -> None:
+        """Fill the derived columns of one episode, played with ``nets``."""
+        columns, device = layout.columns, next(nets.policy[0].parameters()).device
+        steps = Steps([rows], layout, device=device)
+        found = {
+            name: np.empty((len(rows), layout.agents), np.float32)
+            for name in self.derived
+            if name != "advantage"
+        }
+        with kernels.DEFAULT.selected(), torch.no_grad():
+            for own in groups:
+                for name, values in self.judged(own, nets, steps).items():
+                    found[name][:, own.agents] = values.cpu().numpy()
+        for name, values in found.items():
+            rows[:-1, columns[name]] = values[:-1]
+        team = np.broadcast_to(rows[:, layout.reward, None], found["value"].shape)
+        rows[:-1, columns["advantage"]] = advantages(
+            (rows[:, layout.rewards] if layout.own_rewards else team)[:-1],
+            1.0 - rows[:-1, layout.terminated, None],
+            found["value"],
+            discount=self.discount,
+            trace=self.trace,
+        )
+
+    @property
+    def parts(self) -> tuple[range, ...]:
+        """Return the numbers of each micro-batch's episodes; the last may have fewer, or none."""
+        every, width = range(self.batch_size), -(-self.batch_size // self.micro_batches)
+        return tuple(every[part * width :][:width] for part in range(self.micro_batches))
+
+    def rate(self, iterations: int) -> float:
+        """Return the learning rate after a number of committed iterations."""
+        last = self.anneal_iterations
+        return self.learning_rate * (1.0 - min(1.0, iterations / last) if last else 1.0)
+
+    def data_mode(self) -> DataMode:
+        """Return the origin of the minibatch: each episode of a collection once."""
+        return DataMode(batch_size=self.batch_size, epochs=1)
+
+    def problem(self, environment: EnvironmentSpec) -> Problem:
+        """Describe units, sections and sizes without allocating parameters.
+
+        Raises:
+            ConfigError: Agents of a group differ, or the groups are not of all agents.
+        """
+        layout = self.layout(environment)
+        problem = problem_of(
+            tuple(own.agents for own in self.members(environment)),
+            partial(self.networks, environment),
+            reads=lambda agent: [(role, agent) for role in self.read],
+            micro_batches=self.parts,
+            entries=self.entries.size,
+            row_size=layout.row_size,
+            data=self.data_mode(),
+            episodes=layout,
+        )
+        by = tuple(section.id for section in problem.sections if section.role in self.prepared_by)
+        return replace(problem, prepared_by=by, items=None)
+
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
+        """Build all four roles."""
+        where, members = device_of(device), self.members(environment)
+        networks, layout = partial(self.networks, environment), self.layout(environment)
+        problem, groups = self.problem(environment), tuple(own.agents for own in members)
+        parameters = initial_parameters(networks, groups, seed=seed, device=where)
+        nets = Networks(networks, groups, parameters)
+        by_agents = {own.agents: own for own in members}
+        return Algorithm(
+            problem=problem,
+            parameters=parameters,
+            gradients=AutogradGradients(
+                lambda agents, nets, batch, draws: self.losses(by_agents[agents], nets, *batch),
+                nets,
+                problem,
+                batch_of=partial(minibatch, self.parts, problem, layout, device=where),
+                seal=lambda gradient, statistics, batch, agents: self.entries.after(
+                    np.clip(
+                        gradient * np.float32(SCALE * nets.factor_of(agents[0])), -LIMIT, LIMIT
+                    ),
+                    statistics,
+                ),
+                agents=environment.agents,
+                seed=seed,
+                device=where,
+            ),
+            optimiser=SumOptimiser(
+                parameters,
+                Adam(learning_rate=self.learning_rate, target_rate=0.0, epsilon=self.epsilon),
+                entries=self.entries,
+                scale=SCALE,
+                clip_norm=self.clip_norm,
+                target_every=self.target_updates,
+                rate=self.rate,
+                moved=self.moved,
+            ),
+            actor=PolicyActor(
+                environment.agents,
+                nets,
+                members,
+                state=self.hidden if self.recurrent else 0,
+                seed=seed,
+            ),
+            prepare=lambda rows: self.prepare(rows, nets, members, layout),
+        )
