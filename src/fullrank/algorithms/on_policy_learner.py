@@ -211,8 +211,8 @@ class OnPolicy(ABC):
             for own in groups:
                 for name, values in self.judged(own, nets, steps).items():
                     found[name][:, own.agents] = values.cpu().numpy()
-        for name, values in found.items():
-            rows[:-1, columns[name]] = values[:-1]
+        for name, column in found.items():
+            rows[:-1, columns[name]] = column[:-1]
         team = np.broadcast_to(rows[:, layout.reward, None], found["value"].shape)
         rows[:-1, columns["advantage"]] = advantages(
             (rows[:, layout.rewards] if layout.own_rewards else team)[:-1],
