@@ -23,6 +23,7 @@ ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {
         },
         3,
     ),
+    "soft": ({"environment.agents": 3, "algorithm.name": "masac"}, 3),
 }
 SMALL = {
     "iterations": 5,

@@ -72,6 +72,20 @@ RUNS: dict[str, dict[str, Any]] = {
         name: TEAMS | {"algorithm.name": name, "environment.name": "switch_riddle"}
         for name in ("qmix", "vdn", "iql")
     },
+    "masac": ACTORS | KEYED | {"algorithm.name": "masac", "algorithm.micro_batches": 2},
+    "isac": ACTORS | FOOD | {"algorithm.name": "isac", "algorithm.share": "all"},
+    "coma": SMALL
+    | {
+        "iterations": 8,
+        "environment.copies": 4,
+        "environment.name": "switch_riddle",
+        "environment.agents": 0,
+        "algorithm.name": "coma",
+        "algorithm.batch_size": 2,
+        "algorithm.micro_batches": 2,
+        "algorithm.recurrent": True,
+        "algorithm.target_every": 3,
+    },
     "ippo": ONCE
     | {
         "algorithm.name": "ippo",

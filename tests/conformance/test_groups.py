@@ -17,7 +17,7 @@ from fullrank.common.types import FloatArray
 from fullrank.config import load
 from fullrank.local import LocalRun
 
-ACTOR_CRITICS, TEAMS = ("maddpg", "mfac", "darl1n"), ("qmix", "vdn", "iql")
+ACTOR_CRITICS, TEAMS = ("maddpg", "mfac", "darl1n", "masac", "isac"), ("qmix", "vdn", "iql")
 GROUPS: Mapping[str, dict[str, tuple[str, ...]]] = {
     "maddpg": {"scouts": ("scout", "scout_3"), "lone": ("scout_2", "scout_4")},
     "darl1n": {"three": tuple(agent.name for agent in team("darl1n")[:3])},
@@ -46,6 +46,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "maddpg": PREDATORS | {"algorithm.share": "side"},
     "mfac": PREDATORS | {"algorithm.share": "side", "algorithm.micro_batches": 2},
     "darl1n": BATTLE | {"algorithm.share": "side"},
+    "masac": PREDATORS | {"algorithm.share": "side", "algorithm.micro_batches": 2},
+    "isac": PREDATORS | {"algorithm.share": "side"},
+    "coma": {key: value for key, value in ONCE.items() if key != "algorithm.epochs"}
+    | {"environment.name": "switch_riddle", "environment.agents": 0, "algorithm.share": "none"},
     "ippo": PREDATORS | ONCE | {"algorithm.share": "side"},
     "mappo": ONCE
     | {"algorithm.recurrent": True}

@@ -43,13 +43,17 @@ async def test_the_first_update_over_a_collection_records_its_episodes(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "lag"), [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1), ("ippo", 0)]
+    ("name", "lag"), [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1), ("ippo", 0), ("coma", 1)]
 )
 async def test_learners_and_collectors_that_die_within_a_collection_change_no_bit(
     tmp_path: Path, name: str, lag: int
 ) -> None:
     """The controller ends after the second update of four over a collection."""
-    sizes = [f"algorithm.name={name}", "algorithm.batch_size=4", "algorithm.epochs=2"]
+    sizes = [f"algorithm.name={name}"]
+    if name == "coma":
+        sizes.append("algorithm.batch_size=2")
+    else:
+        sizes += ["algorithm.batch_size=4", "algorithm.epochs=2"]
     if name == "ippo":
         sizes.append("algorithm.recurrent=true")
     chosen = (*PPO, *sizes, f"collect.lag={lag}", "checkpoint.every=3")

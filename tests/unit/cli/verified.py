@@ -47,6 +47,7 @@ QMIX = (
 DARL1N = ("environment.name=ising", "algorithm.name=darl1n", "algorithm.batch_size=4")
 TEAMS = {
     "maddpg": MADDPG,
+    "masac": (*MADDPG, "algorithm.name=masac"),
     "micro-batches": (*MADDPG, "algorithm.micro_batches=3"),
     "prioritised": (*MADDPG, "sampling.method=prioritised", "collect.lag=1"),
     "qmix": QMIX,
