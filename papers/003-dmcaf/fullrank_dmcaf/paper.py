@@ -137,7 +137,7 @@ def judged(found: DmcafFindings) -> dict[str, Sequence[ClaimResult]]:
         "Table III and Fig. 7": speed.judge_speed(results, scale.maps),
         "Fig. 8": [
             *(learning.judge_learning(results, scale) or [d4]),
-            untested("D5: COMA is poor everywhere (Fig. 8).", "COMA is not built"),
+            untested("D5: COMA is poor everywhere (Fig. 8).", "COMA is not run"),
         ],
         "Fig. 9": [
             untested(

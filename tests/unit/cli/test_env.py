@@ -95,7 +95,7 @@ def test_it_reads_in_a_few_lines(fullrank: Command) -> None:
     assert sides.startswith("sides: team; rewards: ")
     assert determinism.startswith("determinism: the same seed gives the same episode")
     assert " bytes a transition in replay, " in cost
-    assert suits == "suits: maddpg, mfac, qmix, vdn, iql, ippo, mappo"
+    assert suits == "suits: maddpg, mfac, masac, isac, qmix, vdn, iql, ippo, mappo, coma"
 
 
 @pytest.mark.parametrize(
