@@ -16,9 +16,8 @@ draw, keyed by iteration and agent, so that every learner, straggler and host ha
 target of discrete actions is ``target_entropy`` times the logarithm of the number that was
 available, that of continuous ones is -1 for each entry, in units of half the range.
 
-Differs from the papers: all gradients are taken at the broadcast parameters, actions of the others
-are those of the minibatch, and the logarithm of the temperature alpha_i is bounded by nothing but
-the clipping of its gradient.
+Differs from the papers: all gradients are taken at the broadcast parameters, each variable's is
+clipped, and in the policy's loss the other agents act as in the minibatch.
 """
 
 from abc import abstractmethod
@@ -194,7 +193,7 @@ class SAC(ActorCritic):
             [(weight * each).sum() for each in own] for own in (taken, [alpha], [entropy])
         )
         shares = [*values, *errors, policy_loss, *temperature, temperature_loss, *mean_entropy]
-        losses = dict(zip(CRITICS, errors, strict=True))
+        losses = dict.fromkeys(CRITICS, errors[0] + errors[1])
         losses |= {"policy": policy_loss, "temperature": temperature_loss}
         return losses, dict(zip(STATISTICS, shares, strict=True))
 
