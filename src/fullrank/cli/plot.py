@@ -64,7 +64,9 @@ RETURNS = Panel(label="mean episode return", tags=_returns)
 PANELS = (
     RETURNS,
     Panel(label="win rate", tags=_named(WIN_RATE), bounds=(-0.02, 1.02)),
-    Panel(label="error", tags=_named("loss", "td_error_abs", "critic_loss", "qf1_loss"), scale="log"),
+    Panel(
+        label="error", tags=_named("loss", "td_error_abs", "critic_loss", "qf1_loss"), scale="log"
+    ),
     Panel(label="value of an action", tags=_named("q_taken_mean", "qf1_values", "target_mean")),
 )
 """Panels above that of the round times, each drawn if a run has its numbers."""
