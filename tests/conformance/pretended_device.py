@@ -20,6 +20,7 @@ from fullrank.algorithms import (
     darl1n,
     devices,
     maddpg,
+    on_policy_learner,
     values,
 )
 from fullrank.networks import adam
@@ -38,7 +39,15 @@ _PRODUCTS = {_aten.mm, _aten.mv, _aten.addmm, _aten.addmm_, _aten.addmv, _aten.b
     *(_aten.baddbmm, _aten.baddbmm_, _aten.addbmm, _aten.addbmm_)
 }
 
-_COMPUTING = [devices, actor_critic, maddpg, darl1n, values, container_learner]
+_COMPUTING = [
+    devices,
+    actor_critic,
+    maddpg,
+    darl1n,
+    on_policy_learner,
+    values,
+    container_learner,
+]
 """Modules that choose a device; imported here, lest one be imported while another is patched."""
 
 

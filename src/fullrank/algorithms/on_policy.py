@@ -240,7 +240,7 @@ def minibatch(
 
     @cache
     def steps_of(part: int) -> Steps | None:
-        own = [episodes[item] for item in parts[part]]
+        own = episodes[parts[part].start : parts[part].stop]
         return Steps(own, layout, device=device) if own else None
 
     def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> tuple[Steps, WholeMinibatch] | None:
