@@ -292,7 +292,7 @@ async def sample(address: str, seconds: float) -> tuple[int, float]:
             tail=max(0, head - TABLE_ROWS // 2),
             head=head,
             size=BATCH,
-            episodes=EpisodeDraw(length=LAYOUT.length, newest=5000),
+            draw=EpisodeDraw(length=LAYOUT.length, newest=5000),
         )
         await client.get_sample(sample_message(wanted), row_size=LAYOUT.row_size)
         drawn += 1

@@ -161,7 +161,7 @@ class Reads:
         await self._pacing.until(lambda: sample.head <= table.head)
         table.check(sample)
         row_bytes, rows = 4 * table.row_size, sample.size
-        if sample.episodes is not None and rows <= rows_per_minibatch(row_bytes):
+        if sample.draw.searched and rows <= rows_per_minibatch(row_bytes):
             runs = await self._pacing.locked(partial(table.runs, sample))
             rows = int(runs.lengths.sum())
         if rows > (most := rows_per_minibatch(row_bytes)):

@@ -12,6 +12,7 @@ from fullrank.common.types import Matrix, UnitIndex
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.items import Items
 from fullrank.replay.layout import Layout
+from fullrank.replay.samplers import EpisodeDraw, RowDraw
 
 
 class Unit(NamedTuple):
@@ -99,6 +100,17 @@ class Problem:
     def layout(self) -> EpisodeLayout | Layout | None:
         """Return the layout of a row of the minibatch, where it is known."""
         return self.episodes or self.transitions
+
+    @property
+    def last_rows(self) -> int:
+        """Return the rows of an episode that hold no step."""
+        return 0 if self.episodes is None else 1
+
+    def draw(self, *, newest: int) -> RowDraw | EpisodeDraw:
+        """Return how an item of the minibatch is drawn, an episode from so many newest ones."""
+        if self.episodes is None:
+            return RowDraw()
+        return EpisodeDraw(length=self.episodes.length, newest=newest)
 
     @property
     def learns_team_reward(self) -> bool:

@@ -14,7 +14,7 @@ from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import Dispute
 from fullrank.common.types import JSON, FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
-from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
+from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, RowDraw, Sample
 from fullrank.replay.staging import AcceptedBlock
 from fullrank.replay.table import TABLE
 from fullrank.runs.journal_format import Entry
@@ -49,11 +49,11 @@ class Evidence:
 
     def to_facts(self) -> JSON:
         """Convert the evidence to JSON."""
-        sample, priority, episodes = self.sample, self.sample.priority, self.sample.episodes
+        sample, priority, draw = self.sample, self.sample.priority, asdict(self.sample.draw)
         return {
             "sample": [sample.seed, sample.tail, sample.head, sample.size],
             "priority": asdict(priority) if priority else None,
-            "episodes": asdict(episodes) if episodes else None,
+            "episodes": draw or None,
             "once": asdict(sample.once) if sample.once else None,
             "digests": [digest.hex() for digest in self.digests],
             "reports": {str(learner): sorted(units) for learner, units in self.reports.items()},
@@ -74,7 +74,7 @@ class Evidence:
                 head=head,
                 size=size,
                 priority=Priority(**priority) if priority else None,
-                episodes=EpisodeDraw(**episodes) if episodes else None,
+                draw=EpisodeDraw(**episodes) if episodes else RowDraw(),
                 once=EachOnce(**once) if once else None,
             ),
             digests=tuple(map(bytes.fromhex, entry.facts["digests"])),

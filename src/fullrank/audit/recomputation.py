@@ -15,7 +15,7 @@ from fullrank.audit.proof import Evidence, blocks_in
 from fullrank.common.errors import Corrupted, InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import update_digest
-from fullrank.replay.samplers import Sample
+from fullrank.replay.samplers import EpisodeDraw, Sample
 from fullrank.runs.checkpoint import Arrays
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import differences
@@ -182,9 +182,10 @@ class _Columns:
             OutOfRange: The table does not hold its rows.
         """
         number, step = divmod(sample.iteration, self._updates)
-        if self._collection is None or sample.episodes is None or step:
+        if self._collection is None or step:
             return None
-        rows = self._gather(replace(sample, size=sample.episodes.newest))
+        assert isinstance(sample.draw, EpisodeDraw)  # derived columns are an episode's
+        rows = self._gather(replace(sample, size=sample.draw.newest))
         if self._collection.rederived(number, rows).tobytes() == rows.tobytes():
             return None
         return Discrepancy(what="columns that were derived from its collection")

@@ -11,7 +11,7 @@ from fullrank.common.text import plain
 from fullrank.common.types import LearnerId, RunTerm
 from fullrank.net.codec import Assembler, chunks
 from fullrank.replay.episodes import EpisodeLayout
-from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
+from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, RowDraw, Sample
 from fullrank.runs.events import Sent
 from fullrank.runs.identity import series
 from fullrank.training.heads import ContainerHead
@@ -21,7 +21,7 @@ from fullrank.v1 import controller_pb2 as pb
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
     """A sample as a message."""
-    priority, episodes, once = sample.priority, sample.episodes, sample.once
+    priority, draw, once = sample.priority, sample.draw, sample.once
     return common_pb2.Sample(
         table=sample.table,
         seed=sample.seed,
@@ -32,9 +32,9 @@ def sample_message(sample: Sample) -> common_pb2.Sample:
         priority=None
         if priority is None
         else common_pb2.Priority(first=priority.first, count=priority.count, gain=priority.gain),
-        episodes=None
-        if episodes is None
-        else common_pb2.EpisodeDraw(length=episodes.length, newest=episodes.newest),
+        episodes=common_pb2.EpisodeDraw(length=draw.length, newest=draw.newest)
+        if isinstance(draw, EpisodeDraw)
+        else None,
         once=None
         if once is None
         else common_pb2.EachOnce(collection=once.collection, epoch=once.epoch, part=once.part),
@@ -51,7 +51,7 @@ def sample_of(message: common_pb2.Sample) -> Sample:
         head=message.head,
         size=message.size,
         priority=_priority_of(message.priority) if message.HasField("priority") else None,
-        episodes=_episodes_of(message.episodes) if message.HasField("episodes") else None,
+        draw=_episodes_of(message.episodes) if message.HasField("episodes") else RowDraw(),
         once=_once_of(message.once) if message.HasField("once") else None,
     )
 

@@ -117,7 +117,7 @@ class SampleStream:
         sample, items = sample_of(request.sample), tuple(request.items)
         rows, lengths = len(items) or sample.size, np.array(response.lengths, np.int64)
         most = rows_per_minibatch(4 * row_size)
-        if sample.episodes is not None:
+        if sample.draw.searched:
             rows = response.chunk.total // (4 * row_size)
         elif items and (lengths != 1).any():
             raise InvalidContribution(f"{self._peer}: lengths of transitions that are not 1")
@@ -135,4 +135,4 @@ class SampleStream:
             assembler.add((await self._next()).chunk)
         if not items:
             return Gathered(batch, batch.nbytes)
-        return spread(batch, lengths, items, length_column=sample.length_column)
+        return spread(batch, lengths, items, length_column=sample.draw.length)

@@ -364,8 +364,7 @@ async def _gather(
     mapped: MappedTable, sample: Sample, items: Items, row_size: int
 ) -> Gathered | None:
     """Gather few rows at once, many or those that are searched for on a thread."""
-    found = sample.episodes is None and sample.priority is None
-    if found and 4 * row_size * sample.size <= FEW_BYTES:
+    if not sample.searched and 4 * row_size * sample.size <= FEW_BYTES:
         return mapped.gather(sample, items)
     return await asyncio.to_thread(mapped.gather, sample, items)
 

@@ -86,7 +86,7 @@ class TableFile:
             raise self._unsound(positions[~sound])
         if items is None:
             return Gathered(rows, rows.nbytes)
-        return spread(rows, runs.lengths, items, length_column=sample.length_column)
+        return spread(rows, runs.lengths, items, length_column=sample.draw.length)
 
     def rows(self, first: int, last: int) -> tuple[int, FloatArray]:
         """Return the rows of [first, last) that are readable still, and the first of them.

@@ -7,7 +7,9 @@ priority is a function of the row and not of the error of its last use; there ar
 weights; priorities never change, so that prefix sums replace the sum tree.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -112,10 +114,31 @@ class Tickets:
         return self._first - 1 + positions
 
 
+@dataclass(frozen=True, slots=True)
+class RowDraw:
+    """Draw single rows, each of which is an item."""
+
+    length: ClassVar[None] = None
+    """No column holds a length."""
+    searched: ClassVar[bool] = False
+    """The number of rows is that of the items, and their positions follow from the range."""
+
+    def check(self, *, row_size: int) -> None:
+        """Accept rows of every size."""
+
+    def runs(
+        self, sample: "Sample", ends_of: Callable[[int], Ends], tickets: Tickets | None
+    ) -> Runs:
+        """Return the position of each drawn row; see ``EpisodeDraw.runs``."""
+        return Runs(sample.positions(tickets), np.ones(sample.size, np.int64))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeDraw:
-    """Draw whole episodes with replacement from the newest ones."""
+    """Draw whole episodes from the newest ones."""
 
+    searched: ClassVar[bool] = True
+    """Episodes are searched for in the table."""
     length: int
     """Column of a row that holds the number of steps in an episode's last row, else 0."""
     newest: int
@@ -128,6 +151,31 @@ class EpisodeDraw:
                 f"sample.episodes: the {self.newest} newest by entry {self.length}, of rows of "
                 f"{row_size}"
             )
+
+    def runs(
+        self, sample: "Sample", ends_of: Callable[[int], Ends], tickets: Tickets | None
+    ) -> Runs:
+        """Return the rows of each drawn episode.
+
+        Args:
+            sample: The sample.
+            ends_of: Returns the episodes of the table by the column of their lengths.
+            tickets: As for ``Sample.positions``.
+
+        Raises:
+            OutOfRange: No whole episode lies in the range.
+        """
+        tail, head = sample.tail, sample.head
+        first, last = ends_of(self.length).whole(tail=tail, head=head, newest=self.newest)
+        if not len(first):
+            raise OutOfRange(f"no whole episode lies in [{tail}, {head})")
+        if tickets is None:
+            drawn = sample.drawn(len(first))
+        else:
+            until = np.cumsum(tickets.between(first, last))
+            ticket = sample.generator.integers(0, until[-1], size=sample.size, dtype=np.int64)
+            drawn = np.searchsorted(until, ticket, side="right")
+        return Runs(first[drawn], last[drawn] - first[drawn] + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +217,28 @@ class Sample:
     """Number of rows, or of episodes, in the minibatch."""
     priority: Priority | None = None
     """None: uniform sampling."""
-    episodes: EpisodeDraw | None = None
-    """None: single rows are drawn."""
+    draw: RowDraw | EpisodeDraw = RowDraw()
+    """What an item is, and how its rows are found."""
     once: EachOnce | None = None
     """None: items are drawn with replacement."""
 
     @property
-    def length_column(self) -> int | None:
-        """Column of an episode's length; None where single rows are drawn."""
-        return None if self.episodes is None else self.episodes.length
+    def searched(self) -> bool:
+        """Return whether rows have to be examined to find those that are drawn."""
+        return self.draw.searched or self.priority is not None
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """Return a generator of the iteration's draws, from the first one on."""
+        return stream(self.seed, "sample", self.iteration)
+
+    def check(self, *, row_size: int) -> None:
+        """Raise ``InvalidContribution`` unless it is valid for rows of this size."""
+        if self.priority is not None:
+            if self.once is not None:
+                raise InvalidContribution("sample.once draws every item once, and has no priority")
+            self.priority.check(row_size=row_size)
+        self.draw.check(row_size=row_size)
 
     def positions(self, tickets: Tickets | None = None) -> IntArray:
         """Positions to gather, shape (size,), the same for every learner.
@@ -186,37 +247,12 @@ class Sample:
             tickets: Prefix sums, for a sample with a priority; None samples uniformly.
         """
         if tickets is None:
-            return self.tail + self._drawn(self.head - self.tail)
-        generator = stream(self.seed, "sample", self.iteration)
+            return self.tail + self.drawn(self.head - self.tail)
         low, high = tickets.before(self.tail), tickets.before(self.head)
-        return tickets.holders(generator.integers(low, high, size=self.size, dtype=np.int64))
+        return tickets.holders(self.generator.integers(low, high, size=self.size, dtype=np.int64))
 
-    def episode_runs(self, ends: Ends, tickets: Tickets | None = None) -> Runs:
-        """The rows of each drawn episode.
-
-        Args:
-            ends: Episodes by position, up to the head.
-            tickets: As for ``positions``.
-
-        Raises:
-            OutOfRange: No whole episode lies in the range.
-        """
-        assert self.episodes is not None
-        first, last = ends.whole(tail=self.tail, head=self.head, newest=self.episodes.newest)
-        if not len(first):
-            raise OutOfRange(f"no whole episode lies in [{self.tail}, {self.head})")
-        if tickets is None:
-            drawn = self._drawn(len(first))
-        else:
-            generator = stream(self.seed, "sample", self.iteration)
-            until = np.cumsum(tickets.between(first, last))
-            ticket = generator.integers(0, until[-1], size=self.size, dtype=np.int64)
-            drawn = np.searchsorted(until, ticket, side="right")
-        return Runs(first[drawn], last[drawn] - first[drawn] + 1)
-
-    def _drawn(self, items: int) -> IntArray:
+    def drawn(self, items: int) -> IntArray:
         """Numbers of the items that are drawn with equal probability, shape (size,)."""
         if self.once is not None:
             return self.once.drawn(items, seed=self.seed, size=self.size)
-        generator = stream(self.seed, "sample", self.iteration)
-        return generator.integers(0, items, size=self.size, dtype=np.int64)
+        return self.generator.integers(0, items, size=self.size, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fullrank.common.errors import InvalidContribution, OutOfRange
+from fullrank.common.errors import OutOfRange
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import Ends
 from fullrank.replay.items import Runs
@@ -72,9 +72,7 @@ class TableReader:
         """
         self.check(sample)
         tickets = self._counted(sample.priority) if sample.priority is not None else None
-        if sample.episodes is not None:
-            return sample.episode_runs(self._examined(sample.episodes.length), tickets)
-        return Runs(sample.positions(tickets), np.ones(sample.size, np.int64))
+        return sample.draw.runs(sample, self._examined, tickets)
 
     def _counted(self, priority: Priority) -> Tickets:
         """Prefix sums over all rows held, extended by the rows added since the last call."""
@@ -110,9 +108,4 @@ class TableReader:
             raise OutOfRange(f"position {sample.head - 1} is not written yet: head {self.head}")
         if sample.tail < self.tail:
             raise OutOfRange(f"position {sample.tail} was evicted: the tail is {self.tail}")
-        if sample.once is not None and sample.priority is not None:
-            raise InvalidContribution("sample.once draws every item once, and has no priority")
-        if sample.priority is not None:
-            sample.priority.check(row_size=self.row_size)
-        if sample.episodes is not None:
-            sample.episodes.check(row_size=self.row_size)
+        sample.check(row_size=self.row_size)

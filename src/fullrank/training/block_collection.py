@@ -283,7 +283,7 @@ class FreeCollection(BlockCollection):
             reach: What it may draw from.
             written: Outcomes of the episodes that were played for it.
         """
-        ends = reach.episodes if self._algorithm.problem.episodes is not None else 0
+        ends = reach.episodes * self._algorithm.problem.last_rows
         before = self._episodes[iteration]  # a checkpoint may still resume here
         self._episodes = {iteration: before, iteration + 1: reach.episodes}
         collected = self._collected(

@@ -15,7 +15,7 @@ from fullrank.algorithms import Algorithm
 from fullrank.common.errors import ConfigError, Unsound
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import DIGEST_BYTES
-from fullrank.replay.samplers import EachOnce, EpisodeDraw, Priority, Sample
+from fullrank.replay.samplers import EachOnce, Priority, Sample
 from fullrank.replay.table import TABLE
 
 
@@ -57,7 +57,7 @@ class Trainer:
             ConfigError: Every item of the collection is drawn once, and some are not held any more.
         """
         problem = self.algorithm.problem
-        episodes, once, newest = None, None, problem.data.newest_episodes
+        once, newest = None, problem.data.newest_episodes
         if epochs := problem.data.epochs:
             first = tail if first is None else first
             if first < tail:
@@ -70,8 +70,6 @@ class Trainer:
             epoch, part = divmod(step, self.updates // epochs)
             once = EachOnce(collection=collection, epoch=epoch, part=part)
             newest = problem.data.batch_size * self.updates // epochs
-        if problem.episodes is not None:
-            episodes = EpisodeDraw(length=problem.episodes.length, newest=newest)
         return Sample(
             table=TABLE,
             seed=self._seed,
@@ -80,7 +78,7 @@ class Trainer:
             head=head,
             size=problem.data.batch_size,
             priority=self._priority,
-            episodes=episodes,
+            draw=problem.draw(newest=newest),
             once=once,
         )
 

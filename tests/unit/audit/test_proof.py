@@ -113,7 +113,7 @@ def played(lies: Lies, *, stored: bool = True) -> tuple[list[Entry], Ledger, dic
     [
         sample(4),
         replace(sample(4), priority=Priority(first=1, count=2, gain=3.0)),
-        replace(sample(4), episodes=EpisodeDraw(length=2, newest=7)),
+        replace(sample(4), draw=EpisodeDraw(length=2, newest=7)),
     ],
     ids=["transitions", "prioritised", "episodes"],
 )

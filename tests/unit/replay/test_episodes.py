@@ -53,7 +53,7 @@ def sample(
         head=table.head,
         size=size,
         priority=priority,
-        episodes=EpisodeDraw(length=LENGTH, newest=newest),
+        draw=EpisodeDraw(length=LENGTH, newest=newest),
     )
 
 
@@ -161,7 +161,7 @@ def test_lengths_that_are_not_those_of_episodes_are_refused() -> None:
 def test_draws_that_do_not_fit_the_rows_are_refused(draw: EpisodeDraw) -> None:
     held = table()
     held.append(0, rows_of([3, 2]))
-    wanted = Sample(table="t", seed=1, iteration=0, tail=0, head=7, size=1, episodes=draw)
+    wanted = Sample(table="t", seed=1, iteration=0, tail=0, head=7, size=1, draw=draw)
     with pytest.raises(InvalidContribution, match=r"sample\.episodes"):
         held.minibatch(wanted)
 

@@ -125,7 +125,7 @@ def test_rows_are_gathered_straight_into_the_given_array() -> None:
 
 def sample(**changes: int) -> Sample:
     values = {"seed": 0, "iteration": 0, "tail": 2, "head": 9, "size": 4} | changes
-    return Sample(table="t", priority=None, episodes=None, once=None, **values)
+    return Sample(table="t", priority=None, once=None, **values)
 
 
 def test_a_sample_of_what_is_held_is_served() -> None:

@@ -170,7 +170,7 @@ class CollectorPool(ABC):
                 message.played,
                 self.plan,
                 agents=self.agents,
-                ends=0 if self.identity.problem.episodes is None else 1,
+                ends=self.identity.problem.last_rows,
                 row_size=self.identity.problem.row_size,
                 shares=self.heads is not None,
             )

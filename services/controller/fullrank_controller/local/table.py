@@ -94,7 +94,7 @@ class LocalTable:
 
     def holds(self, sample: Sample) -> bool:
         """Tell if all rows of a uniform sample are stored, even if its head is not reached."""
-        if not sample.size or sample.priority is not None or sample.episodes is not None:
+        if not sample.size or sample.searched:
             return False
         return int(sample.positions().max()) < self._table.head
 

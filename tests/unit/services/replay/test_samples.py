@@ -41,7 +41,7 @@ async def test_a_minibatch_of_episodes_is_sent_whole_however_long_they_are(
     stored[[2, 8], column] = [2, 5]
     await replay.client.append(0, stored)
     draw = EpisodeDraw(length=column, newest=7)
-    wanted = replace(sample(head=9, size=5), episodes=draw)
+    wanted = replace(sample(head=9, size=5), draw=draw)
     expected = replay.store.tables[KEY].minibatch(wanted)
     assert len(expected) > wanted.size
     assert np.array_equal(await drawn(replay.client, wanted), expected)
@@ -58,7 +58,7 @@ async def with_episodes(replay: Replay, lengths: list[int]) -> Sample:
     stored[ends, column] = lengths
     await replay.client.append(0, stored)
     draw = EpisodeDraw(length=column, newest=len(lengths))
-    return replace(sample(head=len(stored), size=12), episodes=draw)
+    return replace(sample(head=len(stored), size=12), draw=draw)
 
 
 @pytest.mark.parametrize("items", [(0, 1, 2), (3, 11), tuple(range(12)), (7,)])
@@ -70,7 +70,7 @@ async def test_items_of_a_minibatch_lie_where_the_whole_one_has_them(
         gathered = await replay.client.get_sample(
             sample_message(wanted), row_size=ROW_SIZE, items=items
         )
-        column = wanted.length_column
+        column = wanted.draw.length
         places = (
             [slice(item, item + 1) for item in range(12)]
             if column is None
@@ -105,7 +105,7 @@ async def test_a_learner_of_eight_that_bear_a_straggler_is_sent_a_quarter() -> N
     stored = np.zeros((4 * 61, problem.row_size), np.float32)
     stored[60::61, problem.episodes.length] = 60
     draw = EpisodeDraw(length=problem.episodes.length, newest=4)
-    wanted = replace(sample(head=len(stored), size=32), episodes=draw)
+    wanted = replace(sample(head=len(stored), size=32), draw=draw)
     whole = 32 * 61 * 4 * problem.row_size
     async with serving(row_size=problem.row_size, capacity=len(stored)) as replay:
         await replay.client.append(0, stored)
