@@ -108,12 +108,6 @@ async def test_updates_too_large_for_the_journal_stay_with_their_ranks(
     assert all(entry.updates is None for entry in read_journal(tmp_path / "journal", first=0))
 
 
-async def test_fast_additions_are_recorded_as_not_exact(tmp_path: Path) -> None:
-    records = await run(tmp_path, ranks(2, "transitions", "ranks.exact=false", "iterations=2"))
-    assert [record.exact for record in records] == [False, False]
-    assert all(0 < (record.error_bound or 0.0) < 1e-6 for record in records)
-
-
 @pytest.mark.parametrize(
     ("sign", "error", "message", "timeout_s"),
     [

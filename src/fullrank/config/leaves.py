@@ -62,6 +62,7 @@ WITHDRAWN: Mapping[Key, str] = {
     ("controller", "stuck_after_s"): "it is ten times controller.deadline_s",
     ("controller", "join_deadline_s"): "it is twice controller.deadline_s",
     ("ranks", "backend"): "it follows from compute.device",
+    ("ranks", "exact"): "gradients are added in float64",
     ("ranks", "timeout_s"): "it is controller.deadline_s",
     ("containers", "share"): "it is that of the paper",
     ("containers", "capacity"): "it is that of the paper",

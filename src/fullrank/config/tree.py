@@ -250,9 +250,6 @@ class RankSettings:
     """Division of an update. ``agents``: each rank computes and steps its agents, and the ranks
     exchange policies. ``transitions``: each rank computes micro-batches of all agents, and the
     ranks add their gradients up, as in multi-GPU MADDPG."""
-    exact: bool = True
-    """With ``transitions``: add gradients exactly, in float64. False adds in float32, in half the
-    bytes, with bits that depend on the ranks; records then say ``exact = false``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,6 @@ class Targets:
     """Digest of each target."""
     reports: Sequence[bytes]
     """Report of each unit, as a learner makes it; where targets are units, their digests."""
-    error_bound: float = 0.0
-    """Largest possible error of an entry; 0 when exact."""
 
 
 class Centralised:

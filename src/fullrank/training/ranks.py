@@ -23,7 +23,7 @@ from torch import Tensor
 from fullrank.algorithms import Algorithm, Problem
 from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.algorithms.roles import ACTING
-from fullrank.codes.targets import LIMIT, target_sizes
+from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.parameters import GroupedParameters
@@ -97,12 +97,6 @@ def divide(problem: Problem, ranks: int, split: Split) -> Division:
     return Division(own, (whole,) * ranks, summed=True)
 
 
-def rounding(problem: Problem, ranks: int) -> float:
-    """Return the largest error of a sum that ranks add in float32: 2 G roundings of its bound."""
-    heaviest = 1.0 if problem.target is None else float(np.abs(problem.target).sum(axis=1).max())
-    return 2 * ranks * 2.0**-24 * LIMIT * heaviest
-
-
 def received_bytes(problem: Problem, ranks: int, split: Split, *, exact: bool = True) -> float:
     """Return the bytes that a rank receives in an iteration, averaged over the ranks.
 
@@ -150,16 +144,13 @@ class Rank:
         division: Division of the units.
         wire: Joins the ranks.
         seed: The run's seed.
-        exact: False to add in float32, at half the bytes and with bits of the wire's order.
 
     Raises:
         ConfigError: The algorithm has no networks that are stepped agent by agent.
     """
 
-    def __init__(
-        self, algorithm: Algorithm, division: Division, wire: Wire, *, seed: int, exact: bool = True
-    ) -> None:
-        self._algorithm, self._wire, self._exact = algorithm, wire, exact
+    def __init__(self, algorithm: Algorithm, division: Division, wire: Wire, *, seed: int) -> None:
+        self._algorithm, self._wire = algorithm, wire
         self._units, self._targets = division.units[wire.rank], division.targets[wire.rank]
         self._problem = problem = algorithm.problem
         self._centralised = Centralised(problem, algorithm.gradients, seed=seed)
@@ -176,9 +167,7 @@ class Rank:
             batch, self._units, targets=self._targets, iteration=iteration
         )
         if self._exchange is None:
-            added = torch.from_numpy(sums if self._exact else sums.astype(np.float32))
-            self._wire.add(added)
-            sums = added.numpy()
+            self._wire.add(torch.from_numpy(sums))
         self._updates = sums.astype(np.float32)
         sizes = [self._sizes[target] for target in self._targets]
         own = digests_of(self._updates, sizes, self._problem.statistics)

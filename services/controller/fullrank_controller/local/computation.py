@@ -97,13 +97,11 @@ class Computation:
     ) -> tuple[Decoded, float]:
         targets = self._targets.compute(batch, iteration=iteration, check_cancelled=check_cancelled)
         decision = Decoded(
-            verdict=Verdict.INEXACT if targets.error_bound else Verdict.COMMIT,
+            verdict=Verdict.COMMIT,
             updates=targets.updates,
             digests=targets.digests,
             reports=targets.reports,
             rows=tuple((row, LEARNER) for row in self.rows),
-            error_bound=targets.error_bound,
-            reason="ranks.exact = false adds in float32" if targets.error_bound else "",
         )
         return decision, self._condition
 

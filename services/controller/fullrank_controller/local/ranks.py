@@ -29,7 +29,7 @@ from fullrank.config import RunConfig
 from fullrank.host.children import START_S, RankProcesses
 from fullrank.runs.journal import UPDATE_BYTES
 from fullrank.training.centralised import Targets
-from fullrank.training.ranks import Division, Rank, Share, divide, received_bytes, rounding
+from fullrank.training.ranks import Division, Rank, Share, divide, received_bytes
 from fullrank.wiring.training import Training, training_of
 
 log = logging.getLogger(__name__)
@@ -107,9 +107,7 @@ def _serve(config: RunConfig, division: Division, seat: _Seat, pipe: Connection)
             training.collector.close()
             pipe.send(None)  # built
             wire = _collectives(config, seat)
-            rank = Rank(
-                training.algorithm, division, wire, seed=config.seed, exact=config.ranks.exact
-            )
+            rank = Rank(training.algorithm, division, wire, seed=config.seed)
             while (command := pipe.recv()) is not None:
                 name, arguments = command
                 pipe.send(getattr(rank, name)(**arguments))
@@ -159,9 +157,6 @@ class Group:
         count = config.ranks.count
         division = divide(self._problem, count, config.ranks.split)
         self._summed, self._computed = division.summed, np.empty(0, np.float32)
-        self._error_bound = 0.0
-        if self._summed and not config.ranks.exact:
-            self._error_bound = rounding(self._problem, count)
         self._failure: FullrankError | None = None
         self._steps = 0
         devices = devices_of(config)
@@ -178,9 +173,7 @@ class Group:
         try:
             self._processes.replies(within_s=START_S)
             self.wire = _collectives(config, seats[0])
-            self._rank = Rank(
-                algorithm, division, self.wire, seed=config.seed, exact=config.ranks.exact
-            )
+            self._rank = Rank(algorithm, division, self.wire, seed=config.seed)
         except BaseException:
             self._end()
             raise
@@ -217,7 +210,6 @@ class Group:
             updates=updates,
             digests=tuple(digests[target] for target in sorted(digests)),
             reports=tuple(reports[unit] for unit in sorted(reports)),
-            error_bound=self._error_bound,
         )
 
     def step(self, targets: FloatArray) -> Mapping[str, float]:
@@ -264,7 +256,7 @@ class Group:
                 self.wire.sent_bytes,
                 self.wire.received_bytes,
             )
-            formula = received_bytes(self._problem, ranks.count, ranks.split, exact=ranks.exact)
+            formula = received_bytes(self._problem, ranks.count, ranks.split)
             log.info(
                 "ranks count=%d split=%s updates=%d sent_bytes=%.0f received_bytes=%.0f "
                 "formula_bytes=%.0f",
