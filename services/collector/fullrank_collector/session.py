@@ -24,8 +24,8 @@ from fullrank.net.errors import translated
 from fullrank.net.messages import run_term_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
-from fullrank.training.blocks import FAILURES
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring.training import plan_of
 from fullrank_collector.block_play import BlockPlay, ContainerPlay, HeadLost
 from fullrank_collector.publications import Publications
 from fullrank_collector.run_context import CollectorContext
@@ -127,7 +127,7 @@ class CollectorSession:
             publications,
             stager,
             peer=self._client.peer,
-            patience=FAILURES if config.collect.mode == "free" else None,
+            patience=plan_of(config).patience,
         )
 
         async def play() -> None:

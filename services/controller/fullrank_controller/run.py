@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Self
 
 from fullrank.audit.ledger import Ledger
 from fullrank.config.tree import RunConfig
@@ -166,15 +167,16 @@ def _collectors_of(
     """Make the pool of the collectors that the mode of collection asks for."""
     if not config.collectors.count:
         return None
-    common: dict[str, Any] = {
-        "plan": plan_of(config),
-        "settings": config.controller,
-        "roster": Roster(learners.verdicts, config.controller, role="collector"),
-        "progress": progress,
-        "event_log": event_log,
-        "identity": identity,
-        "agents": agents,
+    pools: dict[str, Callable[..., CollectorPool]] = {
+        "keyed": partial(KeyedPool, learners=learners),
+        "free": partial(FreePool, heads=heads),
     }
-    if config.collect.mode == "free":
-        return FreePool(heads=heads, **common)
-    return KeyedPool(learners=learners, **common)
+    return pools[config.collect.mode](
+        plan=plan_of(config),
+        settings=config.controller,
+        roster=Roster(learners.verdicts, config.controller, role="collector"),
+        progress=progress,
+        event_log=event_log,
+        identity=identity,
+        agents=agents,
+    )

@@ -17,15 +17,13 @@ from fullrank.replay.staging import Grant
 from fullrank.runs.events import Began, EventLog
 from fullrank.runs.journal import Journal
 from fullrank.runs.verdicts import Verdicts
-from fullrank.training.block_collection import FreeCollection, KeyedCollection
+from fullrank.training.blocks import BlockPlan
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.plugins import spec_of_agents
 from fullrank.wiring.training import Training, block_player_of, capacity_of, pace_of, spare_rows
 from fullrank_controller.collectors.blocks_in import most_rows
-from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HEADS, HeadStore
-from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.driver import Driver
 from fullrank_controller.identity import RunIdentity
@@ -258,21 +256,12 @@ def _playback(term: Term, replay: ReplayClient, pool: CollectorPool | None) -> P
     if pool is None:
         return own_playback(term, replay)
     audit = _block_audit(term, pool)
-    if isinstance(pool, FreePool) and isinstance(collection, FreeCollection):
-        return FreePlayback(
-            collection,
-            replay,
-            pool,
-            _grant(term, copies=term.config.collect.block),
-            audit=audit,
-            window=partial(_draw_window, term),
-            term=term.run.identity.term,
-            progress=term.run.progress,
-        )
-    assert isinstance(pool, KeyedPool)
-    assert isinstance(collection, KeyedCollection)
-    grant = _grant(term, copies=len(collection.plan.copies_of(0)))
-    return KeyedPlayback(collection, replay, pool, grant, audit=audit)
+    playbacks: dict[str, Callable[..., Playback]] = {
+        "keyed": KeyedPlayback,
+        "free": partial(FreePlayback, window=partial(_draw_window, term)),
+    }
+    playback = playbacks[term.config.collect.mode]
+    return playback(collection, replay, pool, _grant(term, pool.plan), audit=audit)
 
 
 def _block_audit(term: Term, pool: CollectorPool) -> BlockAudit:
@@ -294,12 +283,12 @@ def _block_audit(term: Term, pool: CollectorPool) -> BlockAudit:
     )
 
 
-def _grant(term: Term, *, copies: int) -> Grant:
-    """Return what a collector may stage in a block of so many copies."""
+def _grant(term: Term, plan: BlockPlan) -> Grant:
+    """Return what a collector may stage in a block."""
     collector, problem = term.training.collector, term.training.problem
     most = most_rows(problem.row_size)
     if collector.horizon:
-        most = min(most, copies * (collector.horizon + 1))
+        most = min(most, len(plan.copies_of(0)) * (collector.horizon + 1))
     return Grant(most_rows=most, episodes=problem.episodes)
 
 

@@ -124,7 +124,7 @@ def facts_of(
     """
     (episodes,) = {len(evaluation.returns) for evaluation in played.values()}
     closed = share_closed(played, "trained")
-    version, learns_episodes = policies.version, policies.algorithm.problem.episodes is not None
+    version = policies.version
     return {
         "environment": config.environment.name,
         "variant": variant_of(config.environment.name, config.environment.params),
@@ -134,7 +134,7 @@ def facts_of(
         "seed": seed,
         **{name: _returns(evaluation) for name, evaluation in played.items()},
         **({} if closed is None else {"gap_closed": closed._asdict()}),
-        **({"statistics": _statistics(played["trained"])} if learns_episodes else {}),
+        "statistics": _statistics(played["trained"]),
     }
 
 

@@ -19,7 +19,6 @@ from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, Malformed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.types import FloatArray, LearnerId
-from fullrank.config.tree import RunConfig
 from fullrank.replay.mapped_table import TableFile
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import table_file
@@ -146,7 +145,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         trainer,
         entries,
         seed=config.seed,
-        growth=_growth(config, trainer),
+        growth=training.collector.collection.least_rows,
         gather=_gather_from(table, trainer.algorithm.problem.row_size),
         saved=_checkpoints_of(path),
         collection=_deriving(training),
@@ -192,14 +191,6 @@ def _deriving(training: Training) -> KeyedCollection | None:
     if training.algorithm.prepare is None or not isinstance(collection, KeyedCollection):
         return None
     return collection
-
-
-def _growth(config: RunConfig, trainer: Trainer) -> int:
-    """Least number of rows of a collection; whole episodes have any number."""
-    if config.collect.mode == "free":
-        return 0
-    whole = trainer.algorithm.problem.episodes is not None or config.collect.mode == "keyed"
-    return 1 if whole else config.environment.copies * config.collect.steps
 
 
 def _table_of(path: Path, trainer: Trainer) -> TableFile | None:

@@ -74,6 +74,11 @@ class EpisodeLayout:
         return len(self.observation_sizes)
 
     @property
+    def paid(self) -> slice:
+        """Column of the team's reward."""
+        return slice(self.reward, self.reward + 1)
+
+    @property
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
         columns: int = self.entries.stop + sum(size for _, size in self.derived)

@@ -105,6 +105,11 @@ class Layout:
         return len(self.observation_sizes)
 
     @property
+    def paid(self) -> slice:
+        """Columns of all rewards."""
+        return self.reward
+
+    @property
     def whole_size(self) -> int:
         """Number of entries of a whole joint observation."""
         return sum(self.observation_sizes)
@@ -136,6 +141,13 @@ class Layout:
                 "next available action": (self.next_available, self.action_sizes),
             },
         )
+
+    def synthetic(self, generator: np.random.Generator, transitions: int) -> FloatArray:
+        """Draw random transitions in which every agent acts."""
+        rows = generator.standard_normal((transitions, self.row_size), dtype=np.float32)
+        rows[:, self.terminated] = 0.0
+        rows[:, self.alive] = 1.0
+        return rows
 
     def observation_of(self, agent: int) -> slice:
         """Columns of an agent within the joint observation of a row."""

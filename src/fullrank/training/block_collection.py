@@ -58,9 +58,13 @@ class BlockCollection:
     Attributes:
         lag: As given.
         rows: Collections have no fixed number of rows.
+        least_rows: Rows that every collection adds at least.
+        ahead: Episodes that may be played before the collection that counts them.
     """
 
     rows = 0
+    least_rows = 1
+    ahead = 0
 
     def __init__(
         self, environment: Environment, algorithm: Algorithm, *, lag: int, updates: int = 1
@@ -261,10 +265,14 @@ class FreeCollection(BlockCollection):
     Args:
         environment: Tells how returns are counted; it is not stepped.
         algorithm: The run's, with the current parameters.
+        ahead: Episodes by which playing may run ahead of the updates.
     """
 
-    def __init__(self, environment: Environment, algorithm: Algorithm) -> None:
+    least_rows = 0
+
+    def __init__(self, environment: Environment, algorithm: Algorithm, *, ahead: int) -> None:
         super().__init__(environment, algorithm, lag=0)
+        self.ahead = ahead
         self._episodes = {0: 0}  # accepted before an iteration
 
     def episodes_before(self, iteration: int) -> int:

@@ -8,7 +8,7 @@ answer counts, and rows are taken in the order of keys.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from fullrank.common.errors import EnvironmentFailed
 
@@ -30,6 +30,8 @@ class BlockKey(NamedTuple):
 class BlockPlan:
     """Division of E copies into blocks of equal size, of which the last may be smaller."""
 
+    patience: ClassVar[int | None] = None
+    """Failures in a row after which a collector ends; None: the run decides."""
     copies: int
     size: int
 
@@ -54,6 +56,8 @@ class BlockPlan:
 
 class FreePlan(BlockPlan):
     """Blocks of free collection, in whose keys the controller's term replaces the iteration."""
+
+    patience = FAILURES
 
     def named(self, key: BlockKey) -> str:
         """Name a block by its number and its term."""

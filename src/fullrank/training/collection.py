@@ -49,6 +49,14 @@ class Collection(Protocol):
     def rows(self) -> int:
         """Rows of every collection; 0 if their number differs."""
 
+    @property
+    def least_rows(self) -> int:
+        """Rows that every collection adds at least."""
+
+    @property
+    def ahead(self) -> int:
+        """Episodes that may be played before the collection that counts them."""
+
     def publish(self, number: int) -> None:
         """Keep the current parameters, before a collection's updates, for what is played ahead."""
 
@@ -94,7 +102,11 @@ class OwnCollection:
 
     Attributes:
         rows: As given.
+        least_rows: As many.
+        ahead: None is played ahead.
     """
+
+    ahead = 0
 
     def __init__(
         self,
@@ -105,7 +117,7 @@ class OwnCollection:
         play: Callable[[int], Collected],
     ) -> None:
         self._environment, self._layout, self._play = environment, layout, play
-        self.rows = rows
+        self.rows = self.least_rows = rows
         self._newest: tuple[int, Collected] | None = None
 
     def publish(self, number: int) -> None:

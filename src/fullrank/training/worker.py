@@ -215,12 +215,7 @@ def probe_batch(problem: Problem, layout: Layout, *, seed: int) -> FloatArray:
         seed: Seed of the run.
     """
     generator, size = stream(seed, "probe"), problem.data.batch_size
-    if problem.episodes is not None:
-        return problem.episodes.synthetic(generator, size)
-    rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
-    rows[:, layout.terminated] = 0.0
-    rows[:, layout.alive] = 1.0
-    return rows
+    return (problem.episodes or layout).synthetic(generator, size)
 
 
 def probe(problem: Problem, gradients: Gradients, batch: FloatArray) -> Probe:

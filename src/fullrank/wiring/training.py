@@ -125,7 +125,8 @@ def _updates_of(config: RunConfig, problem: Problem) -> int:
     name, size, copies = config.algorithm.name, problem.data.batch_size, config.environment.copies
     if not problem.data.epochs:
         return 1
-    if config.collect.mode == "free" or (config.collect.mode == "keyed" and not problem.episodes):
+    counted = {"inline": True, "keyed": problem.episodes is not None, "free": False}
+    if not counted[config.collect.mode]:
         raise ConfigError(
             f"{name} draws every item of a collection once, and with collect.mode = "
             f"{config.collect.mode!r} it has no fixed number of them; use 'inline'"
@@ -167,7 +168,7 @@ def _collection_of(
             "'inline'"
         )
     if mode == "free":
-        return FreeCollection(environment, algorithm)
+        return FreeCollection(environment, algorithm, ahead=config.collect.window)
     if mode == "keyed" or problem.episodes is not None:
         return KeyedCollection(
             environment,
@@ -260,10 +261,8 @@ def _priority_of(
     if config.sampling.method != "prioritised":
         return None
     gain = config.sampling.priority_gain
-    if problem.episodes is not None:
-        return Priority(first=problem.episodes.reward, count=1, gain=gain)
-    layout = layout_of(agents)
-    return Priority(first=layout.reward.start, count=layout.agents, gain=gain)
+    paid = (problem.episodes or layout_of(agents)).paid
+    return Priority(first=paid.start, count=paid.stop - paid.start, gain=gain)
 
 
 def initial_algorithm(config: RunConfig, training: Training) -> Algorithm:
@@ -333,8 +332,7 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     period = audit_period(config, problem.data) or config.checkpoint.every
     iterations = period + WINDOW if problem.data.exact else 0
     withdrawn = 1 + -(-iterations // training.trainer.updates)
-    ahead = config.collect.window if config.collect.mode == "free" else 0
-    return withdrawn * rows + ahead * steps
+    return withdrawn * rows + training.collector.collection.ahead * steps
 
 
 def pace_of(config: RunConfig) -> Pace:

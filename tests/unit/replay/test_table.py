@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray
 from fullrank.replay import MemoryStorage, Priority, Sample, Table
-from fullrank.replay.samplers import MOST_EXTRA, EachOnce
+from fullrank.replay.samplers import MOST_EXTRA, EachOnce, RowDraw
 
 CAPACITY, ROW_SIZE = 7, 3
 
@@ -125,7 +125,7 @@ def test_rows_are_gathered_straight_into_the_given_array() -> None:
 
 def sample(**changes: int) -> Sample:
     values = {"seed": 0, "iteration": 0, "tail": 2, "head": 9, "size": 4} | changes
-    return Sample(table="t", priority=None, once=None, **values)
+    return Sample(table="t", draw=RowDraw(), priority=None, once=None, **values)
 
 
 def test_a_sample_of_what_is_held_is_served() -> None:

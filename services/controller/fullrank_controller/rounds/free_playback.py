@@ -16,7 +16,6 @@ from fullrank.training.episodes import Outcomes
 from fullrank.training.rollouts import Collected
 from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.free_pool import FreePool
-from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.rounds.replay_pipeline import Playback
 
@@ -48,8 +47,6 @@ class FreePlayback(Playback):
         audit: Plays drawn blocks again before they are accepted.
         window: Makes the window of draws from the iteration, the head of the table and the accepted
             episodes, None for an empty table.
-        term: Term of the controller.
-        progress: Shows the reason of a wait and the number of durable iterations.
     """
 
     draws_again = False
@@ -63,12 +60,10 @@ class FreePlayback(Playback):
         *,
         audit: BlockAudit,
         window: Callable[[int, int, int | None], DrawWindow],
-        term: int,
-        progress: RunProgress,
     ) -> None:
         self._collection, self._table, self._pool, self._grant = collection, table, pool, grant
         self._audit = audit
-        self._make_window, self._term, self._progress = window, term, progress
+        self._make_window, self._progress = window, pool.progress
         self._window: DrawWindow | None = None
         self._unpublished: PlayTerms | None = None
         self._blocks = 0  # opened in this term
@@ -142,7 +137,9 @@ class FreePlayback(Playback):
     def _fill(self) -> None:
         """Keep ``AHEAD`` blocks open for each collector."""
         while len(self._playing) < AHEAD * len(self._pool.eligible) and self._failure is None:
-            block = asyncio.create_task(self._play(BlockKey(self._term, self._blocks)))
+            block = asyncio.create_task(
+                self._play(BlockKey(self._pool.identity.term, self._blocks))
+            )
             self._blocks += 1
             self._playing.add(block)
             block.add_done_callback(self._ended)

@@ -18,7 +18,7 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.progress import RunProgress
 
 AGENTS = 2
-TERM = 3
+TERM = 2
 KEY = BlockKey(TERM, 0)
 
 

@@ -127,8 +127,6 @@ class Played:
             window=lambda iteration, head, episodes: DrawWindow(
                 pace, capacity=1000, newest=1000, following=iteration, head=head, episodes=episodes
             ),
-            term=TERM,
-            progress=self.pool.progress,
         )
         self.member: Member = joined(self.pool)
 
