@@ -17,7 +17,7 @@ from tests.faultlab.invariants import violations
 from tests.faultlab.simulation import toy_algorithm
 from tests.waiting import LOOK_S, WAIT_S, eventually
 
-from fullrank.audit.draws import AuditDraws
+from fullrank.audit.ledger import AuditDraws
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.config import Resolved, RunConfig, load
 from fullrank.host.certificates import Role

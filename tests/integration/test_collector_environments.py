@@ -15,7 +15,7 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import ConfigError, EnvironmentFailed, Stuck
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
-from fullrank_collector import server, session, timed_player
+from fullrank_collector import server, timed_player
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ async def test_an_environment_that_hangs_costs_its_collector_alone_and_is_named(
         raise ConfigError("the process has ended")
 
     monkeypatch.setattr(server, "end_process", end_process)
-    monkeypatch.setattr(session, "GOODBYE_S", WAIT_S)
+    monkeypatch.setattr(server, "GOODBYE_S", WAIT_S)
     async with Cluster(tmp_path, settings(*VALUES)) as cluster:
         services(cluster)
         victim = cluster.collector()

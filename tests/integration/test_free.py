@@ -196,7 +196,7 @@ class Failing:
         self, monkeypatch: pytest.MonkeyPatch, fault: Callable[[PlayedBlock], PlayedBlock]
     ) -> None:
         self._player: BlockPlayer | None = None
-        monkeypatch.setattr("fullrank_collector.session.GOODBYE_S", WAIT_S)
+        monkeypatch.setattr("fullrank_collector.server.GOODBYE_S", WAIT_S)
         play = BlockPlayer.play
 
         def failing(player: BlockPlayer, key: BlockKey, what: PlayTerms) -> PlayedBlock:

@@ -30,7 +30,7 @@ from fullrank.v1 import replay_pb2
 from fullrank.v1.common_pb2 import Ids, Sample
 from fullrank.wiring.training import initial_algorithm, training_of
 from fullrank_collector.run_context import CollectorContext
-from fullrank_collector.session import CollectorSession
+from fullrank_collector.server import CollectorSession
 from fullrank_learner.run_context import HostPlace, LearnerContext
 from fullrank_learner.session import LearnerSession
 

@@ -25,9 +25,8 @@ from fullrank.wiring.training import Training, block_player_of, capacity_of, pac
 from fullrank_controller.collectors.blocks_in import most_rows
 from fullrank_controller.collectors.head_store import HEADS, HeadStore
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_controller.driver import Driver
+from fullrank_controller.driver import Driver, SaturationLog
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.auto_code import AutoCode
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory
@@ -39,7 +38,7 @@ from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.free_playback import FreePlayback
-from fullrank_controller.rounds.network import NetworkRounds
+from fullrank_controller.rounds.network import AutoCode, NetworkRounds
 from fullrank_controller.rounds.port import Pipeline, Rounds
 from fullrank_controller.rounds.replay_pipeline import (
     KeyedPlayback,
@@ -49,7 +48,6 @@ from fullrank_controller.rounds.replay_pipeline import (
     TransitionTable,
 )
 from fullrank_controller.run import Run
-from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)

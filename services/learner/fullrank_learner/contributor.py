@@ -1,4 +1,7 @@
-"""Contributions of one stream: a row is computed, and sent while later ones are computed."""
+"""Contributions of one stream: a row is computed, and sent while later ones are computed.
+
+On the controller's host, sections and vectors lie in memory that both share.
+"""
 
 import asyncio
 import logging
@@ -8,10 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from math import inf
 
-from fullrank.common.errors import Cancelled, FullrankError, ServiceLost
-from fullrank.common.types import LearnerId, UnitIndex
+from fullrank.algorithms.roles import Parameters
+from fullrank.common.errors import Cancelled, FullrankError, NotFound, ServiceLost
+from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
 from fullrank.common.updates import batch_digest
 from fullrank.host.process import QUICK_S
+from fullrank.host.shared_memory import START, ReadBlock, WrittenBlock, written_block
 from fullrank.net.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
 from fullrank.net.controller_client import WorkCall
 from fullrank.net.errors import translated
@@ -20,9 +25,72 @@ from fullrank.replay.items import Gathered
 from fullrank.runs.events import EventLog
 from fullrank.stragglers import Lateness
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import SharedBlock
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow, Progress, rows_of
 from fullrank_learner.run_context import LearnerContext
-from fullrank_learner.shared_memory import SectionsDamaged, SharedMemory
+
+ENTRY_BYTES = 8
+"""Room for an entry of a vector, the size of a float64."""
+
+
+class SectionsDamaged(Exception):
+    """The sections in the controller's block do not match their checksums."""
+
+
+class SharedMemory:
+    """The controller's block, which holds sections, and the learner's own, which holds vectors.
+
+    Args:
+        sections: The controller's block.
+        vectors: This learner's block.
+    """
+
+    def __init__(self, sections: ReadBlock, vectors: WrittenBlock) -> None:
+        self._sections, self._vectors = sections, vectors
+        self._turn = self._rows = 0
+
+    @classmethod
+    def with_controller(cls, location: SharedBlock) -> "SharedMemory":
+        """Open the controller's block.
+
+        Raises:
+            NotFound: The controller is on another host, or a system has no files in memory.
+        """
+        sections, vectors = ReadBlock(location), written_block()
+        if vectors is None:
+            raise NotFound("this system has no files in memory")
+        return cls(sections, vectors)
+
+    @property
+    def location(self) -> SharedBlock:
+        """The place and the id of the learner's block."""
+        return self._vectors.location
+
+    def read(self, assignment: pb.Assignment, parameters: Parameters) -> None:
+        """Copy the sections of an assignment into the parameters.
+
+        Raises:
+            SectionsDamaged: They were overwritten or are damaged.
+        """
+        places = zip(assignment.sections, assignment.offsets, assignment.crc32c, strict=True)
+        for section, offset, checksum in places:
+            if not self._sections.read(offset, parameters.view(section), checksum=checksum):
+                raise SectionsDamaged
+        parameters.written()
+
+    def begin(self) -> None:
+        """Write the vectors of an assignment from now on.
+
+        They do not overwrite those of the assignment before, which the controller may be reading.
+        """
+        self._turn, self._rows = 1 - self._turn, 0
+
+    def write(self, coded: EncodedVector) -> tuple[int, int]:
+        """Write the next vector of the assignment; returns its offset and checksum."""
+        offset = START + (2 * self._rows + self._turn) * ENTRY_BYTES * len(coded)
+        self._rows += 1
+        return offset, self._vectors.write(offset, coded)
+
 
 log = logging.getLogger(__name__)
 

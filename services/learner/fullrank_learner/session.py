@@ -27,9 +27,8 @@ from fullrank.runs.events import EventLog, Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_learner.active_assignment import ActiveAssignment, fault_of
-from fullrank_learner.contributor import Contributor
+from fullrank_learner.contributor import Contributor, SharedMemory
 from fullrank_learner.run_context import HostPlace, LearnerContext
-from fullrank_learner.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
 

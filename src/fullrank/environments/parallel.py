@@ -15,7 +15,7 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import Environment, make_environment
 from fullrank.environments.capabilities import Masked, state_of, state_size
-from fullrank.environments.spaces import Space, action_space, observation_space, pack_action
+from fullrank.environments.foreign_agents import Space, action_space, observation_space, pack_action
 
 
 class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]

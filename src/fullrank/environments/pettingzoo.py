@@ -29,6 +29,7 @@ from fullrank.environments.foreign_agents import (
     foreign_agents,
     joint_size,
     keys_of,
+    pack_observation,
     suggesting_masks,
 )
 from fullrank.environments.instances import (
@@ -38,7 +39,6 @@ from fullrank.environments.instances import (
     require_agents,
 )
 from fullrank.environments.local_code import search_working_directory
-from fullrank.environments.spaces import pack_observation
 
 PARALLEL, TURN_TAKING = "ParallelEnv", "AECEnv"
 """Names of PettingZoo's base classes."""

@@ -18,7 +18,7 @@ from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.samplers import Sample
 from fullrank.replay.staging import rows_digest
-from fullrank.replay.table_reader import TableReader
+from fullrank.replay.table import TableReader
 
 _AT_ONCE = 2**16
 """Rows checked at a time."""

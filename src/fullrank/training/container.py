@@ -2,18 +2,129 @@
 
 It is the pure core, without network and clock: the centraliser's parameters come in, episodes and
 heads go out. Only a share of its episodes, drawn by priority, reaches the centraliser; all of them
-stay in its buffer.
+stay in its buffer. The priority of an episode is its return between two bounds, plus a floor that
+keeps it above 0; a share of each batch is drawn without replacement, in proportion to it.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fullrank.algorithms.container_learner import ContainerLearner
+from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, IntArray
-from fullrank.replay.hand_over import EpisodeBuffer, HandOver, ReturnPriority
+from fullrank.common.types import Array, FloatArray, IntArray
+from fullrank.replay.episodes import EpisodeLayout
 from fullrank.training.heads import ContainerHead, Heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnPriority:
+    """p = (R - low) / (high - low) + floor, with the return R clipped to its bounds."""
+
+    low: float = 0.0
+    """Least return of an episode, L."""
+    high: float = 20.0
+    """Greatest return of an episode, H."""
+    floor: float = 0.1
+    """Priority of an episode of the least return, epsilon."""
+
+    def __post_init__(self) -> None:
+        if not (self.low < self.high and self.floor > 0):
+            raise ConfigError("the priority of episodes needs low below high, and a floor above 0")
+
+    def of(self, episodes: Sequence[FloatArray], layout: EpisodeLayout) -> Array:
+        """Return the priority of each episode, above 0.
+
+        Args:
+            episodes: Packed steps of each, shape (steps + 1, row_size or more).
+            layout: Columns of a row.
+        """
+        returns = np.array(
+            [episode[:-1, layout.reward].sum(dtype=np.float64) for episode in episodes]
+        )
+        share = (returns.clip(self.low, self.high) - self.low) / (self.high - self.low)
+        priorities: Array = share + self.floor
+        return priorities
+
+
+class HandOver:
+    """Draws the episodes of a container that travel to the centraliser.
+
+    After any number of batches, the number of drawn episodes differs from ``share`` times all of
+    them by at most 1/2.
+
+    Args:
+        share: Share of the episodes that travel, eta / 100, from 0 to 1.
+        seed: The run's seed; batch b is keyed by (seed, "hand_over", container, b).
+        container: Number of the container.
+
+    Attributes:
+        offered: Episodes of all batches.
+        handed: Episodes that were drawn.
+    """
+
+    def __init__(self, share: float, *, seed: int, container: int) -> None:
+        if not 0 <= share <= 1:
+            raise ConfigError(f"the share of episodes that travel is {share}; it is from 0 to 1")
+        self._share, self._seed, self._container = share, seed, container
+        self.offered = self.handed = self._batches = 0
+
+    def choose(self, priorities: Array) -> IntArray:
+        """Return the numbers of a batch's episodes that travel, ascending.
+
+        Args:
+            priorities: Priority of each, above 0, shape (episodes,).
+        """
+        self.offered += len(priorities)
+        count = int(self._share * self.offered + 0.5) - self.handed
+        generator = stream(self._seed, "hand_over", self._container, self._batches)
+        arrival = generator.standard_exponential(len(priorities)) / priorities
+        chosen: IntArray = np.sort(np.argsort(arrival, kind="stable")[:count])
+        self.handed += count
+        self._batches += 1
+        return chosen
+
+
+class EpisodeBuffer:
+    """The newest episodes of one process, drawn with replacement by priority.
+
+    P(episode) = p^exponent / sum of all p^exponent, the proportional variant of [Schaul16, Sec.
+    3.3]. Differs from the paper: priorities never change, and there are no importance weights.
+
+    Args:
+        capacity: Most episodes that are kept.
+        exponent: Exponent alpha of the priorities; 0 draws uniformly.
+    """
+
+    def __init__(self, capacity: int, *, exponent: float) -> None:
+        if capacity < 1 or exponent < 0:
+            raise ConfigError("a buffer keeps at least 1 episode, and its exponent is at least 0")
+        self._exponent = exponent
+        self._episodes: deque[FloatArray] = deque(maxlen=capacity)
+        self._weights: deque[float] = deque(maxlen=capacity)
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def add(self, episodes: Sequence[FloatArray], priorities: Array) -> None:
+        """Keep episodes, and drop the oldest beyond the capacity.
+
+        Args:
+            episodes: Packed rows of each.
+            priorities: Priority of each, above 0, shape (episodes,).
+        """
+        self._episodes.extend(episodes)
+        self._weights.extend((priorities**self._exponent).tolist())
+
+    def draw(self, size: int, generator: np.random.Generator) -> FloatArray:
+        """Return all rows of ``size`` drawn episodes, one after the other."""
+        before = np.cumsum(self._weights)
+        points = generator.random(size) * before[-1]
+        drawn = np.searchsorted(before[:-1], points, side="right")
+        return np.concatenate([self._episodes[number] for number in drawn.tolist()])
 
 
 class Container:

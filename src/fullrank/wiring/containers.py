@@ -9,8 +9,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.config.tree import RunConfig
 from fullrank.networks.modules import flat_size
-from fullrank.replay.hand_over import EpisodeBuffer, HandOver, ReturnPriority
-from fullrank.training.container import Container
+from fullrank.training.container import Container, EpisodeBuffer, HandOver, ReturnPriority
 from fullrank.training.heads import Heads
 from fullrank.wiring.plugins import algorithm_config_of
 

@@ -19,8 +19,7 @@ from fullrank.net.messages import run_term_message
 from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.block_play import played_message
-from fullrank_collector.publications import Publications
+from fullrank_collector.block_play import Publications, played_message
 from fullrank_controller.collectors.keyed_pool import KeyedPool
 
 CollectorStream: TypeAlias = SimulatedStream[pb.CollectorMessage, pb.CollectorOrder]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.audit.draws import KEY_BYTES
+from fullrank.audit.ledger import KEY_BYTES
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import NotFound
 from fullrank.common.seeding import stream

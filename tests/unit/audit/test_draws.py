@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fullrank.audit.draws import KEY_BYTES, AuditDraws
+from fullrank.audit.ledger import KEY_BYTES, AuditDraws
 
 DRAWS = AuditDraws(bytes(range(KEY_BYTES)))
 OTHERS = AuditDraws(bytes(KEY_BYTES))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.replay.episodes import EpisodeLayout
-from fullrank.replay.hand_over import EpisodeBuffer, HandOver, ReturnPriority
+from fullrank.training.container import EpisodeBuffer, HandOver, ReturnPriority
 
 LAYOUT = EpisodeLayout(observation_sizes=(1,), action_sizes=(2,))
 

@@ -18,8 +18,7 @@ from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Discrete
 from fullrank.replay.episodes import episodes_in
-from fullrank.replay.hand_over import EpisodeBuffer, HandOver, ReturnPriority
-from fullrank.training.container import Container
+from fullrank.training.container import Container, EpisodeBuffer, HandOver, ReturnPriority
 from fullrank.training.heads import ContainerHead, Heads
 
 AGENTS = tuple(

@@ -20,11 +20,10 @@ from fullrank.run.round import OpenRound
 from fullrank.runs.events import Assigned, Joined
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring.training import Training
-from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.persistence.run_numerics import own_numerics
-from fullrank_controller.rounds.port import DecidedRound, Pipeline
+from fullrank_controller.rounds.port import Cancellation, DecidedRound, Pipeline
 from fullrank_controller.rounds.timeline import Timeline
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog

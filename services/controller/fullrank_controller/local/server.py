@@ -18,10 +18,9 @@ from fullrank.networks.fused.maddpg import FusedMADDPG
 from fullrank.wiring.training import Training, refuse_free
 from fullrank_controller.driver import Driver
 from fullrank_controller.epilogue import record_failure
-from fullrank_controller.local.computation import Computation
+from fullrank_controller.local.computation import Computation, LocalTable
 from fullrank_controller.local.ranks import Group, ranks_of
 from fullrank_controller.local.rounds import LocalRounds
-from fullrank_controller.local.table import LocalTable
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts

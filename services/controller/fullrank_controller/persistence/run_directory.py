@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import randbelow, token_bytes
 
-from fullrank.audit.draws import KEY_BYTES
+from fullrank.audit.ledger import KEY_BYTES
 from fullrank.common.durable import replace_bytes, replace_text
 from fullrank.common.errors import CheckpointUnusable, Malformed, RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fullrank.audit.draws import AuditDraws
-from fullrank.audit.ledger import CONTROLLER, Holders
+from fullrank.audit.ledger import CONTROLLER, AuditDraws, Holders
 from fullrank.audit.proof import Evidence
 from fullrank.codes import Code
 from fullrank.common.errors import FullrankError, Unsound
@@ -24,8 +23,8 @@ from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import RecomputedStatements
 from fullrank.training.soundness import sound_updates
 from fullrank.wiring.training import Training, audit_period
-from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.membership.member import Member
+from fullrank_controller.rounds.port import Cancellation
 from fullrank_controller.rounds.round_runner import RoundResult
 from fullrank_controller.run import Run
 

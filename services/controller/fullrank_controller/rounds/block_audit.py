@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from fullrank.audit.draws import AuditDraws
+from fullrank.audit.ledger import AuditDraws
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.replay.staging import rows_digest
 from fullrank.training.block_player import BlockPlayer

@@ -1,12 +1,14 @@
-"""The port through which the driver has the updates of an iteration computed."""
+"""The port through which the driver has updates computed, and their cancellation on a thread."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from fullrank.audit.proof import Evidence
 from fullrank.codes import Code
+from fullrank.common.errors import Cancelled
 from fullrank.common.types import LearnerId
 from fullrank.planning.candidates import Plan
 from fullrank.replay.samplers import Sample
@@ -15,6 +17,27 @@ from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.rounds.timeline import Timeline
+
+
+class Cancellation:
+    """Asks a computing thread to stop at its next check.
+
+    Args:
+        reason: Text of the error that stops it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        """Let every further check raise."""
+        self._asked.set()
+
+    def check(self) -> None:
+        """Raise ``Cancelled`` once asked to; called by the computing thread between stages."""
+        if self._asked.is_set():
+            raise Cancelled(self._reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

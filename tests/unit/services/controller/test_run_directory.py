@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.services.controller.builders import make_config
 
-from fullrank.audit.draws import KEY_BYTES
+from fullrank.audit.ledger import KEY_BYTES
 from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleTerm, VersionMismatch
 from fullrank.config import from_toml
 from fullrank.config.toml import config_digest

@@ -24,9 +24,8 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_learner import contributor as contributing
 from fullrank_learner.active_assignment import ActiveAssignment
-from fullrank_learner.contributor import Contributor
+from fullrank_learner.contributor import Contributor, SectionsDamaged, SharedMemory
 from fullrank_learner.run_context import LearnerContext
-from fullrank_learner.shared_memory import SectionsDamaged, SharedMemory
 
 
 class Call:

@@ -5,7 +5,7 @@ import pytest
 
 from fullrank.common.types import EncodedVector
 from fullrank.host.shared_memory import ReadBlock, WrittenBlock
-from fullrank_learner.shared_memory import SharedMemory
+from fullrank_learner.contributor import SharedMemory
 
 P = 6
 
