@@ -22,7 +22,7 @@ from fullrank.training.blocks import BlockKey
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import initial_algorithm, training_of
-from fullrank_collector.timed_player import TimedPlayer
+from fullrank_collector.run_context import TimedPlayer
 
 SMALL = (
     "iterations=4",

@@ -15,7 +15,7 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import ConfigError, EnvironmentFailed, Stuck
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
-from fullrank_collector import server, timed_player
+from fullrank_collector import run_context, server
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +58,7 @@ async def test_an_environment_that_hangs_costs_its_collector_alone_and_is_named(
 ) -> None:
     hanging, ended = Hanging(monkeypatch), list[Stuck]()
     limits = chain([0.2], repeat(float(WAIT_S)))
-    monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: next(limits))
+    monkeypatch.setattr(run_context, "limit_s", lambda *_, **__: next(limits))
 
     def end_process(error: Stuck) -> NoReturn:
         ended.append(error)

@@ -29,7 +29,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import replay_pb2
 from fullrank.wiring.plugins import algorithm_of
 from fullrank.wiring.training import block_player_of
-from fullrank_collector import timed_player
+from fullrank_collector import run_context
 from fullrank_replay.staged_blocks import StagedBlocks
 
 pytestmark = pytest.mark.integration
@@ -277,7 +277,7 @@ async def test_an_environment_that_hangs_ends_its_collector_and_is_named(
     Failing(monkeypatch, hang)
     monkeypatch.setattr("fullrank_collector.server.end_process", end)
     limits = chain([0.2], repeat(float(WAIT_S)))
-    monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: next(limits))
+    monkeypatch.setattr(run_context, "limit_s", lambda *_, **__: next(limits))
     async with Cluster(tmp_path, settings(*QMIX)) as cluster:
         cluster.serve(cluster.config.learners)
         bad = cluster.collector()

@@ -34,7 +34,7 @@ from fullrank.training.container import Container
 from fullrank.training.episodes import Outcomes
 from fullrank.training.heads import Heads
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_collector.timed_player import TimedPlayer
+from fullrank_collector.run_context import TimedPlayer
 
 CONTAINERS = 2**16
 """Most containers of a run, each of which has a head."""

@@ -1,17 +1,24 @@
-"""A collector's context of a run: configuration, player and probe."""
+"""A collector's context of a run: configuration, player with a limit on time, and probe."""
 
+import asyncio
+import time
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.deadlines import limit_s
+from fullrank.common.errors import ConfigError, Stuck
 from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import device_kind, from_elsewhere
-from fullrank.config.tree import EnvironmentSettings, RunConfig
+from fullrank.config.tree import ControllerSettings, EnvironmentSettings, RunConfig
 from fullrank.config.trust import check_trusted, remember
 from fullrank.environments.base import is_adapted
 from fullrank.net.codec import decode_agents
 from fullrank.net.messages import equal_setup
+from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
+from fullrank.training.blocks import BlockKey
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.training.worker import Probe, probe_of
@@ -19,6 +26,58 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.containers import container_of, head_size_of
 from fullrank.wiring.plugins import algorithm_of, spec_of_agents
 from fullrank.wiring.training import block_player_of
+
+FACTOR = 20.0
+"""Multiple of its usual duration after which a block counts as hanging, as phases of the
+controller do."""
+RECENT = 200
+"""Number of blocks whose durations give the limit."""
+ENDING_S = 30.0
+"""Longest wait for the end of a block whose environments' processes have been killed."""
+
+
+class TimedPlayer:
+    """Plays blocks on another thread, for as long as blocks take.
+
+    Args:
+        player: Plays the blocks.
+        pool: Executor with the one playing thread.
+        settings: Least and greatest limits.
+    """
+
+    def __init__(
+        self, player: BlockPlayer, *, pool: ThreadPoolExecutor, settings: ControllerSettings
+    ) -> None:
+        self._player, self._pool, self._settings = player, pool, settings
+        self._durations_s: deque[float] = deque(maxlen=RECENT)
+
+    async def play(self, key: BlockKey, play: PlayTerms) -> PlayedBlock:
+        """Play a block.
+
+        Raises:
+            EnvironmentFailed: The environment raised, or hung in a process of its own, which was
+                ended.
+            Stuck: The environment hangs on the playing thread, which is lost.
+        """
+        loop, began_at = asyncio.get_running_loop(), time.monotonic()
+        playing = loop.run_in_executor(self._pool, self._player.play, key, play)
+        playing.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # after a stream
+        longest_s = limit_s(
+            self._durations_s,
+            factor=FACTOR,
+            least_s=self._settings.deadline_s,
+            unmeasured_s=self._settings.stuck_after_s,
+        )
+        await asyncio.wait({playing}, timeout=longest_s)
+        if not playing.done() and self._player.interrupt(f"no answer for {longest_s:.1f} s"):
+            await asyncio.wait({playing}, timeout=ENDING_S)
+        if not playing.done():
+            doing = f"; {said}" if (said := self._player.doing()) else ""
+            raise Stuck(f"{self._player.name(key)}: it hangs for {longest_s:.1f} s{doing}")
+        self._durations_s.append(time.monotonic() - began_at)
+        return playing.result()
 
 
 class CollectorContext:

@@ -34,8 +34,7 @@ from fullrank.net.server import Health
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import plan_of
 from fullrank_collector.block_play import BlockPlay, ContainerPlay, HeadLost, Publications
-from fullrank_collector.run_context import CollectorContext
-from fullrank_collector.timed_player import TimedPlayer
+from fullrank_collector.run_context import CollectorContext, TimedPlayer
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from fullrank.common.errors import EnvironmentFailed, Stuck
 from fullrank.config.tree import ControllerSettings
 from fullrank.training.block_player import BlockPlayer, PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
-from fullrank_collector import timed_player
-from fullrank_collector.timed_player import TimedPlayer
+from fullrank_collector import run_context
+from fullrank_collector.run_context import TimedPlayer
 
 KEY = BlockKey(3, 1)
 PLAY = PlayTerms(publication=Publication(version=0, sections={}), env_steps=0)
@@ -70,7 +70,7 @@ async def test_a_hung_block_is_interrupted_and_the_next_one_is_played(
     hanging = HangingPlayer(processes=True)
     player = timed(hanging, pool)
     with monkeypatch.context() as patch:
-        patch.setattr(timed_player, "limit_s", lambda *_, **__: 0.125)
+        patch.setattr(run_context, "limit_s", lambda *_, **__: 0.125)
         with pytest.raises(
             EnvironmentFailed, match=r"block 1 of iteration 3: no answer for 0\.1 s"
         ):
@@ -84,7 +84,7 @@ async def test_a_hung_block_without_processes_is_stuck_by_name(
     pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = HangingPlayer(processes=False)
-    monkeypatch.setattr(timed_player, "limit_s", lambda *_, **__: 0.125)
+    monkeypatch.setattr(run_context, "limit_s", lambda *_, **__: 0.125)
     try:
         with pytest.raises(Stuck, match=r"block 1 of iteration 3: it hangs for 0\.1 s; copy 4 "):
             await timed(hanging, pool).play(KEY, PLAY)
