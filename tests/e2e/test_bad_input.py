@@ -44,12 +44,12 @@ def line_of(outcome: Outcome, *, code: int) -> str:
 
 ENVIRONMENT = """
 from pettingzoo.utils import BaseParallelWrapper
-from fullrank.environments.parallel import cooperative_navigation_v0
+from fullrank.environments.parallel import parallel_env
 
 
 class Flawed(BaseParallelWrapper):
     def __init__(self):
-        super().__init__(cooperative_navigation_v0())
+        super().__init__(parallel_env("cooperative_navigation", agents=3))
         self.left = 60
 
     def step(self, actions):

@@ -71,11 +71,11 @@ def test_the_dashboard_sees_the_run_through_its_certificate_and_comes_as_it_like
 
 
 ENVIRONMENT = """
-from fullrank.environments.parallel import cooperative_navigation_v0
+from fullrank.environments import parallel
 
 
 def parallel_env():
-    return cooperative_navigation_v0()
+    return parallel.parallel_env("cooperative_navigation", agents=3)
 """
 
 METADATA = "Metadata-Version: 2.1\nName: tiny-team\nVersion: 1.0\nRequires-Dist: pettingzoo\n"

@@ -13,12 +13,12 @@ pytestmark = pytest.mark.e2e
 
 HANGING = """
 import os, time
-from fullrank.environments.parallel import cooperative_navigation_v0
+from fullrank.environments import parallel
 
 steps = 0
 
 def parallel_env():
-    env = cooperative_navigation_v0()
+    env = parallel.parallel_env("cooperative_navigation", agents=3)
     step = env.step
 
     def slower_and_slower(actions):

@@ -82,31 +82,6 @@ def decodable_given_losses(
     return Probability(value=value, standard_error=error)
 
 
-def decodable_given_rate(
-    code: Code, rate: float, *, samples: int = ALL_PATTERNS, seed: int = 0
-) -> Probability:
-    """P(decodable) when each learner is missing independently with probability eta = ``rate``.
-
-    The sum over k of the binomial weight of k losses times P(decodable | k); ``samples`` is per k.
-
-    >>> from fullrank.codes import make_code
-    >>> uncoded = make_code("uncoded", rows=4, units=3)
-    >>> math.isclose(decodable_given_rate(uncoded, 0.1).value, 0.9**3)
-    True
-    """
-    if not 0.0 <= rate <= 1.0:
-        raise CodeError(f"a straggler rate lies in 0..1: {rate}")
-    value = variance = 0.0
-    for losses in range(code.learners + 1):
-        kept = code.learners - losses
-        weight = count_patterns(code.learners, losses) * rate**losses * (1.0 - rate) ** kept
-        if weight > 1e-12:
-            given = decodable_given_losses(code, losses, samples=samples, seed=seed)
-            value += weight * given.value
-            variance += (weight * given.standard_error) ** 2
-    return Probability(value=value, standard_error=math.sqrt(variance))
-
-
 def caught_given_losses(
     code: Code, losses: int, *, samples: int = ALL_PATTERNS, seed: int = 0
 ) -> float:

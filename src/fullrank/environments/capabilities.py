@@ -131,13 +131,6 @@ def offers_masks(environment: Environment) -> bool:
     return isinstance(environment, Masked) and getattr(environment, "masked", True)
 
 
-def won_of(environment: Environment) -> BoolArray:
-    """Return the copies that won in the last step, shape (E,); by default none."""
-    if isinstance(environment, Contested):
-        return environment.won()
-    return np.zeros(environment.copies, dtype=bool)
-
-
 def shares_reward(environment: Environment) -> bool:
     """Return whether all agents receive one shared reward; by default False."""
     return bool(getattr(environment, "shared_reward", False))

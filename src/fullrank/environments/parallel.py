@@ -1,9 +1,9 @@
 """Fullrank's environments as PettingZoo Parallel environments, for use by other libraries.
 
-``fullrank.environments.parallel:predator_prey_v0`` is a factory in PettingZoo's sense.
+``fullrank.environments.parallel:parallel_env`` is a factory in PettingZoo's sense, with the name of the
+environment as an argument.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -130,90 +130,3 @@ def parallel_env(name: str, *, agents: int = 0, **params: Any) -> ParallelFace:
         **params: The environment's configuration.
     """
     return ParallelFace(make_environment(name, agents=agents, copies=1, **params), name=name)
-
-
-def cooperative_navigation_v0(*, agents: int = 3, horizon: int = 25) -> ParallelFace:
-    """Cooperative navigation as a PettingZoo Parallel environment."""
-    return parallel_env("cooperative_navigation", agents=agents, horizon=horizon)
-
-
-def predator_prey_v0(
-    *, agents: int = 8, adversaries: int = 0, landmarks: int = 2, horizon: int = 25
-) -> ParallelFace:
-    """Predator-prey as a PettingZoo Parallel environment."""
-    task = {"adversaries": adversaries, "landmarks": landmarks, "horizon": horizon}
-    return parallel_env("predator_prey", agents=agents, **task)
-
-
-def physical_deception_v0(
-    *, agents: int = 8, adversaries: int = 0, landmarks: int = 0, horizon: int = 25
-) -> ParallelFace:
-    """Physical deception as a PettingZoo Parallel environment."""
-    task = {"adversaries": adversaries, "landmarks": landmarks, "horizon": horizon}
-    return parallel_env("physical_deception", agents=agents, **task)
-
-
-def keep_away_v0(
-    *, agents: int = 8, adversaries: int = 0, landmarks: int = 2, horizon: int = 25
-) -> ParallelFace:
-    """Keep away as a PettingZoo Parallel environment."""
-    task = {"adversaries": adversaries, "landmarks": landmarks, "horizon": horizon}
-    return parallel_env("keep_away", agents=agents, **task)
-
-
-def speaker_listener_v0(*, horizon: int = 25) -> ParallelFace:
-    """Cooperative communication as a PettingZoo Parallel environment."""
-    return parallel_env("speaker_listener", horizon=horizon)
-
-
-def rover_tower_v0(*, agents: int = 8, landmarks: int = 6, horizon: int = 25) -> ParallelFace:
-    """Rover Tower as a PettingZoo Parallel environment."""
-    return parallel_env("rover_tower", agents=agents, landmarks=landmarks, horizon=horizon)
-
-
-def ising_v0(*, agents: int = 9, horizon: int = 25) -> ParallelFace:
-    """The Ising model as a PettingZoo Parallel environment."""
-    return parallel_env("ising", agents=agents, horizon=horizon)
-
-
-def wireless_v0(*, agents: int = 9, deadline: int = 2, horizon: int = 25) -> ParallelFace:
-    """Multi-access wireless communication as a PettingZoo Parallel environment."""
-    return parallel_env("wireless", agents=agents, deadline=deadline, horizon=horizon)
-
-
-def food_collection_v0(*, agents: int = 6, horizon: int = 25) -> ParallelFace:
-    """Food Collection as a PettingZoo Parallel environment."""
-    return parallel_env("food_collection", agents=agents, horizon=horizon)
-
-
-def grassland_v0(*, agents: int = 6, adversaries: int = 0, horizon: int = 25) -> ParallelFace:
-    """Grassland as a PettingZoo Parallel environment."""
-    return parallel_env("grassland", agents=agents, adversaries=adversaries, horizon=horizon)
-
-
-def adversarial_battle_v0(
-    *, agents: int = 6, adversaries: int = 0, horizon: int = 25
-) -> ParallelFace:
-    """Adversarial Battle as a PettingZoo Parallel environment."""
-    task = {"adversaries": adversaries, "horizon": horizon}
-    return parallel_env("adversarial_battle", agents=agents, **task)
-
-
-def two_step_game_v0() -> ParallelFace:
-    """The two-step game of QMIX as a PettingZoo Parallel environment."""
-    return parallel_env("two_step_game")
-
-
-def matrix_game_v0(*, payoff: str | Sequence[Sequence[float]] = "climbing") -> ParallelFace:
-    """A matrix game as a PettingZoo Parallel environment."""
-    return parallel_env("matrix_game", payoff=payoff)
-
-
-def switch_riddle_v0(*, agents: int = 3, days: int = 0) -> ParallelFace:
-    """The switch riddle as a PettingZoo Parallel environment."""
-    return parallel_env("switch_riddle", agents=agents, days=days)
-
-
-def smac_lite_v0(*, map: str = "3m") -> ParallelFace:
-    """SMAC-lite as a PettingZoo Parallel environment."""
-    return parallel_env("smac_lite", map=map)

@@ -18,7 +18,6 @@ from fullrank.environments.capabilities import (
     shares_reward,
     state_of,
     state_size,
-    won_of,
 )
 
 AGENTS: tuple[AgentSpec, ...] = (
@@ -67,7 +66,6 @@ def test_an_environment_with_the_members_has_the_capabilities() -> None:
     assert state_size(environment) == 4
     np.testing.assert_array_equal(state_of(environment, observation), environment.state())
     np.testing.assert_array_equal(available_of(environment), AVAILABLE)
-    np.testing.assert_array_equal(won_of(environment), [True, False])
     assert shares_reward(environment)
 
 
@@ -80,7 +78,6 @@ def test_an_environment_without_capabilities_has_the_defaults() -> None:
     np.testing.assert_array_equal(state_of(environment, observation), observation)
     assert available_of(environment).shape == (2, 15)
     assert available_of(environment).all()
-    assert won_of(environment).tolist() == [False, False]
     assert not shares_reward(environment)
 
 

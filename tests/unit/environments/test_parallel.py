@@ -10,7 +10,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from fullrank.environments import environments, make_environment
 from fullrank.environments.capabilities import Masked, state_of
-from fullrank.environments.parallel import cooperative_navigation_v0, parallel_env
+from fullrank.environments.parallel import parallel_env
 from fullrank.training.evaluation import random_actions
 
 OWN = [
@@ -53,7 +53,7 @@ def test_every_environment_passes_the_parallel_seed_test(name: str) -> None:
 
 
 def test_a_seeded_face_plays_the_episode_of_that_seed() -> None:
-    face = cooperative_navigation_v0(agents=4, horizon=5)
+    face = parallel_env("cooperative_navigation", agents=4, horizon=5)
     environment = make_environment("cooperative_navigation", agents=4, copies=1, horizon=5)
     seen, _ = face.reset(seed=11)
     np.testing.assert_array_equal(
@@ -74,8 +74,9 @@ def test_a_seeded_face_plays_the_episode_of_that_seed() -> None:
 
 def test_a_face_shows_masks_and_state_as_the_adapter_reads_them() -> None:
     plain = make_environment("switch_riddle", copies=2)
-    factory = "fullrank.environments.parallel:switch_riddle_v0"
-    adapted = make_environment("pettingzoo", copies=2, factory=factory)
+    factory = "fullrank.environments.parallel:parallel_env"
+    named = {"name": "switch_riddle"}
+    adapted = make_environment("pettingzoo", copies=2, factory=factory, arguments=named)
     assert isinstance(plain, Masked)
     assert isinstance(adapted, Masked)
     act = random_actions(plain.agents, seed=0)

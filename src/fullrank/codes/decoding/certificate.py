@@ -14,7 +14,6 @@ are not parallel, which is rank(C_{J without j, k}) = M. Where decoding is not e
 audit that vectors have; digests say nothing about them then.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -257,9 +256,6 @@ def _residue(weights: Matrix, rows: Matrix, wanted: Matrix, limit: float) -> Vec
 INDEPENDENT = 1e-6
 """Rows of N below this norm, or with this sine between them, count as zero, or as parallel."""
 
-MARGIN = 10.0
-"""A threshold lies so far above the largest residual of clean rounds."""
-
 FLOAT64 = 1e-13
 """Threshold for learners of one fingerprint, whose vectors are off by the rounding of float64: in
 2,000 clean rounds of each code, (M, N) from (3, 5) to (10, 15), residuals stay below 1e-15."""
@@ -308,22 +304,13 @@ class Parity:
         return float(np.abs(self._checks.T @ (coded / largest)).max())
 
 
-def calibrated(clean: Iterable[float]) -> float:
-    """The threshold from the residuals of rounds that were clean, at least that of float64.
-
-    >>> calibrated([3e-8, 1e-8])
-    3e-07
-    """
-    return max(FLOAT64, MARGIN * max(clean, default=0.0))
-
-
 def culprit(rows: Matrix, coded: Matrix, *, threshold: float) -> int | None:
     """The one row without which the residual vanishes; None if it is small or the row uncertain.
 
     Args:
         rows: C_J, shape (n, M).
         coded: Y, shape (n, P).
-        threshold: From ``calibrated``.
+        threshold: Largest residual that counts as none.
     """
     parity = Parity(rows)
     if parity.residual(coded) <= threshold:
