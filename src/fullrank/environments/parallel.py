@@ -1,7 +1,7 @@
 """Fullrank's environments as PettingZoo Parallel environments, for use by other libraries.
 
-``fullrank.environments.parallel:parallel_env`` is a factory in PettingZoo's sense, with the name of the
-environment as an argument.
+``fullrank.environments.parallel:parallel_env`` is a factory in PettingZoo's sense, with the name of
+the environment as an argument.
 """
 
 from typing import Any
