@@ -11,7 +11,7 @@ from fullrank.planning.observation import Observation
 from fullrank.planning.simulation import observation_of, play
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import FixedK
-from fullrank_controller.membership import auto_code
+from fullrank_controller.rounds import network
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ def three_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
         played = play(machines, code, late, iterations=[record.iteration], seed=0)
         return observation_of(played, 0, code)
 
-    monkeypatch.setattr(auto_code, "observation_of_record", simulated)
+    monkeypatch.setattr(network, "observation_of_record", simulated)
 
 
 async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(

@@ -1,16 +1,11 @@
-"""An agent's policy as plain arrays, the interface of export formats, and safetensors.
+"""An agent's policy as plain arrays, and the interface of export formats."""
 
-A file of safetensors has ``weight_0``, ``bias_0``, ... from the input up, with ReLU between them.
-"""
-
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
 
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, Discrete
@@ -76,35 +71,3 @@ class Form(Protocol[P_contra, R_co]):
 
     def load(self, policy: P_contra, path: Path) -> R_co:
         """The policy in a file that ``save`` wrote for ``policy``."""
-
-
-USAGE = (
-    "safetensors: `weight_0`, `bias_0`, ... of a perceptron from the input up, with ReLU between "
-    "layers. The outputs are logits if the action is discrete; otherwise tanh maps them into the "
-    "range of the action."
-)
-
-
-def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
-    """Write a policy, with ``facts`` and the agent's action space as metadata."""
-    arrays = {}
-    for depth, layer in enumerate(policy.layers):
-        arrays[f"weight_{depth}"] = np.ascontiguousarray(layer[:, :-1])
-        arrays[f"bias_{depth}"] = np.ascontiguousarray(layer[:, -1])
-    save_file(arrays, path, metadata={**facts, **action_facts(policy.agent)})
-
-
-def action_facts(agent: AgentSpec) -> Mapping[str, str]:
-    """Return the agent's action space as metadata."""
-    kind = {"kind": type(agent.action).__name__.lower(), **asdict(agent.action)}
-    return {"action": json.dumps(kind)}
-
-
-def load(policy: Policy, path: Path) -> PolicyFunction:
-    """The policy in a file."""
-    arrays = load_file(path)
-    layers = tuple(
-        np.column_stack([arrays[f"weight_{depth}"], arrays[f"bias_{depth}"]])
-        for depth in range(len(arrays) // 2)
-    )
-    return Policy(agent=policy.agent, layers=layers).outputs

@@ -17,7 +17,7 @@ from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
 from fullrank.export import graph
-from fullrank.export.policy import action_facts
+from fullrank.export.tensors import action_facts
 
 NOTHING_YET = -1
 """Last action in the first step of an episode, where the recurrent state is zero."""
