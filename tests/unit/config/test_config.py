@@ -140,7 +140,7 @@ def test_name_and_parameters_of_one_command_line_belong_together() -> None:
         ),
         ("seed.x=1", "unknown key 'seed.x' in --set; 'seed' is one value"),
         ("ranks.backend=gloo", "ranks.backend in --set is no setting any more: it follows from c"),
-        ("ranks.exact=false", "ranks.exact in --set is no setting any more: gradients are added in"),
+        ("ranks.exact=false", "ranks.exact in --set is no setting any more: gradients are a"),
         ("code=mds", "'code' in --set is a table; set its keys: code.name"),
         ("seed=x", "seed = 'x' in --set: must be a valid integer"),
         ("seed=-1", "seed = -1 in --set: must be greater than or equal to 0"),
