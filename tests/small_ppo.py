@@ -6,20 +6,22 @@ minibatches. Its units are micro-batches, whose sum an iteration recovers.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec, Problem, register
+from fullrank.algorithms.action_values import episode_layout
 from fullrank.algorithms.autograd import AutogradGradients, ModuleActor
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks, initial_parameters, problem_of
+from fullrank.algorithms.on_policy import by_episode
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.trajectories import SCALE, by_agent
 from fullrank.algorithms.updates import Entries, Statistics
-from fullrank.algorithms.values import episode_layout
 from fullrank.codes.targets import LIMIT
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.adam import Adam
@@ -128,7 +130,7 @@ class SmallPPO:
                 heads=[make_head(a.action, noise=0.0, device=where) for a in environment.agents],
                 seed=seed,
             ),
-            prepare=lambda rows: self.prepare(rows, nets, layout),
+            prepare=partial(by_episode, lambda rows: self.prepare(rows, nets, layout), layout),
         )
 
     def steps_of(

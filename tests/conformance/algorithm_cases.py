@@ -14,10 +14,12 @@ from fullrank.algorithms import (
     algorithms,
     environment_spec,
 )
+from fullrank.algorithms.action_values import ActionValues
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.on_policy_learner import OnPolicy
+from fullrank.algorithms.pqn import PQN
+from fullrank.algorithms.qplex import QPLEX
 from fullrank.algorithms.sac import SAC
-from fullrank.algorithms.values import ValueLearner
 from fullrank.codes.targets import target_sizes
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import GRID
@@ -69,6 +71,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ippo with memory": ("ippo", {"recurrent": True}),
     "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
     "masac of three parts": ("masac", {"micro_batches": 3}),
+    "pqn with memory": ("pqn", {"recurrent": True, "mixer": "monotonic", "last_action": True}),
+    "pqn of networks apart": ("pqn", {"share": "none", "mixer": "none", "layer_norm": False}),
     "qmix of one unit": ("qmix", {"micro_batches": 1, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
@@ -89,12 +93,13 @@ def class_of(name: str) -> type:
 
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
-    return name in (READABLE, WITHOUT_MEMORY) or issubclass(class_of(name), (OnPolicy, SAC))
+    kinds = (OnPolicy, SAC, PQN, QPLEX)
+    return name in (READABLE, WITHOUT_MEMORY) or issubclass(class_of(name), kinds)
 
 
 def plays_episodes(name: str) -> bool:
     """Return whether the algorithm learns from whole episodes."""
-    return issubclass(class_of(name), (ValueLearner, OnPolicy))
+    return issubclass(class_of(name), (ActionValues, OnPolicy))
 
 
 def draws(name: str) -> bool:
@@ -109,7 +114,8 @@ def collects(name: str) -> bool:
 
 def team(name: str) -> Sequence[AgentSpec]:
     """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
-    if plays_episodes(name) and getattr(config(name), "share", "all") == "all":
+    values = issubclass(class_of(name), ActionValues)
+    if values or (plays_episodes(name) and getattr(config(name), "share", "all") == "all"):
         return tuple(spec for spec in UNEQUAL if isinstance(spec.action, Discrete))
     if not collects(name):
         return UNEQUAL

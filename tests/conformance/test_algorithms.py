@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms import Algorithm
+from fullrank.algorithms.action_values import ActionValues
 from fullrank.algorithms.problem import Unit
 from fullrank.common.errors import Cancelled, CheckpointUnusable
 from fullrank.common.types import FloatArray
@@ -28,6 +29,7 @@ from .algorithm_cases import (
     build,
     by_autograd,
     cases,
+    class_of,
     collects,
     computed,
     config,
@@ -177,7 +179,8 @@ def test_the_problem_is_known_before_anything_is_made(name: str) -> None:
     shared = [Unit(everyone, part) for part in range(len(problem.units))]
     parts, share = (getattr(config(name), key, 1) for key in ("micro_batches", "share"))
     own = [Unit((agent,), part) for agent in range(len(team(name))) for part in range(parts)]
-    assert [*problem.units] == (shared if share == "all" else own)
+    together = share == "all" or issubclass(class_of(name), ActionValues)
+    assert [*problem.units] == (shared if together else own)
     for unit, update in algorithm.gradients.compute(
         transitions(name, 100), units_of(algorithm), iteration=0
     ):

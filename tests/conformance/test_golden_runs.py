@@ -70,7 +70,23 @@ RUNS: dict[str, dict[str, Any]] = {
     | {"algorithm.name": "darl1n", "algorithm.data": "independent"},
     **{
         name: TEAMS | {"algorithm.name": name, "environment.name": "switch_riddle"}
-        for name in ("qmix", "vdn", "iql")
+        for name in ("qmix", "vdn", "iql", "qplex")
+    },
+    "pqn": ONCE
+    | {
+        "algorithm.name": "pqn",
+        "algorithm.anneal_iterations": 20,
+        "environment.name": "cooperative_navigation",
+        "collect.lag": 1,
+    },
+    "pqn-recurrent": ONCE
+    | KEYED
+    | {
+        "algorithm.name": "pqn",
+        "algorithm.mixer": "monotonic",
+        "algorithm.recurrent": True,
+        "environment.name": "smac_lite",
+        "environment.agents": 0,
     },
     "masac": ACTORS | KEYED | {"algorithm.name": "masac", "algorithm.micro_batches": 2},
     "isac": ACTORS | FOOD | {"algorithm.name": "isac", "algorithm.share": "all"},

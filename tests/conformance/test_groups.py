@@ -17,7 +17,8 @@ from fullrank.common.types import FloatArray
 from fullrank.config import load
 from fullrank.local import LocalRun
 
-ACTOR_CRITICS, TEAMS = ("maddpg", "mfac", "darl1n", "masac", "isac"), ("qmix", "vdn", "iql")
+ACTOR_CRITICS = ("maddpg", "mfac", "darl1n", "masac", "isac")
+TEAMS = ("qmix", "vdn", "iql", "qplex")
 GROUPS: Mapping[str, dict[str, tuple[str, ...]]] = {
     "maddpg": {"scouts": ("scout", "scout_3"), "lone": ("scout_2", "scout_4")},
     "darl1n": {"three": tuple(agent.name for agent in team("darl1n")[:3])},
@@ -51,6 +52,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "coma": {key: value for key, value in ONCE.items() if key != "algorithm.epochs"}
     | {"environment.name": "switch_riddle", "environment.agents": 0, "algorithm.share": "none"},
     "ippo": PREDATORS | ONCE | {"algorithm.share": "side"},
+    "pqn": ONCE
+    | {"algorithm.recurrent": True, "algorithm.mixer": "none"}
+    | {"environment.name": "switch_riddle", "environment.agents": 0, "algorithm.share": "none"},
     "mappo": ONCE
     | {"algorithm.recurrent": True}
     | {"environment.name": "switch_riddle", "environment.agents": 0, "algorithm.share": "none"},
@@ -60,7 +64,7 @@ RUNS: dict[str, dict[str, Any]] = {
             "environment.agents": 0,
             "algorithm.share": share,
         }
-        for name, share in zip(TEAMS, ("none", "side", "none"), strict=True)
+        for name, share in zip(TEAMS, ("none", "side", "none", "none"), strict=True)
     },
 }
 CODES: dict[str, dict[str, Any]] = {

@@ -26,6 +26,12 @@ SMALL: dict[str, Any] = {
 LEARNERS: dict[str, dict[str, Any]] = {
     "qmix": {"algorithm.target_every": 2},
     "iql": {"algorithm.target_every": 2},
+    "qplex": {"algorithm.target_every": 2, "algorithm.share": "none"},
+    "pqn": {
+        "environment.copies": 6,
+        "algorithm.batch_size": 3,
+        "algorithm.mixer": "monotonic",
+    },
     "mappo": {"environment.copies": 6, "algorithm.batch_size": 3, "algorithm.epochs": 2},
     "coma": {"environment.copies": 6, "algorithm.batch_size": 3, "algorithm.target_every": 3},
 }
@@ -67,7 +73,7 @@ with warnings.catch_warnings(action="ignore"):  # conditions are the subject of 
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", ["qmix", "mappo", "coma"])
+@pytest.mark.parametrize("name", ["qmix", "qplex", "pqn", "mappo", "coma"])
 @pytest.mark.parametrize(("code", "parts", "learners"), CASES)
 def test_every_code_of_the_sum_commits_the_centralised_bits_though_one_straggles(
     name: str, code: str, parts: int, learners: int

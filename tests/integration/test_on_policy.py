@@ -43,7 +43,8 @@ async def test_the_first_update_over_a_collection_records_its_episodes(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "lag"), [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1), ("ippo", 0), ("coma", 1)]
+    ("name", "lag"),
+    [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1), ("ippo", 0), ("coma", 1), ("pqn", 1)],
 )
 async def test_learners_and_collectors_that_die_within_a_collection_change_no_bit(
     tmp_path: Path, name: str, lag: int

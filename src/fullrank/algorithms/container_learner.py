@@ -22,13 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fullrank.algorithms.action_values import episode_layout
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import ENTRIES, Trajectories
 from fullrank.algorithms.updates import Statistics
-from fullrank.algorithms.values import ValueLearner, episode_layout, rule_of
+from fullrank.algorithms.values import ValueLearner, rule_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.fused import kernels

@@ -275,3 +275,22 @@ def advantages(
     for step in reversed(range(len(error))):
         later = error[step] = error[step] + goes_on[step] * np.float32(trace) * later
     return error
+
+
+def annealed(rate: float, last: int, iterations: int) -> float:
+    """Return the learning rate after a number of committed iterations.
+
+    Args:
+        rate: The initial one.
+        last: Number of iterations over which it falls linearly to 0; 0: it is constant.
+        iterations: The number.
+    """
+    return rate * (1.0 - min(1.0, iterations / last) if last else 1.0)
+
+
+def by_episode(
+    prepare: Callable[[FloatArray], None], layout: EpisodeLayout, rows: FloatArray
+) -> None:
+    """Prepare episodes one by one: the bits of a product depend on the number of its rows."""
+    for place in episodes_in(rows, layout.length):
+        prepare(rows[place])

@@ -37,6 +37,8 @@ from fullrank.algorithms.on_policy import (
     Steps,
     WholeMinibatch,
     advantages,
+    annealed,
+    by_episode,
     members_of,
     minibatch,
 )
@@ -228,11 +230,6 @@ class OnPolicy(ABC):
         every, width = range(self.batch_size), -(-self.batch_size // self.micro_batches)
         return tuple(every[part * width :][:width] for part in range(self.micro_batches))
 
-    def rate(self, iterations: int) -> float:
-        """Return the learning rate after a number of committed iterations."""
-        last = self.anneal_iterations
-        return self.learning_rate * (1.0 - min(1.0, iterations / last) if last else 1.0)
-
     def data_mode(self) -> DataMode:
         """Return the origin of the minibatch: each episode of a collection once."""
         return DataMode(batch_size=self.batch_size, epochs=1)
@@ -290,7 +287,7 @@ class OnPolicy(ABC):
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=self.target_updates,
-                rate=self.rate,
+                rate=partial(annealed, self.learning_rate, self.anneal_iterations),
                 moved=self.moved,
             ),
             actor=PolicyActor(
@@ -300,5 +297,7 @@ class OnPolicy(ABC):
                 state=self.hidden if self.recurrent else 0,
                 seed=seed,
             ),
-            prepare=lambda rows: self.prepare(rows, nets, members, layout),
+            prepare=partial(
+                by_episode, lambda rows: self.prepare(rows, nets, members, layout), layout
+            ),
         )

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.fused_values import MakeMixing
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.values import ValueLearner, episode_layout
+from fullrank.algorithms.mixers import mixed, monotonic
+from fullrank.algorithms.values import ValueLearner
 from fullrank.common.errors import ConfigError
 from fullrank.networks.fused.mixing import Monotonic
 from fullrank.networks.value_networks import MonotonicMixer
@@ -45,11 +46,9 @@ class QMIX(ValueLearner):
 
     def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:
         """Build the agents' network and the mixing network."""
-        layout = episode_layout(environment)
-        mixer = MonotonicMixer(
-            layout.agents,
-            layout.state_size or sum(layout.observation_sizes),
-            embed=self.mixing,
+        mixer = monotonic(
+            self.layout(environment),
+            mixing=self.mixing,
             hypernet=self.hypernet,
             hypernet_layers=self.hypernet_layers,
         )
@@ -57,9 +56,7 @@ class QMIX(ValueLearner):
 
     def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
         """Return Q_tot of the mixing network."""
-        mixer = (nets.target_mixer if target else nets.mixer)[0]
-        joint: Tensor = mixer(values.flatten(0, 1), state.flatten(0, 1))
-        return joint.view(*values.shape[:2], 1)
+        return mixed((nets.target_mixer if target else nets.mixer)[0], values, state)
 
     def mixing_passes(self, nets: Networks, device: torch.device) -> MakeMixing | None:
         """Return the passes of ``mix``; subclasses, which may mix otherwise, have none."""

@@ -154,6 +154,8 @@ class RecurrentLayers:
     """To the values of the agent's actions."""
     last_action: bool
     """True if the network sees the last action."""
+    normalised: bool
+    """True if outputs have mean 0 and deviation 1 before a ReLU, as by ``layer_norm``."""
 
 
 class Actor(Player, Protocol):
@@ -173,9 +175,10 @@ class Actor(Player, Protocol):
 
 
 Prepare: TypeAlias = Callable[[FloatArray], None]
-"""Fills the derived columns of an episode's rows, shape (steps + 1, row_size), in place.
+"""Fills the derived columns of the rows of whole episodes, shape (rows, row_size), in place.
 
-It is a pure function of the rows and the current parameters, which are those that played them.
+It is a pure function of the rows and the current parameters, which are those that played them; the
+bits of an episode do not depend on the others.
 """
 
 

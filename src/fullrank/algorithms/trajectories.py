@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Memory, RecurrentLayers
@@ -18,11 +18,11 @@ from fullrank.algorithms.updates import Entries
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.networks.fused import kernels
-from fullrank.networks.value_networks import GroupedAgents
+from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout
 
 if TYPE_CHECKING:
-    from fullrank.algorithms.values import ValueLearner
+    from fullrank.algorithms.action_values import ActionValues
 
 
 SCALE = 2.0**-6
@@ -54,6 +54,7 @@ class Trajectories:
         reward: Reward of the team, shape (L, K).
         continues: 0 where the step reached a terminal state, else 1, shape (L, K).
         valid: 1 for steps of an episode, 0 for padding, shape (L, K).
+        derived: Derived columns by name, each of shape (L, K, entries).
         steps: T.
     """
 
@@ -83,6 +84,7 @@ class Trajectories:
         self.reward = tensor(rows[:-1, :, layout.reward])
         self.continues = 1.0 - tensor(rows[:-1, :, layout.terminated])
         self.valid = tensor(valid)
+        self.derived = {name: tensor(rows[:-1, :, own]) for name, own in layout.columns.items()}
         self.steps = int(valid.sum()) if steps is None else steps
 
     @property
@@ -110,10 +112,15 @@ def chosen_values(values: Tensor, action: Tensor) -> Tensor:
     return chosen * (action >= 0)
 
 
+def best_actions(values: Tensor, available: Tensor) -> Tensor:
+    """Return the available actions that ``values`` rank first, -1 without any, (..., n)."""
+    best = values.masked_fill(~available, -torch.inf).argmax(-1)
+    return best.masked_fill(~available.any(-1), -1)
+
+
 def best_values(values: Tensor, judge: Tensor, available: Tensor) -> Tensor:
     """Return the values of the available actions that ``judge`` ranks first, 0 without any."""
-    best = judge.masked_fill(~available, -torch.inf).argmax(-1, keepdim=True)
-    return values.gather(-1, best)[..., 0] * available.any(-1)
+    return chosen_values(values, best_actions(judge, available))
 
 
 def shares_of(
@@ -150,7 +157,7 @@ class ValueActor:
     """
 
     def __init__(
-        self, learner: "ValueLearner", nets: Networks, layout: EpisodeLayout, *, seed: int
+        self, learner: "ActionValues", nets: Networks, layout: EpisodeLayout, *, seed: int
     ) -> None:
         self._learner, self._network, self._layout = learner, nets.agent[0], layout
         self._seed, self._epsilon = seed, learner.exploration(0)
@@ -244,6 +251,7 @@ class ValueActor:
         layout, network = self._layout, self._network
         if isinstance(network, GroupedAgents):
             network = network.of(agent)
+        assert isinstance(network, RecurrentAgent | FeedForwardAgent)
         own, start = [*range(layout.observation_sizes[agent])], max(layout.observation_sizes)
         if self._learner.last_action:
             own += range(start, start + layout.action_sizes[agent])
@@ -258,7 +266,12 @@ class ValueActor:
 
 
 def own_layers(
-    network: nn.Module, *, inputs: list[int], identity: int | None, actions: int, last_action: bool
+    network: RecurrentAgent | FeedForwardAgent,
+    *,
+    inputs: list[int],
+    identity: int | None,
+    actions: int,
+    last_action: bool,
 ) -> RecurrentLayers:
     """Return one agent's part of a network of action values or of logits, as matrices.
 
@@ -280,6 +293,7 @@ def own_layers(
         state_gates=_joined(*middle[1::2]) if recurrent else None,
         last=_joined(last[0][:actions], last[1][:actions]),
         last_action=last_action,
+        normalised=network.normalised,
     )
 
 

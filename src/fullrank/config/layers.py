@@ -274,8 +274,8 @@ def _check_together(config: RunConfig) -> None:
         raise ConfigError(reason)
     if config.collectors.containers and config.algorithm.name in (*PER_AGENT, *ON_POLICY):
         raise ConfigError(
-            "collectors.containers learn the last layer of a network of action values, which "
-            f"{config.algorithm.name} has not: set algorithm.name = 'qmix', 'vdn' or 'iql'"
+            "collectors.containers learn action values from earlier episodes, which "
+            f"{config.algorithm.name} does not: use algorithm.name = 'qmix', 'qplex', 'vdn', 'iql'"
         )
     if config.collectors.containers and config.algorithm.params.get("share", "all") != "all":
         raise ConfigError(

@@ -72,9 +72,9 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
 }
 PER_AGENT = ("maddpg", "mfac", "darl1n", "masac", "isac")
 """Algorithms of this package with one unit for each agent, which need no import to be counted."""
-ON_POLICY = ("ippo", "mappo", "coma")
+ON_POLICY = ("ippo", "mappo", "coma", "pqn")
 """Algorithms of this package that learn from each collection alone."""
-EPISODIC = ("qmix", "vdn", "iql", *ON_POLICY)
+EPISODIC = ("qmix", "vdn", "iql", "qplex", *ON_POLICY)
 """Algorithms of this package that learn from whole episodes, one of each copy per iteration."""
 SIZING = ("code", "stragglers", "environment")
 """Tables that determine the sizes of a run; their plug-ins import no torch."""

@@ -1,13 +1,15 @@
 """An agent's part of a team's network of action values, as plain arrays and as files.
 
-fc - ReLU - GRU - fc; without a recurrent state fc - ReLU - fc - ReLU - fc.
+fc - ReLU - GRU - fc; without a recurrent state fc - ReLU - fc - ReLU - fc. Where layers are
+normalised, ``layer_norm`` precedes each ReLU.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from safetensors import safe_open
@@ -21,6 +23,9 @@ from fullrank.export.tensors import action_facts
 
 NOTHING_YET = -1
 """Last action in the first step of an episode, where the recurrent state is zero."""
+
+LEAST_VARIANCE = np.float32(1e-5)
+"""Term added to variances by ``torch.nn.functional.layer_norm``."""
 
 PlayStep: TypeAlias = Callable[[FloatArray, IntArray, FloatArray], tuple[FloatArray, FloatArray]]
 """Observations, last actions and recurrent states to values and states, as of
@@ -53,9 +58,11 @@ class RecurrentPolicy:
         if layers.last_action:
             taken = last_action[:, None] == np.arange(self.agent.action.size)
             inputs = np.concatenate([observation, taken.astype(np.float32)], axis=1)
-        from_input = _affine(layers.input_gates, np.maximum(_affine(layers.first, inputs), 0.0))
+        below = _activated(_affine(layers.first, inputs), normalised=layers.normalised)
+        from_input = _affine(layers.input_gates, below)
         if layers.state_gates is None:
-            return _affine(layers.last, np.maximum(from_input, 0.0)), state
+            above = _activated(from_input, normalised=layers.normalised)
+            return _affine(layers.last, above), state
         reset, update, new = np.split(from_input, 3, axis=1)
         of_state = np.split(_affine(layers.state_gates, state), 3, axis=1)
         keep = _sigmoid(update + of_state[1])
@@ -69,6 +76,13 @@ def _affine(layer: FloatArray, signal: FloatArray) -> FloatArray:
     return outputs
 
 
+def _activated(signal: FloatArray, *, normalised: bool) -> FloatArray:
+    if normalised:
+        centred = signal - signal.mean(axis=1, keepdims=True)
+        signal = centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + LEAST_VARIANCE)
+    return np.maximum(signal, 0.0)
+
+
 def _sigmoid(signal: FloatArray) -> FloatArray:
     half = np.float32(0.5)
     gate: FloatArray = half * np.tanh(half * signal) + half
@@ -76,6 +90,7 @@ def _sigmoid(signal: FloatArray) -> FloatArray:
 
 
 _NAMES = {"first": "in", "input_gates": "ih", "state_gates": "hh", "last": "out"}
+_FACTS = ("last_action", "normalised")
 
 
 class RecurrentTensors:
@@ -85,8 +100,9 @@ class RecurrentTensors:
         "safetensors: `weight_in`, `bias_in`, then ReLU, then a GRU cell with `weight_ih`, "
         "`bias_ih`, `weight_hh`, `bias_hh` as in `torch.nn.GRUCell`, then `weight_out`, "
         "`bias_out` to the values of actions. Without `weight_hh` the policy has no memory: "
-        "`weight_ih`, `bias_ih` and ReLU replace the GRU cell. The input is the observation and, "
-        "if `last_action` in the metadata is true, the last action as one-hot. State and last "
+        "`weight_ih`, `bias_ih` and ReLU replace the GRU cell. If `normalised` in the metadata is "
+        "true, `torch.nn.functional.layer_norm` precedes each ReLU. The input is the observation "
+        "and, if `last_action` in the metadata is true, the last action as one-hot. State and last "
         "action are zero when an episode begins; choose the available action of highest value."
     )
 
@@ -101,22 +117,22 @@ class RecurrentTensors:
             arrays[f"weight_{name}"] = np.ascontiguousarray(matrix[:, :-1])
             arrays[f"bias_{name}"] = np.ascontiguousarray(matrix[:, -1])
         metadata = {**facts, **action_facts(policy.agent)}
-        metadata["last_action"] = json.dumps(policy.layers.last_action)
+        metadata |= {name: json.dumps(getattr(policy.layers, name)) for name in _FACTS}
         save_file(arrays, path, metadata=metadata)
 
     @staticmethod
     def load(policy: RecurrentPolicy, path: Path) -> PlayStep:
         """The policy in a file."""
         arrays = load_file(path)
-        matrices: dict[str, FloatArray] = {
+        matrices: dict[str, Any] = {
             layer: np.column_stack([arrays[f"weight_{name}"], arrays[f"bias_{name}"]])
             for layer, name in _NAMES.items()
             if f"weight_{name}" in arrays
         }
         state_gates = matrices.pop("state_gates", None)
         with safe_open(path, framework="numpy") as file:
-            last_action = json.loads(file.metadata()["last_action"])
-        layers = RecurrentLayers(**matrices, state_gates=state_gates, last_action=last_action)
+            facts = {name: json.loads(file.metadata()[name]) for name in _FACTS}
+        layers = RecurrentLayers(**matrices, state_gates=state_gates, **facts)
         return RecurrentPolicy(agent=policy.agent, layers=layers).step
 
 
@@ -151,6 +167,9 @@ _CHOOSE = """
 permitted = Where (available, values, lowest)
 action = ArgMax <axis = 1, keepdims = 0> (permitted)
 """
+_RELU = re.compile(r"(\w+) = Relu \((\w+)\)")
+_NORMALISED_RELU = r"normal_\2 = LayerNormalization (\2, scale) \1 = Relu (normal_\2)"
+"""The layer normalisation of ONNX adds the same term to variances."""
 
 
 class RecurrentGraph:
@@ -194,6 +213,9 @@ class RecurrentGraph:
             results.append(f"float[batch, {policy.hidden}] next_state")
         body = _TAKEN if layers.last_action else "inputs = Identity (observation)"
         body += _ENTER + (_FORWARD if layers.state_gates is None else _REMEMBER) + _CHOOSE
+        if layers.normalised:
+            arrays["scale"] = np.ones(policy.hidden, np.float32)
+            body = _RELU.sub(_NORMALISED_RELU, body)
         signature = f"({', '.join(inputs)}) => ({', '.join(results)})"
         graph.write(f"{signature} {{ {body} }}", arrays, path, facts=facts)
 

@@ -7,6 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
+def activated(signal: Tensor, *, normalised: bool) -> Tensor:
+    """Return the ReLU of a layer's outputs, which have mean 0 and deviation 1 if ``normalised``."""
+    if normalised:
+        signal = functional.layer_norm(signal, signal.shape[-1:])
+    return signal.relu()
+
+
 class RecurrentAgent(nn.Module):
     """Values of all actions from a history: fc - ReLU - GRU - fc, as in [Rashid18, Appendix C].
 
@@ -14,10 +21,12 @@ class RecurrentAgent(nn.Module):
         inputs: Entries of one step's input: observation, last action, identity.
         hidden: Width of the hidden layer and of the recurrent state.
         actions: Number of actions.
+        normalised: Normalise the layer before ReLU [Ba16], without a learned scale.
     """
 
-    def __init__(self, inputs: int, hidden: int, actions: int) -> None:
+    def __init__(self, inputs: int, hidden: int, actions: int, *, normalised: bool = False) -> None:
         super().__init__()
+        self.normalised = normalised
         self.fc1 = nn.Linear(inputs, hidden)
         self.rnn = nn.GRU(hidden, hidden)
         self.fc2 = nn.Linear(hidden, actions)
@@ -37,7 +46,8 @@ class RecurrentAgent(nn.Module):
 
     def trunk(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the last layer's inputs, shape (steps, rows, hidden), and the last state."""
-        states, last = self.rnn(self.fc1(inputs).relu(), state.unsqueeze(0))
+        below = activated(self.fc1(inputs), normalised=self.normalised)
+        states, last = self.rnn(below, state.unsqueeze(0))
         return states, last[0]
 
 
@@ -50,10 +60,12 @@ class FeedForwardAgent(nn.Module):
         inputs: Entries of one step's input: observation, last action, identity.
         hidden: Width of both hidden layers, and of the unused state.
         actions: Number of actions.
+        normalised: Normalise both layers before ReLU [Ba16], without a learned scale.
     """
 
-    def __init__(self, inputs: int, hidden: int, actions: int) -> None:
+    def __init__(self, inputs: int, hidden: int, actions: int, *, normalised: bool = False) -> None:
         super().__init__()
+        self.normalised = normalised
         self.fc1 = nn.Linear(inputs, hidden)
         self.rnn = nn.Linear(hidden, hidden)
         self.fc2 = nn.Linear(hidden, actions)
@@ -65,7 +77,8 @@ class FeedForwardAgent(nn.Module):
 
     def trunk(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the last layer's inputs, and the given state; see ``RecurrentAgent``."""
-        return self.rnn(self.fc1(inputs).relu()).relu(), state
+        below = activated(self.fc1(inputs), normalised=self.normalised)
+        return activated(self.rnn(below), normalised=self.normalised), state
 
 
 class GroupedAgents(nn.Module):
@@ -148,3 +161,69 @@ class MonotonicMixer(nn.Module):
         hidden = functional.elu(mixed + self.hyper_b_1(state))
         joint: Tensor = (hidden * self.hyper_w_final(state).abs()).sum(1) + self.V(state).squeeze(1)
         return joint
+
+
+class DuellingMixer(nn.Module):
+    """Q_tot of [Wang21b]: the agents' values and, beside them, their weighted advantages.
+
+    Agent i's value enters as w_i(s) q_i + b_i(s), with w_i above 0 made by a hypernetwork. Its
+    advantage, by which the value of its action so transformed falls short of that of its best one,
+    counts lambda_i times instead of once:
+
+        lambda_i = sum over heads k of v_k(s) phi_ik(s) lambda_ik(s, a)
+
+    with v_k above 0, and phi and lambda_ik between 0 and 1.
+
+    Args:
+        agents: Number of agents.
+        state_size: Entries of the global state.
+        actions: Most actions of an agent.
+        embed: Width of the hidden layer of b.
+        hypernet: Width of the hidden layer of w.
+        heads: Number of heads.
+    """
+
+    LEAST = 1e-10
+    """Term added to magnitudes that have to be above 0."""
+
+    def __init__(
+        self, agents: int, state_size: int, actions: int, *, embed: int, hypernet: int, heads: int
+    ) -> None:
+        super().__init__()
+
+        def hypernetwork(width: int) -> nn.Module:
+            return nn.Sequential(nn.Linear(state_size, width), nn.ReLU(), nn.Linear(width, agents))
+
+        self.heads = heads
+        self.weight, self.bias = hypernetwork(hypernet), hypernetwork(embed)
+        self.key = nn.Linear(state_size, heads)
+        self.by_agent = nn.Linear(state_size, heads * agents)
+        self.by_action = nn.Linear(state_size + agents * actions, heads * agents)
+
+    def forward(self, values: Tensor, state: Tensor) -> Tensor:
+        """Return the sum of the transformed values, shape (rows,).
+
+        Args:
+            values: Values of actions, shape (rows, agents).
+            state: Global state, shape (rows, S).
+        """
+        joint: Tensor = (self.weights(state) * values + self.bias(state)).sum(1)
+        return joint
+
+    def weights(self, state: Tensor) -> Tensor:
+        """Return w, shape (rows, agents)."""
+        weights: Tensor = self.weight(state).abs() + self.LEAST
+        return weights
+
+    def importance(self, action: Tensor, state: Tensor) -> Tensor:
+        """Return lambda, shape (rows, agents).
+
+        Args:
+            action: Actions as one-hot, shape (rows, agents, actions).
+            state: Global state, shape (rows, S).
+        """
+        key = self.key(state).abs() + self.LEAST
+        seen = torch.cat([state, action.flatten(1)], 1)
+        by_head = self.by_agent(state).sigmoid() * self.by_action(seen).sigmoid()
+        importance: Tensor = (key[..., None] * by_head.unflatten(1, (self.heads, -1))).sum(1)
+        return importance

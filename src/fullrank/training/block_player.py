@@ -1,6 +1,6 @@
 """Player of blocks: one whole episode in each copy, keyed, with the parameters of one version."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +19,6 @@ from fullrank.environments import Environment
 from fullrank.environments.capabilities import doing, horizon_of
 from fullrank.environments.instances import Instances
 from fullrank.environments.processes import EnvironmentProcess
-from fullrank.replay.episodes import episodes_in
 from fullrank.training.blocks import BlockKey, BlockPlan
 from fullrank.training.episodes import Outcomes
 from fullrank.training.evaluation import AS_PAID, RewardScale, reward_scale
@@ -170,7 +169,7 @@ class BlockPlayer:
                 round_ = ReadyFirst(processes, self._algorithm.actor, self._round)
                 round_.play(seeds, copies=copies, iteration=key.iteration, first_step=first)
             played = PlayedBlock(round_.rows, round_.outcomes)
-            self._derive(played.episodes)
+            self._derive(played.rows)
             check_rows(played.rows, self._algorithm.problem.layout, what="its episodes")
         except Exception as error:
             self.close()
@@ -191,14 +190,13 @@ class BlockPlayer:
         self._load(publication)
         derived = rows.copy()
         derived[:, layout.entries.stop :] = 0.0
-        self._derive([derived[place] for place in episodes_in(rows, layout.length)])
+        self._derive(derived)
         return derived
 
-    def _derive(self, episodes: Sequence[FloatArray]) -> None:
-        """Fill the derived columns, episode by episode, so that no bit depends on the blocks."""
+    def _derive(self, rows: FloatArray) -> None:
+        """Fill the derived columns of whole episodes, whose bits do not depend on the blocks."""
         if self._algorithm.prepare is not None:
-            for episode in episodes:
-                self._algorithm.prepare(episode)
+            self._algorithm.prepare(rows)
 
     def _started(
         self, copies: int, start_copy: Callable[[], EnvironmentProcess]

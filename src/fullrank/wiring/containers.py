@@ -69,6 +69,6 @@ def _learner_of(config: RunConfig) -> ValueLearner:
     if not isinstance(learner, ValueLearner):
         raise ConfigError(
             f"{config.algorithm.name} has no network of action values, whose last layer containers "
-            "learn: use --algorithm qmix, vdn or iql"
+            "learn: use --algorithm qmix, qplex, vdn or iql"
         )
     return learner

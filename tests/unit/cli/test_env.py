@@ -95,7 +95,8 @@ def test_it_reads_in_a_few_lines(fullrank: Command) -> None:
     assert sides.startswith("sides: team; rewards: ")
     assert determinism.startswith("determinism: the same seed gives the same episode")
     assert " bytes a transition in replay, " in cost
-    assert suits == "suits: maddpg, mfac, masac, isac, qmix, vdn, iql, ippo, mappo, coma"
+    named = "maddpg, mfac, masac, isac, qmix, vdn, iql, qplex, ippo, mappo, coma, pqn"
+    assert suits == f"suits: {named}"
 
 
 @pytest.mark.parametrize(

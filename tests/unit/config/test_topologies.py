@@ -62,7 +62,8 @@ def test_a_contradiction_is_refused_in_one_line(name: str, override: str, said: 
     ("override", "said"),
     [
         ("collect.mode=keyed", "set collect.mode = 'free', not 'keyed'"),
-        ("algorithm.name=maddpg", "which maddpg has not: set algorithm.name = 'qmix', 'vdn'"),
+        ("algorithm.name=maddpg", "which maddpg does not: use algorithm.name = 'qmix', 'qplex'"),
+        ("algorithm.name=pqn", "which pqn does not: use algorithm.name = 'qmix', 'qplex'"),
         ("containers.low=20.0", "containers.low = 20.0 must be below containers.high = 20.0"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from fullrank.algorithms import Actor, EnvironmentSpec
+from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import FullrankError
@@ -124,9 +125,16 @@ SIZES = ([7, 4], [5, 3])
 RECURRENT: list[Form[RecurrentPolicy, PlayStep]] = [RecurrentGraph, RecurrentTensors]
 
 
-def actor_of(*, last_action: bool = True, identity: bool = True, recurrent: bool = True) -> Actor:
+def actor_of(
+    *,
+    last_action: bool = True,
+    identity: bool = True,
+    recurrent: bool = True,
+    normalised: bool = False,
+) -> Actor:
     """An actor of random parameters for unequal agents that share a network."""
-    config = VDN(hidden=6, last_action=last_action, identity=identity, recurrent=recurrent)
+    kind = PQN if normalised else VDN
+    config = kind(hidden=6, last_action=last_action, identity=identity, recurrent=recurrent)
     algorithm = config.make(EnvironmentSpec(agents=TEAM), seed=3, device="cpu")
     draw = np.random.default_rng(0)
     for section in algorithm.problem.sections:
@@ -147,15 +155,19 @@ def recurrent_of(actor: Actor) -> list[RecurrentPolicy]:
 
 @pytest.mark.parametrize("form", RECURRENT, ids=["onnx", "safetensors"])
 @pytest.mark.parametrize("last_action", [True, False])
+@pytest.mark.parametrize("normalised", [True, False])
 @pytest.mark.parametrize(("identity", "recurrent"), [(True, True), (False, True), (True, False)])
 def test_recurrent_files_act_as_the_team_over_episodes(
     form: Form[RecurrentPolicy, PlayStep],
     last_action: bool,
     identity: bool,
     recurrent: bool,
+    normalised: bool,
     tmp_path: Path,
 ) -> None:
-    actor = actor_of(last_action=last_action, identity=identity, recurrent=recurrent)
+    actor = actor_of(
+        last_action=last_action, identity=identity, recurrent=recurrent, normalised=normalised
+    )
     policies, steps = recurrent_of(actor), list[PlayStep]()
     for number, policy in enumerate(policies):
         form.save(policy, tmp_path / str(number), facts=FACTS)

@@ -8,11 +8,13 @@ import torch
 from tests.conformance.pretended_device import DEVICE, pretended_device
 
 from fullrank.algorithms import EnvironmentSpec
+from fullrank.algorithms.action_values import episode_layout
 from fullrank.algorithms.container_learner import ContainerLearner, Diversity
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.qmix import QMIX
+from fullrank.algorithms.qplex import QPLEX
 from fullrank.algorithms.trajectories import Trajectories
-from fullrank.algorithms.values import ValueLearner, episode_layout
+from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
@@ -28,6 +30,7 @@ ENVIRONMENT = EnvironmentSpec(agents=AGENTS, state_size=6)
 LAYOUT = episode_layout(ENVIRONMENT)
 LEARNERS: dict[str, ValueLearner] = {
     "qmix": QMIX(batch_size=8, hidden=8, mixing=4, hypernet=6, target_every=3),
+    "qplex": QPLEX(batch_size=8, hidden=8, mixing=4, hypernet=6, heads=2),
     "vdn": VDN(batch_size=8, hidden=8, optimiser="adam", target_every=3),
     "without memory": QMIX(batch_size=8, hidden=8, mixing=4, recurrent=False),
 }

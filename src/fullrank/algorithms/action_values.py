@@ -1,0 +1,292 @@
+"""Teams of action values: their networks, what they choose, and their longer returns.
+
+All agents share one network of action values, or ``share`` names groups that have one each; they
+learn from one loss, and so in one unit. A subclass says how the values of the agents' chosen
+actions make the value that temporal differences are taken of, and what the loss is.
+
+Unit i is micro-batch i of M: ceil(B / M) consecutive episodes of the minibatch. Its update is the
+gradient of its episodes' share of the loss, scaled by 2^(-6 - e), with e the exponent of the sums,
+and clamped to 1/2, the bound of exact encoding; an iteration recovers the sum of all updates, which
+is gradient coding [Tandon17]. The controller undoes the scale, clips the global norm of the sum and
+steps the optimiser. The unit's share of the statistics follows its gradient. M is configuration:
+bits depend on it, but not on the number of learners.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fullrank.algorithms.autograd import AutogradGradients
+from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.groups import (
+    Groups,
+    Networks,
+    Sharing,
+    groups_of,
+    initial_parameters,
+    problem_of,
+)
+from fullrank.algorithms.problem import DataMode, Problem
+from fullrank.algorithms.trajectories import SCALE, Trajectories, chosen_values
+from fullrank.algorithms.updates import Entries, Statistics
+from fullrank.codes.targets import LIMIT
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.environments.base import Discrete
+from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionValues(ABC):
+    """Hyperparameters of teams of action values; the defaults are those of PyMARL."""
+
+    batch_size: int = 32
+    """B, number of episodes over whose steps an update averages."""
+    micro_batches: int = 4
+    """M, number of units into which the B episodes are split; independent of the learners."""
+    hidden: int = 64
+    """Width of the hidden layer and of the recurrent state of the agents' network."""
+    recurrent: bool = True
+    """Give the agents' network a recurrent state, its memory of an episode's earlier steps."""
+    learning_rate: float = 5e-4
+    """Learning rate of the optimiser."""
+    clip_norm: float = 10.0
+    """L2 norm to which the whole gradient is clipped."""
+    discount: float = 0.99
+    """Discount factor, gamma."""
+    trace: float = 0.0
+    """Weight lambda of longer returns in the targets, TD(lambda)."""
+    exploration_start: float = 1.0
+    """Initial probability epsilon of a random action."""
+    exploration_end: float = 0.05
+    """Final probability epsilon of a random action."""
+    exploration_steps: int = 50_000
+    """Number of environment steps over which epsilon falls linearly."""
+    last_action: bool = True
+    """Give an agent its last action as input."""
+    identity: bool = True
+    """Give an agent its index as input, one-hot."""
+    share: Sharing = "all"
+    """Agents that share a network of action values: ``all``; ``side``, those of a side; ``none``;
+    or a table of groups with the names of their agents. Several networks are computed by
+    autograd."""
+
+    def __post_init__(self) -> None:
+        if min(self.batch_size, self.hidden) < 1:
+            raise ConfigError("algorithm.batch_size and hidden must be at least 1")
+        if not 1 <= self.micro_batches <= self.batch_size:
+            raise ConfigError(
+                f"algorithm.micro_batches = {self.micro_batches} must lie between 1 and "
+                f"algorithm.batch_size = {self.batch_size}"
+            )
+        if self.clip_norm <= 0:
+            raise ConfigError("algorithm.clip_norm must be above 0")
+
+    @abstractmethod
+    def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:
+        """Build the networks by role: ``agent``, and those that ``mix`` uses."""
+
+    @abstractmethod
+    def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+        """Return the values of which temporal differences are taken.
+
+        Args:
+            nets: All networks, each a list of one: ``nets.agent[0]``, ``nets.target_agent[0]``.
+            values: Values of the agents' actions, shape (steps, K, n).
+            state: Global state, shape (steps, K, S).
+            target: True to use target networks.
+
+        Returns:
+            Shape (steps, K, values): one value of the team, or one for each agent.
+        """
+
+    @abstractmethod
+    def losses(
+        self, nets: Networks, batch: Trajectories
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        """Compute a unit's share of the loss, one for all networks, and of the statistics.
+
+        Args:
+            nets: All networks.
+            batch: The unit's episodes.
+        """
+
+    @property
+    @abstractmethod
+    def entries(self) -> Entries:
+        """Return the statistics that follow a gradient."""
+
+    @abstractmethod
+    def data_mode(self) -> DataMode:
+        """Return the origin of the minibatch."""
+
+    def joint(
+        self,
+        nets: Networks,
+        values: Tensor,
+        action: Tensor,
+        available: Tensor,
+        state: Tensor,
+        *,
+        target: bool,
+    ) -> Tensor:
+        """Return the values of joint actions; those of the agents' own actions, mixed.
+
+        Args:
+            nets: All networks.
+            values: Values of all actions, shape (steps, K, n, A).
+            action: Index of each agent's action, shape (steps, K, n); -1 where it cannot act.
+            available: Mask of the actions that may be chosen, shape (steps, K, n, A).
+            state: Global state, shape (steps, K, S).
+            target: True to use target networks.
+
+        Returns:
+            Shape (steps, K, values), as of ``mix``.
+        """
+        return self.mix(nets, chosen_values(values, action), state, target=target)
+
+    def agent(self, environment: EnvironmentSpec) -> nn.Module:
+        """Build the network of action values that all agents share, or one for each group."""
+        groups = self.groups(environment)
+        built = [self.network(environment) for _ in groups]
+        return built[0] if len(built) == 1 else GroupedAgents(built, groups)
+
+    def network(self, environment: EnvironmentSpec) -> RecurrentAgent | FeedForwardAgent:
+        """Build a network of action values, which any agent may use."""
+        layout = self.layout(environment)
+        inputs = max(layout.observation_sizes)
+        inputs += self.last_action * max(layout.action_sizes) + self.identity * layout.agents
+        network = RecurrentAgent if self.recurrent else FeedForwardAgent
+        return network(inputs, self.hidden, max(layout.action_sizes), normalised=self.normalised)
+
+    @property
+    def normalised(self) -> bool:
+        """Return whether hidden layers of the agents' network are normalised before ReLU."""
+        return False
+
+    def values(self, network: nn.Module, batch: Trajectories) -> Tensor:
+        """Compute the values of all actions, shape (L + 1, K, n, A)."""
+        inputs = self.inputs(batch)
+        _, episodes, agents, _ = inputs.shape
+        state = inputs.new_zeros(episodes * agents, self.hidden)
+        values, _ = network(inputs.flatten(1, 2), state)
+        return torch.unflatten(values, 1, (episodes, agents))
+
+    def inputs(self, batch: Trajectories) -> Tensor:
+        """Return the inputs of the agents' network, shape (L + 1, K, n, entries)."""
+        steps, episodes, agents, _ = batch.observation.shape
+        parts = [batch.observation]
+        if self.last_action:
+            parts.append(batch.last_action)
+        if self.identity:
+            identity = torch.eye(agents, device=batch.observation.device)
+            parts.append(identity.expand(steps, episodes, agents, agents))
+        return torch.cat(parts, 3)
+
+    def returns(self, next_value: Tensor, batch: Trajectories) -> Tensor:
+        """Compute G, shape (L, K, values), from Q' of the next states, of the same shape."""
+        reward, continues = batch.reward[..., None], batch.continues[..., None]
+        if not self.trace:
+            return reward + self.discount * continues * next_value
+        goes_on = torch.nn.functional.pad(batch.valid, (0, 0, 0, 1))[1:, :, None] > 0
+        returns, later = torch.empty_like(next_value), next_value[-1]
+        for step in reversed(range(len(next_value))):
+            later = torch.where(goes_on[step], later, next_value[step])
+            mean = (1.0 - self.trace) * next_value[step] + self.trace * later
+            later = returns[step] = reward[step] + self.discount * continues[step] * mean
+        return returns
+
+    @property
+    def parts(self) -> tuple[range, ...]:
+        """Return the numbers of each unit's episodes; the last units may have fewer, or none."""
+        every, width = range(self.batch_size), -(-self.batch_size // self.micro_batches)
+        return tuple(every[unit * width :][:width] for unit in range(self.micro_batches))
+
+    def exploration(self, env_steps: int) -> float:
+        """Return the probability of a random action after a number of environment steps."""
+        steps = self.exploration_steps
+        done = min(1.0, env_steps / steps) if steps else 1.0
+        return self.exploration_start + done * (self.exploration_end - self.exploration_start)
+
+    def groups(self, environment: EnvironmentSpec) -> Groups:
+        """Return the agents that share a network, by default those that ``share`` names."""
+        return groups_of(self.share, environment.agents)
+
+    def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
+        """Return the layout of a step; see ``episode_layout``."""
+        return episode_layout(environment)
+
+    def problem(self, environment: EnvironmentSpec) -> Problem:
+        """Describe units, sections and sizes without allocating parameters."""
+        layout = self.layout(environment)
+        return problem_of(
+            groups_of("all", environment.agents),
+            lambda agent: self.networks(environment),
+            micro_batches=self.parts,
+            entries=self.entries.size,
+            row_size=layout.row_size,
+            data=self.data_mode(),
+            episodes=layout,
+        )
+
+    def initial(self, environment: EnvironmentSpec, *, seed: int, device: torch.device) -> Networks:
+        """Make all networks with their initial parameters."""
+        groups = groups_of("all", environment.agents)
+        parameters = initial_parameters(
+            lambda agent: self.networks(environment), groups, seed=seed, device=device
+        )
+        return Networks(lambda agent: self.networks(environment), groups, parameters)
+
+    def readable(
+        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+    ) -> AutogradGradients:
+        """Build the learner's role from the loss, by autograd."""
+        layout, entries = self.layout(environment), self.entries
+
+        def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Trajectories | None]:
+            places = episodes_in(rows, layout.length)
+
+            def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> Trajectories | None:
+                part, steps = self.parts[unit], len(rows) - len(places)
+                own = [rows[place] for place in places[part.start : part.stop]]
+                return Trajectories(own, layout, device=device, steps=steps) if own else None
+
+            return batch_of
+
+        return AutogradGradients(
+            lambda agents, nets, batch, draws: self.losses(nets, batch),
+            nets,
+            self.problem(environment),
+            batch_of=load,
+            seal=lambda gradient, statistics, batch, agents: entries.after(
+                np.clip(gradient * np.float32(SCALE * nets.parameters.factor(0)), -LIMIT, LIMIT),
+                statistics,
+            ),
+            agents=environment.agents,
+            seed=0,
+            device=device,
+        )
+
+
+def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:
+    """Return the layout of the steps of the environment's episodes.
+
+    Raises:
+        ConfigError: An agent's actions are continuous.
+    """
+    for agent in environment.agents:
+        if not isinstance(agent.action, Discrete):
+            raise ConfigError(
+                f"{agent.name} has continuous actions, and value-based algorithms choose among "
+                "discrete ones; use maddpg"
+            )
+    return EpisodeLayout(
+        observation_sizes=tuple(agent.observation_size for agent in environment.agents),
+        action_sizes=tuple(agent.action.size for agent in environment.agents),
+        state_size=environment.state_size,
+    )

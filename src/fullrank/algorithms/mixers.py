@@ -1,0 +1,30 @@
+"""Mixing networks over the steps of episodes."""
+
+from torch import Tensor, nn
+
+from fullrank.networks.value_networks import MonotonicMixer
+from fullrank.replay.episodes import EpisodeLayout
+
+
+def state_size(layout: EpisodeLayout) -> int:
+    """Return the number of entries of the global state, or of the joint observation."""
+    return layout.state_size or sum(layout.observation_sizes)
+
+
+def monotonic(
+    layout: EpisodeLayout, *, mixing: int, hypernet: int, hypernet_layers: int = 2
+) -> MonotonicMixer:
+    """Build the mixing network of [Rashid18] for a team."""
+    return MonotonicMixer(
+        layout.agents,
+        state_size(layout),
+        embed=mixing,
+        hypernet=hypernet,
+        hypernet_layers=hypernet_layers,
+    )
+
+
+def mixed(mixer: nn.Module, values: Tensor, state: Tensor) -> Tensor:
+    """Return Q_tot, shape (steps, K, 1), of values (steps, K, n) and states (steps, K, S)."""
+    joint: Tensor = mixer(values.flatten(0, 1), state.flatten(0, 1))
+    return joint.view(*values.shape[:2], 1)
