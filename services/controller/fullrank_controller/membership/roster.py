@@ -27,7 +27,10 @@ DEPARTED = 256
 
 
 class Roster:
-    """Attached learners. An index is a lease: the lowest free one, until the stream ends.
+    """Attached learners.
+
+    An index is a lease: the lowest free one, until the stream ends, and if it has contributed to an
+    iteration, until that one is applied: whoever an index of an iteration names is one learner.
 
     Args:
         verdicts: Those of the run, which bar learners from rows; the roster adds to them.
@@ -76,9 +79,9 @@ class Roster:
         if earlier is not None:
             earlier.expel(ServiceLost("its process has dialled again"))
             self.leave(earlier)
-        free = next(j for j in range(len(self._members) + 1) if j not in self._members)
-        learner = free
-        if wanted is not None and wanted < STREAMS_PER_HOST and wanted not in self._members:
+        held = self._members.keys() | self._in_doubt(process, since=since)
+        learner = next(j for j in range(len(held) + 1) if j not in held)
+        if wanted is not None and wanted < STREAMS_PER_HOST and wanted not in held:
             learner = wanted
         member = Member(
             learner=learner,
@@ -94,6 +97,16 @@ class Roster:
         member.quarantined = self.verdicts.against(member.party)
         self._members[learner] = self._leases[member.lease] = member
         return member
+
+    def _in_doubt(self, process: bytes, *, since: int) -> set[LearnerId]:
+        """Indices under which other processes have contributed to the iteration that is open."""
+        return {
+            stay.party.learner
+            for stay in self._departed
+            if stay.contributed is not None
+            and stay.contributed[1] >= since
+            and not (process and stay.party.process == process.hex())
+        }
 
     def ready(
         self,
@@ -155,7 +168,7 @@ class Roster:
             yield stay.party if stay is not None else Party(learner=learner)
 
     def _stay_at(self, learner: LearnerId, iteration: int) -> "_Stay | None":
-        """Whoever had an index and contributed to an iteration; of two the one that had it first.
+        """Whoever had an index and contributed to an iteration.
 
         Who left without having sent anything in it, or has sent nothing yet, is not blamed for it.
         """

@@ -207,23 +207,32 @@ async def test_a_verdict_outlives_the_controller(
     assert "learner 0 on node (ipv4:10.0.0.7, fullrank://mine/learner" in resumed.verdicts.lines[0]
 
 
-@pytest.mark.parametrize(
-    ("sent", "blamed"), [([b"one", b"two"], b"one"), ([b"one"], b"one"), ([b"two"], b"two")]
-)
-async def test_of_two_that_had_an_index_in_an_iteration_the_first_that_sent_something_is_blamed(
-    sent: list[bytes], blamed: bytes
-) -> None:
+@pytest.mark.parametrize("contributed", [True, False])
+async def test_an_index_of_an_iteration_names_one_learner(*, contributed: bool) -> None:
     roster = Roster()
-    for process in (b"one", b"two"):
-        member = roster.join("node", now=0.0, process=process, since=5)
-        if process in sent:
-            member.contributes(5)
-        if process == b"one":
-            roster.leave(member)
+    first = roster.join("node", now=0.0, process=b"one", since=5)
+    if contributed:
+        first.contributes(5)
+    roster.leave(first)
+    second = roster.join("node", now=0.0, process=b"two", since=5)
+    second.contributes(5)
+    assert second.learner == contributed
     roster.quarantine(0, "it was wrong", iteration=5)
-    (second,) = roster.members
-    assert bool(second.quarantined) == (blamed == b"two")
-    assert bool(roster.join("node", now=0.0, process=b"one").quarantined) == (blamed == b"one")
+    assert bool(second.quarantined) != contributed
+    roster.leave(second)
+    again = roster.join("node", now=0.0, process=b"one", since=5)
+    assert again.learner == (not contributed)
+    assert bool(again.quarantined) == contributed
+
+
+async def test_an_index_is_given_again_after_the_iteration_to_which_its_holder_contributed() -> (
+    None
+):
+    roster = Roster()
+    first = roster.join("node", now=0.0, process=b"one", since=5)
+    first.contributes(5)
+    roster.leave(first)
+    assert roster.join("node", now=0.0, process=b"two", since=6).learner == 0
 
 
 async def test_nobody_is_blamed_for_an_iteration_before_he_joined() -> None:
