@@ -21,6 +21,7 @@ from fullrank.algorithms import (
     devices,
     maddpg,
     on_policy_learner,
+    pqn,
     values,
 )
 from fullrank.networks import adam
@@ -45,6 +46,7 @@ _COMPUTING = [
     maddpg,
     darl1n,
     on_policy_learner,
+    pqn,
     values,
     container_learner,
 ]
