@@ -32,7 +32,7 @@ from fullrank.algorithms.groups import (
 )
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.trajectories import SCALE, Trajectories, chosen_values
-from fullrank.algorithms.updates import Entries, Statistics
+from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
@@ -79,11 +79,7 @@ class ActionValues(ABC):
     def __post_init__(self) -> None:
         if min(self.batch_size, self.hidden) < 1:
             raise ConfigError("algorithm.batch_size and hidden must be at least 1")
-        if not 1 <= self.micro_batches <= self.batch_size:
-            raise ConfigError(
-                f"algorithm.micro_batches = {self.micro_batches} must lie between 1 and "
-                f"algorithm.batch_size = {self.batch_size}"
-            )
+        check_micro_batches(self.micro_batches, batch_size=self.batch_size)
         if self.clip_norm <= 0:
             raise ConfigError("algorithm.clip_norm must be above 0")
 

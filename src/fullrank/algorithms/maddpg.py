@@ -37,7 +37,7 @@ from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import Parts, Statistics
+from fullrank.algorithms.updates import Parts, Statistics, check_micro_batches
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.environments.base import AgentSpec
@@ -84,11 +84,7 @@ class MADDPG(ActorCritic):
         ActorCritic.__post_init__(self)
         if self.hidden_layers < 1:
             raise ConfigError("algorithm.hidden_layers must be at least 1")
-        if not 1 <= self.micro_batches <= self.batch_size:
-            raise ConfigError(
-                f"algorithm.micro_batches = {self.micro_batches} must lie between 1 and "
-                f"algorithm.batch_size = {self.batch_size}"
-            )
+        check_micro_batches(self.micro_batches, batch_size=self.batch_size)
 
     def parts(self) -> Parts | None:
         """Return the micro-batches, if there are several."""

@@ -34,7 +34,7 @@ from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.policies import DrawnBeforeTanh, drawn_before_tanh, log_probabilities
 from fullrank.algorithms.transitions import Draws, Transitions
-from fullrank.algorithms.updates import Parts, Statistics
+from fullrank.algorithms.updates import Parts, Statistics, check_micro_batches
 from fullrank.common.errors import ConfigError
 from fullrank.environments.base import ActionSpec, AgentSpec, Continuous
 from fullrank.networks.heads import Head, Relaxed
@@ -95,11 +95,7 @@ class SAC(ActorCritic):
         ActorCritic.__post_init__(self)
         if self.temperature <= 0:
             raise ConfigError("algorithm.temperature must be above 0")
-        if not 1 <= self.micro_batches <= self.batch_size:
-            raise ConfigError(
-                f"algorithm.micro_batches = {self.micro_batches} must lie between 1 and "
-                f"algorithm.batch_size = {self.batch_size}"
-            )
+        check_micro_batches(self.micro_batches, batch_size=self.batch_size)
 
     @abstractmethod
     def modelled(self, agents: Sequence[AgentSpec], i: int) -> Sequence[int]:

@@ -102,6 +102,15 @@ class Entries:
         return int(np.ceil(-mark / LIMIT)) if mark < 0.0 else 0
 
 
+def check_micro_batches(count: int, *, batch_size: int) -> None:
+    """Raise ``ConfigError`` unless a minibatch divides into this many micro-batches."""
+    if not 1 <= count <= batch_size:
+        raise ConfigError(
+            f"algorithm.micro_batches = {count} must lie between 1 and "
+            f"algorithm.batch_size = {batch_size}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """G parts of a minibatch of B transitions, whose sizes differ by at most one."""
