@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
-from fullrank_coded_maddpg import curves, learning, time_claims, timing
+from fullrank_coded_maddpg import curves, decoding, learning, time_claims, timing
 from fullrank_coded_maddpg.published import (
     AGENTS,
     ALL_CODES,
@@ -103,8 +103,8 @@ def judged(found: Wang21Findings) -> dict[str, Sequence[ClaimResult]]:
         told["payload"] = [
             curves.judge_payload(results, panel, scale) for panel in learning.payload_panels(scale)
         ]
-    if timing.DECODING in results:
-        told["decoding"] = [timing.judge_decoding(results[timing.DECODING])]
+    if decoding.DECODING in results:
+        told["decoding"] = [decoding.judge_decoding(results[decoding.DECODING])]
     return told
 
 
@@ -127,9 +127,9 @@ def _values(found: Wang21Findings) -> Mapping[str, Any]:
         values["pictures"] = "\n".join(f"![{title}]({name})" for name, title in drawn.values())
         values["times"] = _times_table(tables)
         values["agreement"] = _agreement(tables, results) if PAPERS in tables else ""
-    if timing.DECODING in results:
+    if decoding.DECODING in results:
         values["probabilities"] = probabilities()
-        values["decoding"] = timing.decoding_table(results[timing.DECODING])
+        values["decoding"] = decoding.decoding_table(results[decoding.DECODING])
     return values
 
 
@@ -259,7 +259,7 @@ PAPER = Paper(
     package=PACKAGE,
     scales=SCALES,
     parts={
-        "codes": lambda scale: [timing.decoding_cell(scale.repeats)],
+        "codes": lambda scale: [decoding.decoding_cell(scale.repeats)],
         "fig4": _fig4,
         "processes": _processes,
         "fig3": learning.cells,

@@ -13,7 +13,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig
 from fullrank.runs.record import IterationRecord
-from fullrank_coded_maddpg import curves, learning, time_claims, timing
+from fullrank_coded_maddpg import curves, decoding, learning, time_claims, timing
 from fullrank_coded_maddpg.paper import PAPER, predicted
 from fullrank_coded_maddpg.published import (
     EVERY,
@@ -140,11 +140,11 @@ def test_float32_parameters_lose_digits_by_the_condition_of_the_code() -> None:
 def test_peeling_recovers_the_units_and_stops_where_no_row_has_one_unknown() -> None:
     units = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     code = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
-    peeled = timing.peel(code, code @ units)
+    peeled = decoding.peel(code, code @ units)
     assert peeled is not None
     assert np.array_equal(peeled, units)
-    assert timing.peel(np.ones((2, 2)), np.ones((2, 1))) is None
-    assert np.allclose(timing.solve(code, code @ units), units)
+    assert decoding.peel(np.ones((2, 2)), np.ones((2, 1))) is None
+    assert np.allclose(decoding.solve(code, code @ units), units)
 
 
 @pytest.mark.parametrize(
