@@ -34,6 +34,7 @@ RUN = settings(
 )
 ELSEWHERE = {
     *("term", "round_s", "collect_s", "play_s", "update_s", "iteration_s", "agent_updates_per_s"),
+    "env_steps_per_s",
     *("compute_s", "assigned_s", "started_s", "sent_s"),
     *("arrival_s", "decodable_s", "decode_s", "audited", "rows", "received", "late", "condition"),
     *("epoch", "code_rows", "rows_per_learner", "tolerance"),  # a resumed run begins with a few

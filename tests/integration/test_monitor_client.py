@@ -112,7 +112,8 @@ async def test_status_says_where_a_run_stands_in_words_and_as_json(
     assert re.search(r"^MB an iteration: parameters 0\.\d+, ", words, re.M)
     times = r"^play [\d.]+ ms, update [\d.]+ ms, iteration [\d.]+ ms, [\d,]+ agent-updates/s$"
     assert re.search(times, words, re.M)
-    assert len(words.splitlines()) == 6 + 1 + 4  # headlines, headers, learners
+    assert re.search(r"^[\d,]+ environment steps, [\d,]+ a second$", words, re.M)
+    assert len(words.splitlines()) == 7 + 1 + 4  # headlines, headers, learners
     assert (facts["state"], facts["committed"], len(facts["learners"])) == ("finished", 4, 4)
     assert facts["bottleneck"]["phase"] in facts["phases_s"]
     assert facts["bytes"]["parameters"] > 0  # vectors pass through shared memory

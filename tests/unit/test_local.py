@@ -154,8 +154,10 @@ def test_training_goes_on_from_its_state_as_if_it_had_not_stopped(steps: int, ah
     resumed.training.load(stopped.training.state(resume_at=3), resume_at=3)
     assert resumed.parameter_digest() == stopped.parameter_digest()
     for iteration in (3, 4):
-        rows = [run.training.collector.collect(iteration).rows for run in (stopped, resumed)]
-        assert rows[0].tobytes() == rows[1].tobytes()
+        played = [run.training.collector.collect(iteration) for run in (stopped, resumed)]
+        assert played[0].rows.tobytes() == played[1].rows.tobytes()
+        steps_so_far = 2 * steps * (iteration + 1)
+        assert [each.statistics for each in played] == 2 * [{"env_steps": steps_so_far}]
 
 
 def neighbours(**options: Any) -> RunConfig:
@@ -176,6 +178,14 @@ def test_without_transitions_returns_come_from_evaluations() -> None:
     returns = [iteration.return_mean for iteration in run]
     assert [value is None for value in returns] == [False, True, True, False, True, True]
     assert run._table.head == 0
+
+
+@pytest.mark.parametrize("code", ["uncoded", "cyclic"])
+def test_steps_that_learners_play_count_once_for_each_agent_whatever_the_code(code: str) -> None:
+    iterations = LocalRun(neighbours(code__name=code)).train()
+    each = 32 * 6  # the minibatch of each of six agents
+    steps = [iteration.statistics["env_steps"] for iteration in iterations]
+    assert steps == [each * (number + 1) for number in range(len(iterations))]
 
 
 @pytest.mark.parametrize("coded", [False, True])

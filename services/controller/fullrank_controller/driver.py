@@ -260,6 +260,7 @@ class Driver:
             variant=self._variant,
             collect_s=decided.dispatched_at - self._began_at,
             agent_updates=self._agent_updates,
+            env_steps=collected.steps / self._training.trainer.updates,
         )
         self._collected = collected.without_episodes
         self._saturation.note(order.iteration, statistics)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fullrank.net.prometheus import Family, counter, gauge
 from fullrank.run.assignment import RowAssignment
 from fullrank.runs.record import IterationRecord
-from fullrank.runs.scalars import scalars
+from fullrank.runs.scalars import STEPS_PER_S, scalars
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.membership.member import Member
@@ -77,6 +77,7 @@ class Totals:
 _GAUGES = {
     "code/condition": ("condition", "Condition number of the last C_J."),
     "agent_updates_per_s": ("agent_updates_per_second", "Agents times transitions, per second."),
+    STEPS_PER_S: ("env_steps_per_second", "Environment steps per second."),
     "code/received": ("received_rows", "Rows used in the last round."),
     "code/error_bound": ("error_bound", "Largest possible error of an entry."),
 }

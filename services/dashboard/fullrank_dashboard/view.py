@@ -16,7 +16,7 @@ from fullrank.common.types import JSON, LearnerId
 from fullrank.net.status import CodeInUse, RunState, RunStatus, Status
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, stand
-from fullrank.runs.scalars import intervals, learning, scalars
+from fullrank.runs.scalars import STEPS, STEPS_PER_S, intervals, learning, scalars
 from fullrank.runs.time_budget import spans
 from fullrank.stragglers import DelayModel, Delays, NoDelay
 
@@ -333,9 +333,9 @@ class RunView:
         }
 
 
-REPEATED = ("return_mean", "battle_won_mean", "env_steps")
+REPEATED = ("return_mean", "battle_won_mean", STEPS)
 """Statistics that other columns show, or that only count."""
-OF_ROUNDS = ("time/round_s", "code/late", "code/condition")
+OF_ROUNDS = ("time/round_s", "code/late", "code/condition", STEPS_PER_S)
 """Tags of the columns that do not tell of learning."""
 
 

@@ -137,7 +137,12 @@ class DARL1N(ActorCritic):
     def data_mode(self) -> DataMode:
         """Return the data mode: learners collect transitions themselves."""
         limit = self.max_variance if self.data == "independent" else float("inf")
-        return DataMode(kind=self.data, max_variance=limit, evaluate_every=self.evaluate_every)
+        return DataMode(
+            kind=self.data,
+            max_variance=limit,
+            evaluate_every=self.evaluate_every,
+            agent_steps=self.batch_size,
+        )
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build the roles, on hand-written kernels if these have the losses stated here."""

@@ -57,6 +57,8 @@ class DataMode:
     no further row, as a multiple of the variance of one learner's own update."""
     evaluate_every: int = 0
     """Without replay: number of iterations between evaluations in the environment."""
+    agent_steps: int = 0
+    """Without replay: environment steps that a learner plays for each agent in an iteration."""
 
     @property
     def exact(self) -> bool:

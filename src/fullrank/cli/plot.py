@@ -22,11 +22,11 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.runs.evaluations import EvaluationRecord, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, begun, read_records
-from fullrank.runs.scalars import RETURN, WIN_RATE, intervals, series
+from fullrank.runs.scalars import RETURN, STEPS, STEPS_PER_S, WIN_RATE, intervals, series
 
 T = TypeVar("T")
 
-_NAMES = {RETURN: "all agents", WIN_RATE: "won"}
+_NAMES = {RETURN: "all agents", WIN_RATE: "won", STEPS_PER_S: "played"}
 """Names of curves by tag; the name of a side's return is the side, other tags are names."""
 
 
@@ -68,6 +68,7 @@ PANELS = (
         label="error", tags=_named("loss", "td_error_abs", "critic_loss", "qf1_loss"), scale="log"
     ),
     Panel(label="value of an action", tags=_named("q_taken_mean", "qf1_values", "target_mean")),
+    Panel(label="environment steps / s", tags=_named(STEPS_PER_S)),
 )
 """Panels above that of the round times, each drawn if a run has its numbers."""
 
@@ -78,6 +79,8 @@ _COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#d55e00", "#
 """Colours of the sides of a run, or of several runs, in rotation."""
 _STYLES = ("-", "--", ":", "-.")
 """Line styles of the sides when several runs are drawn, and of more curves than colours."""
+MARKS = 6
+"""Most iterations whose environment steps are marked."""
 _WINDOWS_PER_RUN = 40
 """Number of moving-mean windows in a run."""
 _LOGARITHMIC_FROM = 20.0
@@ -171,7 +174,17 @@ def draw(
         _draw_evaluations(axes, evaluations, looks, panel=panel, terms=begun(records))
         _explain(axes)
     _draw_rounds(rounds, records)
+    if STEPS in numbers:
+        _count_steps(all_axes[0], numbers[STEPS])
     return figure
+
+
+def _count_steps(axes: Axes, steps: Mapping[int, float]) -> None:
+    """Mark the environment steps until some iterations above the uppermost panel."""
+    chosen = sorted(steps)[:: -(-len(steps) // MARKS)]
+    above = axes.secondary_xaxis("top")
+    above.set_xticks(chosen, [f"{steps[iteration]:,.0f}" for iteration in chosen])
+    above.set_xlabel("environment steps")
 
 
 def draw_together(stories: Sequence[Story]) -> Figure:

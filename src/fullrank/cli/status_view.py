@@ -13,7 +13,7 @@ from fullrank.common.types import LearnerId
 from fullrank.net.status import RunStatus, Status
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
-from fullrank.runs.scalars import RETURN
+from fullrank.runs.scalars import RETURN, STEPS_PER_S
 from fullrank.runs.time_budget import bottleneck, spans
 
 VERDICTS = 5
@@ -86,6 +86,9 @@ def headline(status: Status) -> list[str]:
         )
         if "agent_updates_per_s" in numbers:
             lines.append(_overlap(numbers))
+        if (steps := status.env_steps()) is not None:
+            rate = f", {numbers[STEPS_PER_S]:,.0f} a second" if STEPS_PER_S in numbers else ""
+            lines.append(f"{steps:,.0f} environment steps{rate}")
         lines += _per_iteration(status)
     if now.playing:
         lines.append(now.playing)

@@ -25,7 +25,7 @@ from fullrank.runs.ending import lasting_caveats, read_ending
 from fullrank.runs.identity import IDENTITY
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
-from fullrank.runs.scalars import RETURN, WIN_RATE, means
+from fullrank.runs.scalars import RETURN, STEPS, STEPS_PER_S, WIN_RATE, means
 from fullrank.runs.time_budget import bottleneck, spent
 from fullrank.runs.verdicts import Verdicts
 
@@ -224,6 +224,10 @@ class Status:
         """Means of recent iterations by tag."""
         return means(self.recent)
 
+    def env_steps(self) -> float | None:
+        """Environment steps until the last iteration; None where they are not counted."""
+        return self.records[-1].statistics.get(STEPS) if self.records else None
+
     def phases_s(self) -> dict[str, float]:
         """Mean seconds of each phase of an iteration."""
         return {phase: s / len(self.recent) for phase, s in spent(self.recent).items()}
@@ -260,6 +264,8 @@ class Status:
             "win_rate": numbers.get(WIN_RATE),
             "round_median_s": self.round_s(),
             "agent_updates_per_s": numbers.get("agent_updates_per_s"),
+            STEPS: self.env_steps(),
+            STEPS_PER_S: numbers.get(STEPS_PER_S),
             "phases_s": phases_s,
             "bytes": self.traffic_bytes(),
             "bottleneck": None if longest is None else asdict(longest) | {"text": str(longest)},

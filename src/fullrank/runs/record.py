@@ -75,6 +75,9 @@ class IterationRecord:
     agent_updates_per_s: float | None = None
     """Agents times transitions, or episodes, of the minibatch, per second of ``iteration_s``; None
     where learners draw samples of their own."""
+    env_steps_per_s: float | None = None
+    """Environment steps of the iteration's collection, divided among the updates over it, per
+    second of ``iteration_s``; None where they are not counted."""
     compute_s: ByLearner
     """Computing time that each received learner reported, seconds."""
     assigned_s: ByLearner = field(default_factory=dict)

@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 RETURN, WIN_RATE = "return/mean", "win_rate"
 """Tags of the return of all agents and of the win rate; that of a side's return is return/SIDE."""
+STEPS, STEPS_PER_S = "env_steps", "env_steps_per_s"
+"""Tags of environment steps so far, and per second."""
 
 
 def scalars(record: IterationRecord | EvaluationRecord) -> dict[str, float]:
@@ -43,6 +45,7 @@ def _costs(record: IterationRecord) -> dict[str, float]:
             "time/update_s": record.update_s,
             "time/iteration_s": record.iteration_s,
             "agent_updates_per_s": record.agent_updates_per_s,
+            STEPS_PER_S: record.env_steps_per_s,
             "time/compute_s": max(record.compute_s.values(), default=None),
             "time/decode_s": record.decode_s,
             "code/received": len(record.received),

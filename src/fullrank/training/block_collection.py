@@ -30,11 +30,8 @@ from fullrank.training.block_player import (
 )
 from fullrank.training.blocks import BlockPlan
 from fullrank.training.episodes import Outcomes, episode_statistics, team_returns
-from fullrank.training.rollouts import Collected
+from fullrank.training.rollouts import ENV_STEPS, Collected
 
-ENV_STEPS = "env_steps"
-"""Statistic of an iteration: environment steps until its end; where collectors play freely, those
-that it could draw from, or evicted before."""
 EPISODES = "episodes"
 """Statistic of an iteration whose collectors play freely: episodes that were accepted so far."""
 NEEDS_SERVICES = (
@@ -114,9 +111,10 @@ class BlockCollection:
         if len(returns):
             statistics |= episode_statistics(returns, outcomes.lengths, won)
         statistics[ENV_STEPS] = float(env_steps)
+        steps = env_steps - self._env_steps[number]
         self._env_steps[number + 1] = env_steps
         self.forget(number)
-        return Collected(rows, returns, sides, won, statistics)
+        return Collected(rows, returns, sides, won, statistics, steps=steps)
 
     def forget(self, number: int) -> None:
         """Drop what neither later collections than this one nor checkpoints before it need."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.algorithms import Problem
+from fullrank.algorithms import DataMode, Problem
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.roles import Annealed, Player
 from fullrank.common.errors import ConfigError
@@ -32,7 +32,7 @@ from fullrank.environments.instances import Instances
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.layout import Layout
 from fullrank.training.evaluation import Greedy, evaluate, reward_scale
-from fullrank.training.rollouts import Collected, Rollout
+from fullrank.training.rollouts import ENV_STEPS, Collected, Rollout
 from fullrank.training.soundness import check_rows
 from fullrank.training.survey import random_payment, several_teams
 from fullrank.training.trainer import part
@@ -98,6 +98,7 @@ class OwnCollection:
         environment: Environment of the collections; closed with the collection.
         layout: Layout of one transition.
         rows: Rows of a collection.
+        steps: Environment steps for a collection.
         play: Collects.
 
     Attributes:
@@ -114,9 +115,11 @@ class OwnCollection:
         layout: Layout,
         *,
         rows: int,
+        steps: int,
         play: Callable[[int], Collected],
     ) -> None:
         self._environment, self._layout, self._play = environment, layout, play
+        self._steps = steps
         self.rows = self.least_rows = rows
         self._newest: tuple[int, Collected] | None = None
 
@@ -132,8 +135,13 @@ class OwnCollection:
         if self._newest is None or self._newest[0] != number:
             collected = self._play(number)
             check_rows(collected.rows, self._layout, what=f"iteration {number}")
-            self._newest = number, collected
+            self._newest = number, self._counted(number, collected)
         return self._newest[1]
+
+    def _counted(self, number: int, collected: Collected) -> Collected:
+        """Return a collection with the environment steps that were played for it and before."""
+        statistics = {ENV_STEPS: float((number + 1) * self._steps)} if self._steps else {}
+        return collected._replace(statistics=statistics, steps=self._steps)
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
         """Return what was collected ahead."""
@@ -151,7 +159,8 @@ class OwnCollection:
         ahead = part(state, "collected")
         if ahead:
             sides, won = part(ahead, "side"), ahead.get("won")
-            self._newest = resume_at, Collected(ahead["rows"], ahead["returns"], sides, won)
+            collected = Collected(ahead["rows"], ahead["returns"], sides, won)
+            self._newest = resume_at, self._counted(resume_at, collected)
 
     def doing(self) -> str:
         """Name the copy whose environment is called now, its step and seed; any thread may ask."""
@@ -180,7 +189,7 @@ class StepCollection(OwnCollection):
         stagger = horizon if horizon and steps % horizon else 0
         self._rollout = rollout = Rollout(environment, player, layout, seed=seed, stagger=stagger)
         rows, play = steps * environment.copies, partial(rollout.collect, steps)
-        super().__init__(environment, layout, rows=rows, play=play)
+        super().__init__(environment, layout, rows=rows, steps=rows, play=play)
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
         """Return the state of the environments, and what was collected ahead."""
@@ -206,14 +215,15 @@ class EvaluationCollection(OwnCollection):
         player: Selects actions without exploration.
         layout: Layout of a transition.
         seed: The run's seed; the evaluation of iteration k is keyed by (seed, "evaluations", k).
-        every: Number of iterations between evaluations.
+        data: How often to evaluate, and the environment steps of learners.
     """
 
     def __init__(
-        self, environment: Environment, player: Player, layout: Layout, *, seed: int, every: int
+        self, environment: Environment, player: Player, layout: Layout, *, seed: int, data: DataMode
     ) -> None:
-        super().__init__(environment, layout, rows=0, play=self._evaluated)
-        self._player, self._seed, self._every = player, seed, every
+        steps = len(environment.agents) * data.agent_steps
+        super().__init__(environment, layout, rows=0, steps=steps, play=self._evaluated)
+        self._player, self._seed, self._every = player, seed, data.evaluate_every
 
     def _evaluated(self, iteration: int) -> Collected:
         """Run the iteration's evaluation on whole episodes, if it is due."""

@@ -21,6 +21,9 @@ from fullrank.replay.layout import Layout
 from fullrank.replay.staging import AcceptedBlock
 from fullrank.training.episodes import Episodes, team_returns
 
+ENV_STEPS = "env_steps"
+"""Statistic of an iteration: environment steps until its end, without those of the warm-up; where
+collectors play freely, those that it could draw from, or evicted before."""
 STAGGER = -2
 """Iteration number that keys the exploration before the first iteration of staggered episodes."""
 
@@ -46,6 +49,8 @@ class Collected(NamedTuple):
     """Blocks that may be drawn first by this iteration; None where collection is not free."""
     play_s: float | None = None
     """Time of playing, seconds, where it was measured."""
+    steps: int = 0
+    """Environment steps of the collection."""
 
     @property
     def without_episodes(self) -> "Collected":

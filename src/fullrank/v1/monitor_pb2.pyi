@@ -192,6 +192,7 @@ class Iteration(_message.Message):
     ITERATION_S_FIELD_NUMBER: _builtins.int
     AGENT_UPDATES_PER_S_FIELD_NUMBER: _builtins.int
     CAVEATS_FIELD_NUMBER: _builtins.int
+    ENV_STEPS_PER_S_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     term: _builtins.int
     epoch: _builtins.int
@@ -240,6 +241,10 @@ class Iteration(_message.Message):
     """From the update before, or the start of the term, to this one."""
     agent_updates_per_s: _builtins.float
     """Agents times transitions of the minibatch, per second of `iteration_s`."""
+    env_steps_per_s: _builtins.float
+    """Environment steps of the iteration's collection, divided among the updates over it, per second of
+    `iteration_s`; absent where they are not counted.
+    """
     @_builtins.property
     def side_returns(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The same for each side of the agents; sides without a finished episode are left out."""
@@ -309,10 +314,11 @@ class Iteration(_message.Message):
         iteration_s: _builtins.float | None = ...,
         agent_updates_per_s: _builtins.float | None = ...,
         caveats: _abc.Iterable[_builtins.str] | None = ...,
+        env_steps_per_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "iteration_s", b"iteration_s", "play_s", b"play_s", "return_mean", b"return_mean", "update_s", b"update_s", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_env_steps_per_s", b"_env_steps_per_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "condition", b"condition", "decodable_s", b"decodable_s", "env_steps_per_s", b"env_steps_per_s", "error_bound", b"error_bound", "iteration_s", b"iteration_s", "play_s", b"play_s", "return_mean", b"return_mean", "update_s", b"update_s", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "caveats", b"caveats", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "update_s", b"update_s", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_env_steps_per_s", b"_env_steps_per_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "caveats", b"caveats", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "env_steps_per_s", b"env_steps_per_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "update_s", b"update_s", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_updates_per_s: _TypeAlias = _typing.Literal["agent_updates_per_s"]  # noqa: Y015
     _WhichOneofArgType__agent_updates_per_s: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s"]  # noqa: Y015
@@ -320,6 +326,8 @@ class Iteration(_message.Message):
     _WhichOneofArgType__condition: _TypeAlias = _typing.Literal["_condition", b"_condition"]  # noqa: Y015
     _WhichOneofReturnType__decodable_s: _TypeAlias = _typing.Literal["decodable_s"]  # noqa: Y015
     _WhichOneofArgType__decodable_s: _TypeAlias = _typing.Literal["_decodable_s", b"_decodable_s"]  # noqa: Y015
+    _WhichOneofReturnType__env_steps_per_s: _TypeAlias = _typing.Literal["env_steps_per_s"]  # noqa: Y015
+    _WhichOneofArgType__env_steps_per_s: _TypeAlias = _typing.Literal["_env_steps_per_s", b"_env_steps_per_s"]  # noqa: Y015
     _WhichOneofReturnType__error_bound: _TypeAlias = _typing.Literal["error_bound"]  # noqa: Y015
     _WhichOneofArgType__error_bound: _TypeAlias = _typing.Literal["_error_bound", b"_error_bound"]  # noqa: Y015
     _WhichOneofReturnType__iteration_s: _TypeAlias = _typing.Literal["iteration_s"]  # noqa: Y015
@@ -340,6 +348,8 @@ class Iteration(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__condition) -> _WhichOneofReturnType__condition | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__decodable_s) -> _WhichOneofReturnType__decodable_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__env_steps_per_s) -> _WhichOneofReturnType__env_steps_per_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error_bound) -> _WhichOneofReturnType__error_bound | None: ...
     @_typing.overload

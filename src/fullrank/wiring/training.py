@@ -184,7 +184,7 @@ def _collection_of(
             environment, algorithm.actor, layout, seed=config.seed, steps=config.collect.steps
         )
     return EvaluationCollection(
-        environment, algorithm.actor, layout, seed=config.seed, every=problem.data.evaluate_every
+        environment, algorithm.actor, layout, seed=config.seed, data=problem.data
     )
 
 

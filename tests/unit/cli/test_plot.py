@@ -134,6 +134,18 @@ def test_statistics_of_learning_have_panels_where_they_are_recorded() -> None:
     assert values.get_ylabel() == "value of an action"
 
 
+def test_environment_steps_mark_the_axis_and_their_rate_has_a_panel() -> None:
+    records = [
+        record(i, statistics={"env_steps": 1000 * (i + 1)}, env_steps_per_s=40.0) for i in range(20)
+    ]
+    returns, rates, _ = draw(records, title="a run").axes
+    assert rates.get_ylabel() == "environment steps / s"
+    (above,) = returns.child_axes
+    assert [mark.get_text() for mark in above.get_xticklabels()] == [
+        "1,000", "5,000", "9,000", "13,000", "17,000",
+    ]  # fmt: skip
+
+
 def test_every_panel_shows_the_whole_of_its_curves() -> None:
     statistics = {"loss": 500.0, "td_error_abs": 0.001, "q_taken_mean": -70.0, "target_mean": 90.0}
     records = [record(i, statistics=statistics, win_rate=i, return_mean=-900.0) for i in (0, 1)]

@@ -106,11 +106,10 @@ code/late code/exact code/condition code/error_bound bytes_sent/sections bytes_r
 def test_the_tags_of_an_iteration_are_the_public_ones_and_unknown_numbers_have_none() -> None:
     assert set(scalars(record())) == set(TAGS.split())
     more = {"win_rate": 0.5, "play_s": 1.0, "update_s": 1.0, "iteration_s": 1.0, "variance": 0.5}
-    known = scalars(
-        record(0, agent_updates_per_s=9.0, statistics={"loss": None, "epsilon": 1}, **more)
-    )
+    rates = {"agent_updates_per_s": 9.0, "env_steps_per_s": 8.0}
+    known = scalars(record(0, statistics={"loss": None, "epsilon": 1}, **rates, **more))
     added = {"win_rate", "time/play_s", "time/update_s", "time/iteration_s", "code/variance"}
-    assert set(known) - set(TAGS.split()) == added | {"agent_updates_per_s", "epsilon"}
+    assert set(known) - set(TAGS.split()) == added | rates.keys() | {"epsilon"}
     assert {type(value) for value in known.values()} == {float}
 
 

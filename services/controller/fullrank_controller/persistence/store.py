@@ -32,6 +32,8 @@ class DecidedIteration:
 
     agent_updates: int
     """Agents times items of the minibatch; 0 where learners draw their own."""
+    env_steps: float
+    """Environment steps of the collection, divided among the updates over it."""
 
     def record(
         self, *, round_s: float, iteration_s: float, statistics: Mapping[str, float]
@@ -43,7 +45,10 @@ class DecidedIteration:
             iteration_s: From the update before until then, seconds.
             statistics: Statistics of the update.
         """
-        rate = self.agent_updates / iteration_s if self.agent_updates and iteration_s else None
+        updates, steps = (
+            count / iteration_s if count and iteration_s else None
+            for count in (self.agent_updates, self.env_steps)
+        )
         decided, decision, timeline = self.round, self.round.decision, self.round.timeline
         returns, sides = self.collected.returns, self.collected.side_returns
         return IterationRecord(
@@ -65,7 +70,8 @@ class DecidedIteration:
             play_s=self.collected.play_s,
             update_s=round_s - min(timeline.assigned_s.values(), default=0.0),
             iteration_s=iteration_s,
-            agent_updates_per_s=rate,
+            agent_updates_per_s=updates,
+            env_steps_per_s=steps,
             compute_s=timeline.compute_s,
             assigned_s=timeline.assigned_s,
             started_s=timeline.started_s,

@@ -97,7 +97,7 @@ function drawReturns() {
 }
 
 const ROUNDS = ["time/round_s", "saved_s", "code/late", "code/condition", "inexact", "audited"];
-const TITLES = { "return/mean": "return", win_rate: "win rate" };
+const TITLES = { "return/mean": "return", win_rate: "win rate", env_steps_per_s: "environment steps per second" };
 const titleOf = (tag) => TITLES[tag] ?? tag.replace(/^return\//, "return of ");
 
 /** Fill the selection of returns, win rates and statistics of learning: all but columns of rounds. */

@@ -11,6 +11,7 @@ export function drawSummary(run) {
   const items = [
     ["state", run.problem ? "away" : status.state, known ? `term ${status.term}` : ""],
     ["iterations", whole(committed), status.iterations ? `of ${whole(status.iterations)}` : ""],
+    ["environment steps", status.env_steps == null ? "–" : whole(status.env_steps), status.env_steps_per_s == null ? "" : `${whole(Math.round(status.env_steps_per_s))}/s`],
     ["return", number(status.return_mean), status.win_rate == null ? "" : `won ${percent(status.win_rate)}`],
     ["round", rounds ? seconds(totals["time/round_s"] / rounds) : "–", rate == null ? "mean" : `mean, ${whole(Math.round(rate))} agent-updates/s`],
     ["saved by the code", rounds ? seconds(totals.saved_s) : "–", rounds ? share(totals) : ""],

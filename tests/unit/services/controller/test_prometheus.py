@@ -21,11 +21,12 @@ def test_gauges_are_numbers_of_the_last_iteration_alone_but_for_the_latest_retur
     known = {"condition": 4.5, "received_rows": 3.0, "error_bound": 0.0, "return team": -1.5}
     assert _gauges(side_returns={}) == known
     times = {"play_s": 0.5, "update_s": 0.25, "iteration_s": 0.75}
-    rates = {"agent_updates_per_s": 40.0, "win_rate": 0.5}
+    rates = {"agent_updates_per_s": 40.0, "env_steps_per_s": 20.0, "win_rate": 0.5}
     assert _gauges(statistics={"loss": 2.0, "epsilon": None}, **times, **rates) == {
         **known,
         **{"seconds play": 0.5, "seconds update": 0.25, "seconds iteration": 0.75},
-        **{"agent_updates_per_second": 40.0, "win_rate": 0.5, "statistic loss": 2.0},
+        **{"agent_updates_per_second": 40.0, "env_steps_per_second": 20.0},
+        **{"win_rate": 0.5, "statistic loss": 2.0},
     }
 
 
