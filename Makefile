@@ -19,7 +19,7 @@ define install
 	@$(1)/bin/python $(PIP) $(2) >$(1)/pip.log 2>&1 || { cat $(1)/pip.log; exit 1; }
 endef
 
-.PHONY: help setup train dashboard test test-all gpu containers check protos docs bench release audit
+.PHONY: help setup train demo dashboard test test-all gpu containers check protos docs bench release audit
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ setup: $(VENV)/.installed ## Install Fullrank and the developers' tools into .ve
 
 train: setup ## Train a team on this machine, in one process
 	@$(BIN)/fullrank train --local $(ARGS)
+
+demo: setup ## Train while a learner is killed, one is late and one lies (a minute)
+	@$(BIN)/python examples/demo.py
 
 dashboard: setup ## Show the newest run on a page
 	@$(BIN)/fullrank dashboard $(ARGS)
