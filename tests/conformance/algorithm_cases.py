@@ -51,6 +51,16 @@ UNEQUAL = (  # of two sides, so that both kinds of critics are computed
     scout("scout_3", "team"),
     scout("scout_4", "lone"),
 )
+VIEWERS = tuple(
+    AgentSpec(
+        name=f"viewer_{number}",
+        observation_size=7 * 5 * 4,
+        action=Discrete(actions),
+        image=(7, 5, 4),
+    )
+    for number, actions in enumerate((5, 3))
+)
+"""Agents that observe images."""
 WORLD = "food_collection"
 SEED = 11
 
@@ -67,6 +77,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
+    "ippo of images": ("ippo", {"layer_norm": True}),
+    "mappo of images": ("mappo", {"recurrent": True, "micro_batches": 2}),
+    "pqn of images": ("pqn", {}),
     "coma with memory": ("coma", {"recurrent": True}),
     "ippo with memory": ("ippo", {"recurrent": True}),
     "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
@@ -114,6 +127,8 @@ def collects(name: str) -> bool:
 
 def team(name: str) -> Sequence[AgentSpec]:
     """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
+    if name.endswith("of images"):
+        return VIEWERS
     values = issubclass(class_of(name), ActionValues)
     if values or (plays_episodes(name) and getattr(config(name), "share", "all") == "all"):
         return tuple(spec for spec in UNEQUAL if isinstance(spec.action, Discrete))

@@ -23,6 +23,11 @@ SMALL: dict[str, Any] = {
     "algorithm.batch_size": 10,
     "algorithm.hidden": 12,
 }
+SCREENS: dict[str, Any] = {
+    "environment.name": "tests.unit.environments.games:Screens",
+    "environment.copies": 6,
+    "algorithm.batch_size": 3,
+}
 LEARNERS: dict[str, dict[str, Any]] = {
     "qmix": {"algorithm.target_every": 2},
     "iql": {"algorithm.target_every": 2},
@@ -33,6 +38,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
         "algorithm.mixer": "monotonic",
     },
     "mappo": {"environment.copies": 6, "algorithm.batch_size": 3, "algorithm.epochs": 2},
+    "ippo": {**SCREENS, "algorithm.epochs": 2, "algorithm.share": "none"},
     "coma": {"environment.copies": 6, "algorithm.batch_size": 3, "algorithm.target_every": 3},
 }
 MAY_BE_INEXACT = {"vandermonde"}
@@ -73,7 +79,7 @@ with warnings.catch_warnings(action="ignore"):  # conditions are the subject of 
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", ["qmix", "qplex", "pqn", "mappo", "coma"])
+@pytest.mark.parametrize("name", ["qmix", "qplex", "pqn", "ippo", "mappo", "coma"])
 @pytest.mark.parametrize(("code", "parts", "learners"), CASES)
 def test_every_code_of_the_sum_commits_the_centralised_bits_though_one_straggles(
     name: str, code: str, parts: int, learners: int

@@ -149,13 +149,24 @@ class ActionValues(ABC):
     def agent(self, environment: EnvironmentSpec) -> nn.Module:
         """Build the network of action values that all agents share, or one for each group."""
         groups = self.groups(environment)
-        built = [self.network(environment) for _ in groups]
+        built = [self.whole(environment) for _ in groups]
         return built[0] if len(built) == 1 else GroupedAgents(built, groups)
 
-    def network(self, environment: EnvironmentSpec) -> RecurrentAgent | FeedForwardAgent:
-        """Build a network of action values, which any agent may use."""
+    def whole(self, environment: EnvironmentSpec) -> nn.Module:
+        """Build a network of action values with all that lies below it, by default nothing."""
+        return self.network(environment)
+
+    def network(
+        self, environment: EnvironmentSpec, *, seen: int = 0
+    ) -> RecurrentAgent | FeedForwardAgent:
+        """Build a network of action values, which any agent may use.
+
+        Args:
+            environment: Agents.
+            seen: Inputs that tell of an observation; 0: its entries.
+        """
         layout = self.layout(environment)
-        inputs = max(layout.observation_sizes)
+        inputs = seen or max(layout.observation_sizes)
         inputs += self.last_action * max(layout.action_sizes) + self.identity * layout.agents
         network = RecurrentAgent if self.recurrent else FeedForwardAgent
         return network(inputs, self.hidden, max(layout.action_sizes), normalised=self.normalised)

@@ -1,13 +1,14 @@
 """Multi-agent PPO: the value is that of the global state, the policy sees observations [Yu22].
 
-The state is the environment's, or the joint observation where it has none.
+The state is the environment's, or the joint observation where it has none; where agents observe
+images, it is the features of all of these.
 
 Differs from the paper: networks have a memory where asked for, errors of values are squared, and
 their scale is an average over the last thousand updates.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -26,8 +27,12 @@ class MAPPO(PPO):
     """Reward from which an agent learns: ``team``, that of all agents together, who are one side
     then; ``own``, that of the agent."""
 
+    joint: ClassVar[bool] = True
+
     def value_inputs(self, layout: EpisodeLayout, own: GroupMembers) -> int:
-        """Return the size of the global state."""
+        """Return the size of the global state, or of the features of all agents' images."""
+        if own.image is not None:
+            return layout.agents * own.observation
         size: int = layout.state.stop - layout.state.start
         return size
 

@@ -1,8 +1,9 @@
 """On-policy teams: groups of agents, their steps of whole episodes, values and advantages."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import sqrt
 
 import numpy as np
@@ -15,6 +16,7 @@ from fullrank.algorithms.updates import Entries
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec, Continuous
+from fullrank.networks.images import Image
 from fullrank.networks.parameters import ParameterGroup
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -52,6 +54,8 @@ class GroupMembers:
     """Range of continuous actions; None where actions are discrete."""
     identity: bool
     """True if an agent's place among the members is part of its input, one-hot."""
+    image: Image | None = None
+    """Image that each of them observes, of which ``observation`` features are made; else None."""
 
     def width(self, seen: int) -> int:
         """Return the number of inputs of a network that sees so many entries."""
@@ -100,8 +104,6 @@ class Steps:
 
     Attributes:
         lengths: Rows of each episode.
-        observation: Observation of each agent, shape (rows, n, O).
-        state: Global state, shape (rows, S).
         available: Mask of the actions that may be chosen, shape (rows, n, A).
         action: Index of each agent's action, shape (rows, n); 0 where it could not act.
         entries: Continuous action of each agent, shape (rows, n, largest number of entries).
@@ -114,28 +116,48 @@ class Steps:
     def __init__(
         self, episodes: Sequence[FloatArray], layout: EpisodeLayout, *, device: torch.device
     ) -> None:
-        rows = np.concatenate(episodes)
         self.lengths = [len(episode) for episode in episodes]
-
-        def tensor(columns: slice) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(rows[:, columns])).to(device)
-
-        def split(columns: slice, sizes: tuple[int, ...]) -> Tensor:
-            return torch.from_numpy(by_agent(np.ascontiguousarray(rows[:, columns]), sizes))
-
-        self.observation = split(layout.observation, layout.observation_sizes).to(device)
-        self.available = split(layout.available, layout.action_sizes).to(device) > 0
-        self.state, taken = tensor(layout.state), tensor(layout.action)
+        self._episodes, self._layout, self._device = episodes, layout, device
+        self.available = self._split(layout.available, layout.action_sizes) > 0
+        taken = self._tensor(layout.action)
         self.action = taken.clamp_min(0.0).to(torch.int64)
         continuous = layout.continuous or (0,) * layout.agents
-        self.entries = split(layout.entries, continuous).to(device)
+        self.entries = self._split(layout.entries, continuous)
         offered, enough = self.available.sum(2), [1 if size else 2 for size in continuous]
         several = offered >= torch.tensor(enough, device=device)
         self.acted = taken >= 0
         self.acts = (self.acted & several).to(taken.dtype)
         self.derived: Mapping[str, Tensor] = {
-            name: tensor(columns) for name, columns in layout.columns.items()
+            name: self._tensor(columns) for name, columns in layout.columns.items()
         }
+
+    def _rows(self, columns: slice) -> FloatArray:
+        return np.concatenate([episode[:, columns] for episode in self._episodes])
+
+    def _tensor(self, columns: slice) -> Tensor:
+        return torch.from_numpy(self._rows(columns)).to(self._device)
+
+    def _split(self, columns: slice, sizes: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(by_agent(self._rows(columns), sizes)).to(self._device)
+
+    @cached_property
+    def observation(self) -> Tensor:
+        """Observation of each agent, shape (rows, n, O)."""
+        return self._split(self._layout.observation, self._layout.observation_sizes)
+
+    @cached_property
+    def state(self) -> Tensor:
+        """Global state, shape (rows, S)."""
+        return self._tensor(self._layout.state)
+
+    def seeing(self, features: Tensor) -> "Steps":
+        """Return these steps with features, shape (rows, n, F), in place of observations.
+
+        The state is that of all agents' features.
+        """
+        steps = copy(self)
+        steps.observation, steps.state = features, features.flatten(1)
+        return steps
 
 
 class ValueScale(nn.Module):

@@ -25,6 +25,7 @@ from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.networks.fused import kernels
 from fullrank.networks.heads import Choose, Head, Relaxed, Squashed
+from fullrank.networks.images import NOT_EXPORTED, Seeing, above
 from fullrank.networks.modules import layers_of
 from fullrank.networks.value_networks import RecurrentAgent
 
@@ -83,7 +84,8 @@ def policy_of(
 
 
 def core_of(network: nn.Module) -> nn.Module:
-    """Return the network of a policy's logits or means."""
+    """Return the network of a policy's logits or means, above the features of images."""
+    network = above(network)
     return network.mean if isinstance(network, GaussianPolicy) else network
 
 
@@ -91,14 +93,14 @@ def over_episodes(network: nn.Module, inputs: Tensor, lengths: Sequence[int]) ->
     """Return the outputs of a network, whose recurrent state begins anew with each episode.
 
     Args:
-        network: A policy or a value.
+        network: A policy or a value; of one that sees images, the part above their features.
         inputs: Inputs, episode by episode, shape (rows, members, size).
         lengths: Rows of each episode.
 
     Returns:
         Shape (rows, members, outputs).
     """
-    core = core_of(network)
+    network, core = above(network), core_of(network)
     if not isinstance(core, RecurrentAgent):
         outputs: Tensor = network(inputs)
         return outputs
@@ -300,7 +302,10 @@ class PolicyActor:
         with kernels.DEFAULT.selected(), torch.no_grad():
             for own in self._groups:
                 agents, network = list(own.agents), self._nets.policy[own.agents[0]]
-                inputs = own.inputs(seen[:, agents, : own.observation])
+                observed = seen[:, agents]
+                if isinstance(network, Seeing):
+                    observed, network = network.encoder.of_bytes(observed), network.network
+                inputs = own.inputs(observed[..., : own.observation])
                 if memory:
                     state = torch.from_numpy(memory[0][:, agents]).to(self._device)
                     found, last = network(inputs.flatten(0, 1).unsqueeze(0), state.flatten(0, 1))
@@ -316,6 +321,8 @@ class PolicyActor:
     def policy(self, agent: int) -> tuple[FloatArray, ...] | RecurrentLayers:
         """Return the agent's policy, with its identity in the first bias; see ``Actor.policy``."""
         own = next(each for each in self._groups if agent in each.agents)
+        if own.image is not None:
+            raise ConfigError(NOT_EXPORTED)
         network, inputs = core_of(self._nets.policy[agent]), [*range(self._observed[agent])]
         identity = own.observation + own.agents.index(agent) if own.identity else None
         actions = self._action_sizes[agent]
@@ -327,9 +334,13 @@ class PolicyActor:
             return own_layers(
                 network, inputs=inputs, identity=identity, actions=actions, last_action=False
             )
+        if (layers := layers_of(network)) is None:
+            raise ConfigError(
+                "perceptrons whose layers are normalised are not exported; use the checkpoint"
+            )
         matrices = [
             torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
-            for layer in layers_of(network) or ()
+            for layer in layers
         ]
         first, bias = matrices[0], matrices[0][:, -1:]
         if identity is not None:

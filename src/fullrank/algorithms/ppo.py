@@ -25,7 +25,8 @@ computed; the controller moves these along the statistics. Units and their sums 
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -47,6 +48,7 @@ from fullrank.algorithms.policies import categorical, clipped_gaussian, over_epi
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
+from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of
 from fullrank.networks.modules import perceptron
 from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout
@@ -69,11 +71,18 @@ class PPO(OnPolicy):
     its deviation, both moving averages; ``value_clip`` and the value's loss are in these units."""
     normalise_advantages: bool = True
     """Give the advantages of a minibatch mean 0 and deviation 1 in the policy's loss."""
+    model: Model = "auto"
+    """Networks: ``mlp``, perceptrons; ``cnn``, convolutions below them, of images of bytes, which
+    policy and value share; ``auto``: ``cnn`` where all agents observe such images."""
+    layer_norm: bool = False
+    """Normalise hidden layers before ReLU."""
 
     entries: ClassVar[Entries] = ENTRIES
     read: ClassVar[tuple[str, ...]] = ("policy", "value", "scale")
     prepared_by: ClassVar[tuple[str, ...]] = ("value", "scale")
     derived: ClassVar[tuple[str, ...]] = ("log_prob", *OnPolicy.derived)
+    joint: ClassVar[bool] = False
+    """True if a value sees the state."""
 
     def __post_init__(self) -> None:
         OnPolicy.__post_init__(self)
@@ -92,16 +101,51 @@ class PPO(OnPolicy):
     def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return what the value of a group sees, shape (rows, members, entries)."""
 
+    def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
+        """Return the layout of a step; that of images has no other state than they are."""
+        layout = OnPolicy.layout(self, environment)
+        seen = image_of(self.model, environment.agents)
+        return layout if seen is None else layout.of_images()
+
+    def members(self, environment: EnvironmentSpec) -> tuple[GroupMembers, ...]:
+        """Return the members of each group, which observe features of images."""
+        image, members = (
+            image_of(self.model, environment.agents),
+            OnPolicy.members(self, environment),
+        )
+        if image is None:
+            return members
+        return tuple(replace(own, image=image, observation=self.hidden) for own in members)
+
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
-        """Build the policy and the value of an agent's group."""
+        """Build the policy and the value of an agent's group; the policy has the encoder."""
         own = self.group_of(environment, agent)
         seen = self.value_inputs(self.layout(environment), own)
-        build = RecurrentAgent if self.recurrent else perceptron
+        build = partial(
+            RecurrentAgent if self.recurrent else perceptron, normalised=self.layer_norm
+        )
+        policy = policy_of(own, build, hidden=self.hidden)
+        if own.image is not None:
+            encoder = ImageEncoder(own.image, own.observation, normalised=self.layer_norm)
+            policy = Seeing(encoder, policy)
         return {
-            "policy": policy_of(own, build, hidden=self.hidden),
+            "policy": policy,
             "value": build(own.width(seen), self.hidden, 1),
             "scale": ValueScale(),
         }
+
+    def seen(self, own: GroupMembers, nets: Networks, steps: Steps) -> Steps:
+        """Return steps in which the members, and all agents of a state, observe features."""
+        policy = nets.policy[own.agents[0]]
+        if not isinstance(policy, Seeing):
+            return steps
+        shown = steps.observation
+        if self.joint or len(own.agents) == shown.shape[1]:
+            return steps.seeing(policy.encoder(shown))
+        agents = torch.tensor(own.agents, device=shown.device)
+        features = policy.encoder(shown[:, agents])
+        every = features.new_zeros(*shown.shape[:2], own.observation)
+        return steps.seeing(every.index_copy(1, agents, features))
 
     def losses(
         self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch
@@ -169,6 +213,7 @@ class PPO(OnPolicy):
 
         Values are in units of their scale.
         """
+        steps = self.seen(own, nets, steps)
         agents, outputs = list(own.agents), self.outputs(own, nets, steps)
         if own.box is None:
             available = steps.available[:, agents, : own.actions]

@@ -15,9 +15,11 @@ from torch import Tensor
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Memory, RecurrentLayers
 from fullrank.algorithms.updates import Entries
+from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.networks.fused import kernels
+from fullrank.networks.images import NOT_EXPORTED
 from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout
 
@@ -224,7 +226,8 @@ class ValueActor:
         """Compute the values of all actions, shape (E, n, A), and the new recurrent state."""
         state, last_action = memory
         copies, agents, _ = state.shape
-        parts = [by_agent(observation, self._layout.observation_sizes)]
+        seen = self._layout.packed(observation)
+        parts = [by_agent(seen, self._layout.observation_sizes)]
         if self._learner.last_action:
             parts.append(last_action)
         if self._learner.identity:
@@ -251,7 +254,8 @@ class ValueActor:
         layout, network = self._layout, self._network
         if isinstance(network, GroupedAgents):
             network = network.of(agent)
-        assert isinstance(network, RecurrentAgent | FeedForwardAgent)
+        if not isinstance(network, RecurrentAgent | FeedForwardAgent):
+            raise ConfigError(NOT_EXPORTED)
         own, start = [*range(layout.observation_sizes[agent])], max(layout.observation_sizes)
         if self._learner.last_action:
             own += range(start, start + layout.action_sizes[agent])

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -66,8 +67,16 @@ class AgentSpec:
     always_zero: tuple[int, ...] = ()
     """Entries of the observation that are zero in every state, ascending. Transitions leave them
     out and products skip them; at least one entry must remain."""
+    image: tuple[int, int, int] | None = None
+    """Height, width and channels of an observation that is an image, row by row, each entry a
+    whole number from 0 to 255; None for any other observation."""
 
     def __post_init__(self) -> None:
+        if self.image is not None and prod(self.image) != self.observation_size:
+            raise ConfigError(
+                f"{brief(self.name)}: an image of {shown(self.image)} does not have "
+                f"{self.observation_size} entries"
+            )
         if not self.always_zero:
             return
         if len(self.live) != self.observation_size - len(self.always_zero) or not self.live:

@@ -3,6 +3,7 @@
 A mask is the entry ``action_mask`` of a ``Dict`` observation; the other entries are the
 observation, flattened by ascending key, or the entry ``observation`` (``observations``) as it is
 where there is no other. The spaces say which agents have one. A mask may also come from an info.
+An observation of bytes of three axes is an image, of height, width and channels.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -190,6 +191,7 @@ def foreign_agents(
                 observation_size=int(utils.flatdim(space)),
                 action=action_spec(action),
                 side=side,
+                image=image_of(space),
             )
         agents.append(
             ForeignAgent(
@@ -205,6 +207,14 @@ def foreign_agents(
         )
         seen, acts = seen + spec.observation_size, acts + spec.action.size
     return agents
+
+
+def image_of(space: Space) -> tuple[int, int, int] | None:
+    """Return height, width and channels of an image of bytes; None for any other space."""
+    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return None
+    height, width, channels = space.shape
+    return height, width, channels
 
 
 def _without_mask(space: Space, action: Space) -> tuple[bool, str, Space]:

@@ -156,6 +156,7 @@ def encode_agent(spec: AgentSpec) -> pb.Agent:
         observation_size=spec.observation_size,
         side=spec.side,
         always_zero=spec.always_zero,
+        image=spec.image or (),
     )
     if isinstance(spec.action, Discrete):
         agent.discrete.n, agent.discrete.relaxed = spec.action.n, spec.action.relaxed
@@ -175,7 +176,7 @@ def decode_agent(agent: pb.Agent) -> AgentSpec:
     """An agent's interface from its message.
 
     Raises:
-        ConfigError: ``always_zero`` does not fit the observation.
+        ConfigError: ``always_zero`` or the image does not fit the observation.
         Malformed: It has no action, a size is out of range, or a box has no bounds.
     """
     action = _action_of(agent)
@@ -190,7 +191,17 @@ def decode_agent(agent: pb.Agent) -> AgentSpec:
         action=action,
         side=agent.side,
         always_zero=tuple(agent.always_zero),
+        image=_image_of(agent),
     )
+
+
+def _image_of(agent: pb.Agent) -> tuple[int, int, int] | None:
+    if not agent.image:
+        return None
+    if len(agent.image) != 3:
+        raise Malformed(f"agent {shown(agent.name)} has an image of {len(agent.image)} axes, not 3")
+    height, width, channels = agent.image
+    return height, width, channels
 
 
 def decode_agents(welcome: pb.Welcome) -> list[AgentSpec]:

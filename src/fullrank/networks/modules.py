@@ -14,12 +14,18 @@ from torch import Tensor, nn
 from fullrank.common.errors import ConfigError
 
 
-def perceptron(inputs: int, hidden: int, outputs: int, *, layers: int = 2) -> nn.Sequential:
-    """Build a perceptron: ``layers`` hidden ReLU layers, Glorot-uniform weights, zero biases."""
+def perceptron(
+    inputs: int, hidden: int, outputs: int, *, layers: int = 2, normalised: bool = False
+) -> nn.Sequential:
+    """Build a perceptron: ``layers`` hidden ReLU layers, Glorot-uniform weights, zero biases.
+
+    Hidden layers are ``normalised`` before ReLU [Ba16], without a learned scale, if asked for.
+    """
     widths = [inputs, *[hidden] * layers]
     parts: list[nn.Module] = []
     for before, after in pairwise(widths):
-        parts += [nn.Linear(before, after), nn.ReLU()]
+        normal = [nn.LayerNorm(after, elementwise_affine=False)] if normalised else []
+        parts += [nn.Linear(before, after), *normal, nn.ReLU()]
     network = nn.Sequential(*parts, nn.Linear(widths[-1], outputs))
     for module in network:
         if isinstance(module, nn.Linear):

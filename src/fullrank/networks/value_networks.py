@@ -91,7 +91,7 @@ class GroupedAgents(nn.Module):
 
     def __init__(
         self,
-        networks: Sequence[RecurrentAgent | FeedForwardAgent],
+        networks: Sequence[nn.Module],
         groups: Sequence[Sequence[int]],
     ) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ L, which is 0 in all other rows. Derived columns follow from the episode and the
 played it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class EpisodeLayout:
     """Columns of each part of a step in its row; ``state_size`` 0: the joint observation."""
 
     observation_sizes: tuple[int, ...]
+    """Entries that hold each agent's observation."""
     action_sizes: tuple[int, ...]
     state_size: int = 0
     derived: tuple[tuple[str, int], ...] = ()
@@ -34,6 +35,9 @@ class EpisodeLayout:
     continuous: tuple[int, ...] = ()
     """Entries of each agent's continuous action, 0 where its actions are discrete; none: all
     agents' are. The action of an agent with entries is numbered 0."""
+    image_sizes: tuple[int, ...] = ()
+    """Bytes of each agent's image, which its observation holds packed; none: observations are
+    kept as they are."""
     observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation before the step."""
     state: slice = field(init=False, compare=False, repr=False)
@@ -90,6 +94,23 @@ class EpisodeLayout:
         parts = consecutive([self.entries.stop, *(size for _, size in self.derived)])
         return {name: part for (name, _), part in zip(self.derived, parts[1:], strict=True)}
 
+    def packed(self, observation: FloatArray) -> FloatArray:
+        """Return joint observations as rows hold them, shape (..., sum of observation sizes)."""
+        if not self.image_sizes:
+            return observation
+        parts = np.split(observation, np.cumsum(self.image_sizes)[:-1], axis=-1)
+        return np.concatenate([packed(part) for part in parts], axis=-1)
+
+    def of_images(self) -> "EpisodeLayout":
+        """Return the layout with all observations as packed images, and no state beside them."""
+        sizes = self.observation_sizes
+        return replace(
+            self,
+            observation_sizes=tuple(map(packed_size, sizes)),
+            image_sizes=sizes,
+            state_size=0,
+        )
+
     def place_of(self, entry: int) -> str:
         """Name an entry of a row, for example ``observation of agent 2``.
 
@@ -118,6 +139,9 @@ class EpisodeLayout:
         lengths = generator.integers(1, 9, size=episodes)
         ends = np.cumsum(lengths + 1) - 1
         rows = generator.standard_normal((int(ends[-1]) + 1, self.row_size), dtype=np.float32)
+        if self.image_sizes:
+            seen = (len(rows), sum(self.observation_sizes))
+            rows[:, self.observation] = generator.integers(0, 2**24, size=seen)
         rows[:, self.available] = 1.0
         rows[:, self.action] = generator.integers(
             0, self.action_sizes, size=(len(rows), self.agents)
@@ -127,6 +151,24 @@ class EpisodeLayout:
         rows[ends, self.length] = lengths
         rows[ends - 1, self.terminated] = generator.random(episodes) < 0.5
         return rows
+
+
+def packed_size(size: int) -> int:
+    """Return the number of entries that hold so many bytes."""
+    return -(-size // 3)
+
+
+def packed(image: FloatArray) -> FloatArray:
+    """Pack bytes by three, shape (..., size), into whole numbers below 2^24 that float32 can hold.
+
+    >>> packed(np.array([1, 2, 0, 255, 255, 255, 7], np.float32)).tolist()
+    [513.0, 16777215.0, 7.0]
+    """
+    size = packed_size(image.shape[-1])
+    padded = np.zeros((*image.shape[:-1], size, 3), np.float32)
+    padded.reshape(*image.shape[:-1], -1)[..., : image.shape[-1]] = image
+    entries: FloatArray = padded[..., 0] + 256 * padded[..., 1] + 65536 * padded[..., 2]
+    return entries
 
 
 def episodes_in(rows: FloatArray, length: int) -> list[slice]:

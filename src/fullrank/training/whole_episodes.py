@@ -141,8 +141,8 @@ class EpisodeRound(WholeEpisodes):
         """Pack the current observations of all copies, shape (E, row_size); the rest is zero."""
         layout, episodes = self._layout, self._episodes
         rows = np.zeros((self._environment.copies, layout.row_size), np.float32)
-        rows[:, layout.observation] = episodes.observation
-        if isinstance(self._environment, Stated):
+        rows[:, layout.observation] = layout.packed(episodes.observation)
+        if layout.state_size and isinstance(self._environment, Stated):
             rows[:, layout.state] = self._environment.state()
         available = episodes.available()
         if available is None:

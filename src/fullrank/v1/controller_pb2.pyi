@@ -306,6 +306,7 @@ class Agent(_message.Message):
     CONTINUOUS_FIELD_NUMBER: _builtins.int
     SIDE_FIELD_NUMBER: _builtins.int
     ALWAYS_ZERO_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     observation_size: _builtins.int
     """Entries of the agent's observation."""
@@ -319,6 +320,10 @@ class Agent(_message.Message):
     def always_zero(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Entries of the observation that are always zero, which transitions leave out."""
 
+    @_builtins.property
+    def image(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Height, width and channels of an observation that is an image of bytes; empty for any other."""
+
     def __init__(
         self,
         *,
@@ -328,10 +333,11 @@ class Agent(_message.Message):
         continuous: Global___Continuous | None = ...,
         side: _builtins.str = ...,
         always_zero: _abc.Iterable[_builtins.int] | None = ...,
+        image: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "continuous", b"continuous", "discrete", b"discrete"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "always_zero", b"always_zero", "continuous", b"continuous", "discrete", b"discrete", "name", b"name", "observation_size", b"observation_size", "side", b"side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "always_zero", b"always_zero", "continuous", b"continuous", "discrete", b"discrete", "image", b"image", "name", b"name", "observation_size", b"observation_size", "side", b"side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["discrete", "continuous"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015

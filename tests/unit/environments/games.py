@@ -276,3 +276,52 @@ class DictPair(gymnasium.Env[Any, Any]):
 
 gymnasium.register("MaskedPair-v0", entry_point=f"{__name__}:MaskedPair")
 gymnasium.register("DictPair-v0", entry_point=f"{__name__}:DictPair")
+
+
+class Screens(Game):
+    """Viewers of screens, of which one quarter is bright; the action of its number pays."""
+
+    names = ("viewer_0", "viewer_1")
+
+    def __init__(self, *, side: int = 8, channels: int = 2) -> None:
+        super().__init__()
+        self._shape = (side, side + 1, channels)
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the space of images."""
+        return Box(0, 255, self._shape, np.uint8)
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the space of four actions."""
+        return Discrete(4)
+
+    def observe(self, agent: str) -> Any:
+        """Return a screen, and keep its bright quarter."""
+        self.bright = {**getattr(self, "bright", {}), agent: int(self.random.integers(4))}
+        row, column = divmod(self.bright[agent], 2)
+        height, width = (size // 2 for size in self._shape[:2])
+        image = self.random.integers(0, 60, self._shape, dtype=np.uint8)
+        image[row * height :, column * width :][:height, :width] += 190
+        return image
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """Pay by the quarters that were seen, before others are shown."""
+        self.due = {agent: float(actions[agent] == self.bright[agent]) for agent in actions}
+        return super().step(actions)
+
+    def pay(self, actions: Mapping[str, Any]) -> dict[str, float]:
+        """Return the rewards of the step."""
+        return self.due
+
+
+class MixedScreens(Screens):
+    """Viewers of screens of two shapes."""
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the space of images, the last viewer's without its last column."""
+        height, width, channels = self._shape
+        return Box(0, 255, (height, width - (agent == self.names[1]), channels), np.uint8)
+
+    def observe(self, agent: str) -> Any:
+        """Return a screen of the viewer's shape."""
+        return super().observe(agent)[:, : self.observation_space(agent).shape[1]]  # type: ignore[index]

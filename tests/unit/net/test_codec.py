@@ -1,5 +1,6 @@
 """Arrays survive the wire; damaged or misplaced data are named and refused."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -166,6 +167,13 @@ specs = st.builds(
 )
 
 
-@given(spec=specs)
+images = st.tuples(*[st.integers(1, 100)] * 3).map(
+    lambda image: AgentSpec(
+        name="viewer", observation_size=math.prod(image), action=Discrete(2), image=image
+    )
+)
+
+
+@given(spec=st.one_of(specs, images))
 def test_an_agent_survives_its_message(spec: AgentSpec) -> None:
     assert decode_agent(pb.Agent.FromString(encode_agent(spec).SerializeToString())) == spec

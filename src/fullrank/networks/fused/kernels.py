@@ -95,11 +95,11 @@ class _Setting:
     """The process-wide settings while blocks of one kernel are active, on any threads."""
 
     def __init__(self) -> None:
-        self._lock, self._before = Lock(), ("", False)
+        self._lock, self._before = Lock(), ("", False, False)
         self._kernels: list[Kernel] = []
 
     def enter(self, kernel: Kernel) -> None:
-        """Set the kernel of a block that begins, without TF32.
+        """Set the kernel of a block that begins, without TF32 and with steady convolutions.
 
         Raises:
             RuntimeError: Blocks of another kernel are active.
@@ -109,9 +109,10 @@ class _Setting:
                 raise RuntimeError(f"kernel {self._kernels[0].name} is active, not {kernel.name}")
             if not self._kernels:
                 cudnn = torch.backends.cudnn
-                self._before = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+                precision = torch.get_float32_matmul_precision()
+                self._before = precision, cudnn.allow_tf32, cudnn.deterministic
                 precision = "highest" if kernel.name == "default" else "medium"
-                self._set(precision, allow_tf32=False)
+                self._set(precision, allow_tf32=False, deterministic=True)
             self._kernels.append(kernel)
 
     def leave(self) -> None:
@@ -119,12 +120,13 @@ class _Setting:
         with self._lock:
             self._kernels.pop()
             if not self._kernels:
-                precision, allow_tf32 = self._before
-                self._set(precision, allow_tf32=allow_tf32)
+                precision, allow_tf32, deterministic = self._before
+                self._set(precision, allow_tf32=allow_tf32, deterministic=deterministic)
 
-    def _set(self, precision: str, *, allow_tf32: bool) -> None:
+    def _set(self, precision: str, *, allow_tf32: bool, deterministic: bool) -> None:
         torch.set_float32_matmul_precision(precision)
         torch.backends.cudnn.allow_tf32 = allow_tf32
+        torch.backends.cudnn.deterministic = deterministic
 
 
 _SETTING = _Setting()
