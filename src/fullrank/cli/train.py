@@ -2,11 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
+import numpy as np
 import typer
 
 from fullrank.cli.options import (
@@ -28,10 +30,11 @@ from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
 from fullrank.config.layers import Resolved, load
-from fullrank.config.plugins import EPISODIC, PER_AGENT
+from fullrank.config.plugins import EPISODIC, PER_AGENT, spec_of
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
+from fullrank.environments.base import is_adapted
 from fullrank.host.certificates import initialise, today
 from fullrank.host.process import usable_cores
 from fullrank.host.run_directory import lock_launch
@@ -127,7 +130,10 @@ def train(
         options=options,
         topology=topology,
     )
-    resolved = of_new_run(layers, local=local).config
+    sized = of_new_run(layers, local=local)
+    resolved = sized.config
+    for line in costs_of(sized):
+        say(line)
     say(starting("train"))
     from fullrank.cli.processes import run_to_end  # imports gRPC, which no wrong setting waits for
 
@@ -143,6 +149,43 @@ def train(
         except Exception as error:
             _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
             raise
+
+
+LARGE = 4096
+"""Entries of an observation from which on a run says what it costs before it begins."""
+
+
+def costs_of(sized: Resolved) -> Iterator[str]:
+    """Say how large networks and rows are where observations are large, and what an update costs.
+
+    The update of a minibatch of random episodes is timed.
+
+    Raises:
+        ConfigError: The networks do not fit this machine.
+    """
+    config = sized.config
+    if not is_adapted(config.environment.name):
+        return
+    spec = sized.environment or spec_of(config)
+    if max(agent.observation_size for agent in spec.agents) < LARGE:
+        return
+    from fullrank.wiring.plugins import algorithm_of, networks_of  # imports torch
+
+    algorithm = algorithm_of(config, spec.agents, state_size=spec.state_size, masked=spec.masked)
+    problem = algorithm.problem
+    networks, bytes_ = networks_of(problem)
+    step = f"{4e-3 * problem.row_size:.3g} kB a step of all agents"
+    said = f"{networks}: {bytes_ / 1e9:.2g} GB with targets and moments, and {step}"
+    if problem.episodes is None:
+        yield f"{said}, a minibatch of {4e-9 * problem.row_size * problem.data.batch_size:.2g} GB"
+        return
+    generator, units = np.random.default_rng(0), range(len(problem.units))
+    rows = problem.episodes.synthetic(generator, problem.data.batch_size)
+    began_s = time.process_time()
+    for _ in algorithm.gradients.compute(rows, units, iteration=0):
+        pass
+    each_s = (time.process_time() - began_s) / len(rows)
+    yield f"{said}; an update takes about {100 * each_s:.2g} CPU s for every 100 steps of a copy"
 
 
 def of_new_run(layers: Resolved, *, local: bool) -> Resolved:

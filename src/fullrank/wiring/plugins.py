@@ -1,5 +1,6 @@
 """Construction of the configured environment, algorithm and delay model."""
 
+import os
 from collections.abc import Sequence
 from threading import Event
 
@@ -7,6 +8,7 @@ from fullrank.algorithms import (
     Algorithm,
     AlgorithmConfig,
     EnvironmentSpec,
+    Problem,
     algorithms,
     environment_spec,
 )
@@ -20,6 +22,9 @@ from fullrank.stragglers import DelayModel, delay_models
 
 PARAMETERS = 2**31
 """Most parameters of all networks of a run, which take 8 GiB."""
+
+MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+"""Memory of this machine."""
 
 
 def environment_of(config: RunConfig, *, copies: int) -> Environment:
@@ -81,17 +86,55 @@ def algorithm_of(
     return algorithm
 
 
+FEW = 10_000
+"""Weights from which on a network is named among those of a run."""
+
+
+def networks_of(problem: Problem) -> tuple[str, int]:
+    """Say what networks there are, and their bytes with targets and moments.
+
+    >>> from fullrank.algorithms.problem import DataMode, Section
+    >>> sections = [Section(id=0, role="critic", agents=(0,), size=21_700_000)]
+    >>> sections += [Section(id=1, role="critic", agents=(1,), size=21_700_000)]
+    >>> networks_of(Problem(
+    ...     units=(), unit_sizes=(), sections=tuple(sections), reads=(), row_size=1, data=DataMode()
+    ... ))
+    ('2 critic networks of 21.7 M weights', 520800000)
+    """
+    sizes: dict[str, list[int]] = {}
+    for section in problem.sections:
+        sizes.setdefault(section.role, []).append(section.size)
+    online = {role: own for role, own in sizes.items() if not role.startswith("target_")}
+    largest = {role: own for role, own in online.items() if max(own) >= FEW}
+    said = [
+        f"{len(own)} {role} network{'s' * (len(own) > 1)} of {max(own) / 1e6:.3g} M weights"
+        for role, own in largest.items()
+    ]
+    bytes_ = 4 * (sum(map(sum, sizes.values())) + 2 * sum(map(sum, online.values())))
+    return " and ".join(said), bytes_
+
+
 def _check_parameters(configured: AlgorithmConfig, environment: EnvironmentSpec) -> None:
     """Refuse networks that no process can hold, before any is made."""
+    remedy = "lower algorithm.hidden"
+    if any(agent.image is not None for agent in environment.agents):
+        remedy += ", make the images smaller, or use ippo, mappo or pqn, which see them by "
+        remedy += "convolutions"
     try:
-        sections = configured.problem(environment).sections
-        parameters = sum(section.size for section in sections)
+        problem = configured.problem(environment)
+        parameters = sum(section.size for section in problem.sections)
     except RuntimeError:  # torch counts in 64 bits
         parameters = 2**63
     if parameters > PARAMETERS:
         raise ConfigError(
             f"the networks of these agents have {parameters} parameters, and {PARAMETERS} are the "
-            "limit; lower algorithm.hidden"
+            f"limit; {remedy}"
+        )
+    networks, bytes_ = networks_of(problem)
+    if bytes_ > MEMORY_BYTES:
+        raise ConfigError(
+            f"{networks}: {bytes_ / 1e9:.3g} GB with targets and moments, and this machine has "
+            f"{MEMORY_BYTES / 1e9:.3g} GB; {remedy}"
         )
 
 

@@ -1,5 +1,6 @@
 """``fullrank train`` before it starts a service."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,13 @@ from tests.registries import shipped
 
 from fullrank.algorithms import algorithms
 from fullrank.cli import processes, train
-from fullrank.common.errors import RunDirectoryInUse
+from fullrank.common.errors import ConfigError, RunDirectoryInUse
 from fullrank.config import RunConfig
 from fullrank.config.layers import load
-from fullrank.config.plugins import EPISODIC, PER_AGENT
+from fullrank.config.plugins import EPISODIC, PER_AGENT, spec_of
 from fullrank.host.run_directory import lock_launch
 from fullrank.net.status import RunState
+from fullrank.wiring import plugins
 
 from .conftest import Command
 
@@ -225,3 +227,42 @@ def test_help_names_every_algorithm_of_the_registry(
     assert code == 0
     assert ", ".join((*PER_AGENT, *EPISODIC)) in output
     assert sorted((*PER_AGENT, *EPISODIC)) == shipped(algorithms)
+
+
+SCREENS = {
+    "environment.name": "tests.unit.environments.games:Screens",
+    "environment.side": 40,
+    "algorithm.hidden": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "ippo",
+            r"1 policy network of 0\.\d+ M weights: 0\.\d+ GB with targets and moments, and \S+ "
+            r"kB a step of all agents; an update takes about \S+ CPU s for every 100 steps of a "
+            r"copy",
+        ),
+        ("maddpg", r"2 critic networks of .* and 2 policy networks of .*, a minibatch of \S+ GB"),
+    ],
+)
+def test_a_run_of_images_says_its_sizes_and_costs_before_it_begins(name: str, words: str) -> None:
+    sized = load(options=SCREENS | {"algorithm.name": name, "environment.side": 80}).size()
+    (line,) = train.costs_of(sized)
+    assert re.fullmatch(words, line)
+    assert not [*train.costs_of(load(options=SCREENS | {"environment.side": 30}).size())]
+
+
+def test_networks_that_exceed_the_machine_are_refused_with_their_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "MEMORY_BYTES", 10**7)
+    sized = load(options=SCREENS | {"algorithm.name": "maddpg", "algorithm.hidden": 256}).size()
+    with pytest.raises(
+        ConfigError,
+        match=r"2 critic networks of 1\.\d+ M weights and 2 policy networks of 0\.\d+ M weights: "
+        r"0\.\d+ GB with targets and moments, and this machine has 0\.01 GB; .*use ippo, mappo or",
+    ):
+        plugins.algorithm_of(sized.config, spec_of(sized.config).agents)
