@@ -17,7 +17,6 @@ from fullrank.algorithms.action_values import episode_layout
 from fullrank.algorithms.autograd import AutogradGradients, ModuleActor
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks, initial_parameters, problem_of
-from fullrank.algorithms.on_policy import by_episode
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.trajectories import SCALE, by_agent
@@ -130,8 +129,12 @@ class SmallPPO:
                 heads=[make_head(a.action, noise=0.0, device=where) for a in environment.agents],
                 seed=seed,
             ),
-            prepare=partial(by_episode, lambda rows: self.prepare(rows, nets, layout), layout),
+            prepare=partial(self.prepare_all, nets=nets, layout=layout),
         )
+
+    def prepare_all(self, rows: FloatArray, *, nets: Networks, layout: EpisodeLayout) -> None:
+        for place in episodes_in(rows, layout.length):
+            self.prepare(rows[place], nets, layout)
 
     def steps_of(
         self, rows: FloatArray, layout: EpisodeLayout

@@ -31,7 +31,7 @@ from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch
 from fullrank.algorithms.on_policy_learner import OnPolicy
-from fullrank.algorithms.policies import log_probabilities, policy_of
+from fullrank.algorithms.policies import log_probabilities, over_episodes, policy_of
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
@@ -39,7 +39,7 @@ from fullrank.environments.base import Discrete
 from fullrank.networks.fused import kernels
 from fullrank.networks.modules import perceptron
 from fullrank.networks.value_networks import RecurrentAgent
-from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
+from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
 
 ENTRIES = Entries(
     ("actor_loss", "qf1_loss", "qf1_values", "target_mean", "entropy"), marking="qf1_loss"
@@ -130,7 +130,8 @@ class COMA(OnPolicy):
 
     def judged(self, own: GroupMembers, nets: Networks, steps: Steps) -> Mapping[str, Tensor]:
         """Return the target critic's values of the actions."""
-        values = nets.target_critic[own.agents[0]](self.critic_sees(own, steps))
+        critic, seen = nets.target_critic[own.agents[0]], self.critic_sees(own, steps)
+        values = over_episodes(critic, seen, steps.lengths, apart=steps.apart)
         return {"value": values.gather(2, steps.action[:, list(own.agents), None])[..., 0]}
 
     def prepare(
@@ -140,17 +141,20 @@ class COMA(OnPolicy):
         groups: tuple[GroupMembers, ...],
         layout: EpisodeLayout,
     ) -> None:
-        """Fill the derived columns of one episode, which goes on with the likeliest actions."""
-        steps = Steps([rows], layout, device=next(nets.policy[0].parameters()).device)
+        """Fill the derived columns of episodes, which go on with the likeliest actions."""
+        episodes = [rows[place] for place in episodes_in(rows, layout.length)]
+        last = np.cumsum([len(episode) for episode in episodes]) - 1
+        steps = Steps(episodes, layout, device=next(nets.policy[0].parameters()).device, apart=True)
         with kernels.DEFAULT.selected(), torch.no_grad():
             for own in groups:
                 agents = list(own.agents)
-                available = steps.available[-1, agents, : own.actions]
-                every = log_probabilities(self.outputs(own, nets, steps)[-1], available)
-                likeliest = every.argmax(1).where(available.any(1), int(NO_ACTION))
-                rows[-1, layout.action.start + np.array(agents)] = likeliest.cpu().numpy()
+                available = steps.available[last][:, agents, : own.actions]
+                every = log_probabilities(self.outputs(own, nets, steps)[last], available)
+                likeliest = every.argmax(2).where(available.any(2), int(NO_ACTION))
+                columns = layout.action.start + np.array(agents)
+                rows[last[:, None], columns] = likeliest.cpu().numpy()
         OnPolicy.prepare(self, rows, nets, groups, layout)
-        rows[-1, layout.action] = 0.0
+        rows[last, layout.action] = 0.0
 
     @property
     def target_updates(self) -> int:

@@ -101,9 +101,12 @@ class Steps:
         episodes: Packed steps of each episode, shapes (steps, row_size) float32.
         layout: Layout of a row, with derived columns of n entries.
         device: Device of the tensors.
+        apart: Networks see each episode by itself, because the bits of a product depend on the
+            number of its rows.
 
     Attributes:
         lengths: Rows of each episode.
+        apart: As given.
         available: Mask of the actions that may be chosen, shape (rows, n, A).
         action: Index of each agent's action, shape (rows, n); 0 where it could not act.
         entries: Continuous action of each agent, shape (rows, n, largest number of entries).
@@ -114,9 +117,14 @@ class Steps:
     """
 
     def __init__(
-        self, episodes: Sequence[FloatArray], layout: EpisodeLayout, *, device: torch.device
+        self,
+        episodes: Sequence[FloatArray],
+        layout: EpisodeLayout,
+        *,
+        device: torch.device,
+        apart: bool = False,
     ) -> None:
-        self.lengths = [len(episode) for episode in episodes]
+        self.lengths, self.apart = [len(episode) for episode in episodes], apart
         self._episodes, self._layout, self._device = episodes, layout, device
         self.available = self._split(layout.available, layout.action_sizes) > 0
         taken = self._tensor(layout.action)
@@ -276,7 +284,7 @@ def minibatch(
 def advantages(
     reward: FloatArray, continues: FloatArray, value: FloatArray, *, discount: float, trace: float
 ) -> FloatArray:
-    """Return the generalised advantages of one episode of L steps [Schulman16].
+    """Return the generalised advantages of K episodes of L steps [Schulman16].
 
         A_t = delta_t + discount trace c_t A_(t+1),
         delta_t = r_t + discount c_t V(s_(t+1)) - V(s_t)
@@ -285,9 +293,9 @@ def advantages(
     continues with the value after its last step.
 
     Args:
-        reward: Rewards r, shape (L, n).
-        continues: c, shape (L, 1).
-        value: Values V, shape (L + 1, n), the last one after the last step.
+        reward: Rewards r, shape (L, K, n).
+        continues: c, shape (L, K, 1).
+        value: Values V, shape (L + 1, K, n), the last one after the last step.
         discount: Weight of the next step's value.
         trace: Weight lambda of longer returns.
     """
@@ -308,11 +316,3 @@ def annealed(rate: float, last: int, iterations: int) -> float:
         iterations: The number.
     """
     return rate * (1.0 - min(1.0, iterations / last) if last else 1.0)
-
-
-def by_episode(
-    prepare: Callable[[FloatArray], None], layout: EpisodeLayout, rows: FloatArray
-) -> None:
-    """Prepare episodes one by one: the bits of a product depend on the number of its rows."""
-    for place in episodes_in(rows, layout.length):
-        prepare(rows[place])

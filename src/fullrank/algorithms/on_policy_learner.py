@@ -38,7 +38,6 @@ from fullrank.algorithms.on_policy import (
     WholeMinibatch,
     advantages,
     annealed,
-    by_episode,
     members_of,
     minibatch,
 )
@@ -55,7 +54,7 @@ from fullrank.environments.base import Continuous
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
 from fullrank.networks.parameters import ParameterGroup
-from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 Moved = Callable[[ParameterGroup, Mapping[str, float]], None]
 """Moves what no gradient moves, given a group and its statistics."""
@@ -188,7 +187,7 @@ class OnPolicy(ABC):
         """Return the outputs of a group's policy, shape (rows, members, outputs)."""
         agents = list(own.agents)
         seen = own.inputs(steps.observation[:, agents, : own.observation])
-        return over_episodes(nets.policy[agents[0]], seen, steps.lengths)
+        return over_episodes(nets.policy[agents[0]], seen, steps.lengths, apart=steps.apart)
 
     def prepare(
         self,
@@ -197,9 +196,25 @@ class OnPolicy(ABC):
         groups: tuple[GroupMembers, ...],
         layout: EpisodeLayout,
     ) -> None:
-        """Fill the derived columns of one episode, played with ``nets``."""
-        columns, device = layout.columns, next(nets.policy[0].parameters()).device
-        steps = Steps([rows], layout, device=device)
+        """Fill the derived columns of episodes, played with ``nets``.
+
+        Their bits do not depend on the other episodes: networks see one at a time, and so does the
+        likelihood of continuous actions, as functions of many numbers may round by place.
+        """
+        places = episodes_in(rows, layout.length)
+        for together in [[place] for place in places] if layout.continuous else [places]:
+            self._prepare(rows[together[0].start : together[-1].stop], nets, groups, layout)
+
+    def _prepare(
+        self,
+        rows: FloatArray,
+        nets: Networks,
+        groups: tuple[GroupMembers, ...],
+        layout: EpisodeLayout,
+    ) -> None:
+        columns, places = layout.columns, episodes_in(rows, layout.length)
+        device, episodes = next(nets.policy[0].parameters()).device, [rows[own] for own in places]
+        steps = Steps(episodes, layout, device=device, apart=True)
         found = {
             name: np.empty((len(rows), layout.agents), np.float32)
             for name in self.derived
@@ -209,16 +224,21 @@ class OnPolicy(ABC):
             for own in groups:
                 for name, values in self.judged(own, nets, steps).items():
                     found[name][:, own.agents] = values.cpu().numpy()
-        for name, column in found.items():
-            rows[:-1, columns[name]] = column[:-1]
-        team = np.broadcast_to(rows[:, layout.reward, None], found["value"].shape)
-        rows[:-1, columns["advantage"]] = advantages(
-            (rows[:, layout.rewards] if layout.own_rewards else team)[:-1],
-            1.0 - rows[:-1, layout.terminated, None],
-            found["value"],
-            discount=self.discount,
-            trace=self.trace,
-        )
+        lengths = np.array(steps.lengths)
+        starts = np.cumsum(lengths) - lengths
+        for length in sorted(set(steps.lengths)):
+            index = starts[lengths == length] + np.arange(length)[:, None]
+            played = index[:-1]
+            for name, column in found.items():
+                rows[played, columns[name]] = column[played]
+            team = rows[played, layout.reward, None]
+            rows[played, columns["advantage"]] = advantages(
+                rows[played, layout.rewards] if layout.own_rewards else team,
+                1.0 - rows[played, layout.terminated, None],
+                found["value"][index],
+                discount=self.discount,
+                trace=self.trace,
+            )
 
     @property
     def parts(self) -> tuple[range, ...]:
@@ -293,7 +313,5 @@ class OnPolicy(ABC):
                 state=self.hidden if self.recurrent else 0,
                 seed=seed,
             ),
-            prepare=partial(
-                by_episode, lambda rows: self.prepare(rows, nets, members, layout), layout
-            ),
+            prepare=lambda rows: self.prepare(rows, nets, members, layout),
         )

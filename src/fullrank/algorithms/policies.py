@@ -89,17 +89,23 @@ def core_of(network: nn.Module) -> nn.Module:
     return network.mean if isinstance(network, GaussianPolicy) else network
 
 
-def over_episodes(network: nn.Module, inputs: Tensor, lengths: Sequence[int]) -> Tensor:
+def over_episodes(
+    network: nn.Module, inputs: Tensor, lengths: Sequence[int], *, apart: bool = False
+) -> Tensor:
     """Return the outputs of a network, whose recurrent state begins anew with each episode.
 
     Args:
         network: A policy or a value; of one that sees images, the part above their features.
         inputs: Inputs, episode by episode, shape (rows, members, size).
         lengths: Rows of each episode.
+        apart: The network sees each episode by itself.
 
     Returns:
         Shape (rows, members, outputs).
     """
+    if apart:
+        every = torch.split(inputs, list(lengths))
+        return torch.cat([over_episodes(network, own.clone(), [len(own)]) for own in every])
     network, core = above(network), core_of(network)
     if not isinstance(core, RecurrentAgent):
         outputs: Tensor = network(inputs)

@@ -222,8 +222,8 @@ class PPO(OnPolicy):
             taken = steps.entries[:, agents, : own.actions]
             chosen, entropy = clipped_gaussian(outputs, taken, own.box)
         seen = own.inputs(self.value_sees(steps, own))
-        values = over_episodes(nets.value[agents[0]], seen, steps.lengths)[..., 0]
-        return chosen, entropy, values
+        values = over_episodes(nets.value[agents[0]], seen, steps.lengths, apart=steps.apart)
+        return chosen, entropy, values[..., 0]
 
     def judged(self, own: GroupMembers, nets: Networks, steps: Steps) -> Mapping[str, Tensor]:
         """Return log-probabilities and values of the networks that played."""
