@@ -13,7 +13,7 @@ from fullrank.common.types import Array, FloatArray
 from fullrank.config import load
 from fullrank.environments import environments, make_environment
 from fullrank.local import LocalRun
-from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
 from fullrank.training.evaluation import Greedy, evaluate
 
 environments.register("reach")(Reach)
@@ -32,7 +32,8 @@ TINY: dict[str, Any] = {
 
 def run(**options: Any) -> LocalRun:
     chosen = {key.replace("__", "."): value for key, value in options.items()}
-    return LocalRun(load(options=TINY | chosen).check().config, coded=False)
+    kept = {key: value for key, value in (TINY | chosen).items() if value is not None}
+    return LocalRun(load(options=kept).check().config, coded=False)
 
 
 def test_the_controller_keeps_the_scale_of_values_and_no_gradient_moves_it() -> None:
@@ -128,6 +129,30 @@ def test_rows_hold_the_continuous_actions_that_were_played() -> None:
         slope, shift = np.polyfit(lost[:, arm], paid[:, arm], 1)
         np.testing.assert_allclose(paid[:, arm], slope * lost[:, arm] + shift, atol=1e-5)
         assert slope > 0.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm__name": "ippo", "environment__name": "smac_lite"},
+        {"algorithm__name": "mappo", "algorithm__recurrent": True},
+        {"algorithm__name": "coma", "algorithm__epochs": None, "environment__name": "smac_lite"},
+        REACH | {"iterations": 5},
+    ],
+    ids=["lengths", "memory", "coma", "continuous"],
+)
+def test_derived_columns_do_not_depend_on_the_other_episodes(options: dict[str, Any]) -> None:
+    played = run(**options)
+    layout, prepare = played.training.problem.episodes, played.training.algorithm.prepare
+    assert layout is not None
+    assert prepare is not None
+    rows = played.training.collector.collection.collect(0).rows
+    alone = rows.copy()
+    alone[:, layout.entries.stop :] = 0.0
+    for place in reversed(episodes_in(alone, layout.length)):
+        prepare(alone[place])
+    np.testing.assert_array_equal(alone, rows)
+    assert alone[:, layout.columns["advantage"]].any()
 
 
 def test_two_arms_learn_to_reach_and_are_exported() -> None:
