@@ -57,8 +57,8 @@ class Squares(pettingzoo.ParallelEnv):  # type: ignore[misc]
         paid = {agent: float(actions[agent] == self.bright[agent]) for agent in self.agents}
         self.steps += 1
         over = dict.fromkeys(self.agents, self.steps == HORIZON)
-        seen, infos = self.shown(), {agent: {} for agent in self.agents}
-        answer = seen, paid, dict.fromkeys(self.agents, False), over, infos
+        infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        answer = self.shown(), paid, dict.fromkeys(self.agents, False), over, infos
         self.agents = [] if self.steps == HORIZON else self.agents
         return answer
 

@@ -139,11 +139,12 @@ class PPO(OnPolicy):
         policy = nets.policy[own.agents[0]]
         if not isinstance(policy, Seeing):
             return steps
+        encoded = partial(over_episodes, policy.encoder, lengths=steps.lengths, apart=steps.apart)
         shown = steps.observation
         if self.joint or len(own.agents) == shown.shape[1]:
-            return steps.seeing(policy.encoder(shown))
+            return steps.seeing(encoded(shown))
         agents = torch.tensor(own.agents, device=shown.device)
-        features = policy.encoder(shown[:, agents])
+        features = encoded(shown[:, agents])
         every = features.new_zeros(*shown.shape[:2], own.observation)
         return steps.seeing(every.index_copy(1, agents, features))
 
