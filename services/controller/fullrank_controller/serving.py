@@ -116,7 +116,8 @@ def _sinks(
         first_iteration=run.progress.committed,
         config=as_tables(config),
     )
-    lines = Lines(log.info, iterations=run.identity.iterations, clock=time.monotonic)
+    iterations, clock = run.identity.iterations, time.monotonic
+    lines = Lines(log.info, iterations=iterations, clock=clock, coding=True)
     return Fanout[IterationRecord]([configured, lines, *further])
 
 

@@ -175,7 +175,7 @@ def stop(started: list[Service]) -> None:
             service.process.wait()
 
 
-def run_in_process(path: Path, config: RunConfig, console: Terminal) -> None:
+def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: bool) -> None:
     """Run, or continue, the run in ``path`` to its end.
 
     Raises:
@@ -186,7 +186,7 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal) -> None:
     _log_to(path / "logs" / "local.log")
     main = find_service("local")
     launch = load(path / "config.toml", environ=os.environ, overrides=())
-    shown = view(console, iterations=config.iterations)
+    shown = view(console, iterations=config.iterations, coding=coding)
     try:
         shown.say(f"run {path}")
         shown.say(f"training in {path}")
@@ -249,11 +249,18 @@ def redundancy(config: RunConfig) -> str:
     )
 
 
-def run_to_end(path: Path, config: RunConfig, *, local: bool) -> None:
-    """Train the run in ``path`` to its end, and report its outcome."""
+def run_to_end(path: Path, config: RunConfig, *, local: bool, coding: bool) -> None:
+    """Train the run in ``path`` to its end, and report its outcome.
+
+    Args:
+        path: Directory of the run.
+        config: Its configuration.
+        local: True to train in this process.
+        coding: True to show the codes of its rounds.
+    """
     console = Terminal()
     run = run_in_process if local else run_on_services
-    run(path, config, console)
+    run(path, config, console, coding)
     from fullrank.cli.policies import outcome  # imports torch, which the services need first
 
     console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
@@ -262,7 +269,7 @@ def run_to_end(path: Path, config: RunConfig, *, local: bool) -> None:
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def run_on_services(path: Path, config: RunConfig, console: Terminal) -> None:
+def run_on_services(path: Path, config: RunConfig, console: Terminal, coding: bool) -> None:
     """Train the run in ``path`` to its end on services of this host, and stop them.
 
     Raises:
@@ -271,7 +278,7 @@ def run_on_services(path: Path, config: RunConfig, console: Terminal) -> None:
     """
     processes = services(path, learners=config.learners, collectors=config.collectors.count)
     with interrupting(), processes as started, StatusPoller(path, config) as watch:
-        shown = view(console, iterations=config.iterations)
+        shown = view(console, iterations=config.iterations, coding=coding)
         try:
             shown.say(f"run {path}")
             shown.say(redundancy(config))

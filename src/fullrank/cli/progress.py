@@ -9,11 +9,11 @@ from typing import Protocol
 
 from rich.console import Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from fullrank.cli.terminal import Terminal
-from fullrank.runs.progress import HEADERS, LINE_PERIOD_S, Cells, Lines
+from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, TimeLeft
 from fullrank.runs.record import IterationRecord
 
 SHOWN = 10
@@ -64,19 +64,19 @@ class ProgressView(Protocol):
         """Finish the display."""
 
 
-def view(console: Terminal, *, iterations: int) -> ProgressView:
-    """A live view for a terminal, lines otherwise."""
+def view(console: Terminal, *, iterations: int, coding: bool) -> ProgressView:
+    """A live view for a terminal, lines otherwise; of the rounds' codes, too, if asked for."""
     if console.is_terminal:
-        return LiveView(console, iterations=iterations)
-    return LineView(console, iterations=iterations)
+        return LiveView(console, iterations=iterations, coding=coding)
+    return LineView(console, iterations=iterations, coding=coding)
 
 
 class LineView:
     """A line every few seconds, for logs and pipes."""
 
-    def __init__(self, console: Terminal, *, iterations: int) -> None:
-        self._console = console
-        self._lines = Lines(self.say, iterations=iterations, clock=time.monotonic)
+    def __init__(self, console: Terminal, *, iterations: int, coding: bool = False) -> None:
+        self._console, clock = console, time.monotonic
+        self._lines = Lines(self.say, iterations=iterations, clock=clock, coding=coding)
 
     def say(self, message: str) -> None:
         """Print the message."""
@@ -94,8 +94,8 @@ class LineView:
 class LiveView:
     """A progress bar over a table of the last iterations."""
 
-    def __init__(self, console: Terminal, *, iterations: int) -> None:
-        self._cells = Cells()
+    def __init__(self, console: Terminal, *, iterations: int, coding: bool) -> None:
+        self._cells, self._left = Cells(coding=coding), TimeLeft(iterations)
         self._rows: deque[tuple[str, ...]] = deque(maxlen=SHOWN)
         self._rounds: deque[float] = deque(maxlen=100)
         self._message = ""
@@ -103,7 +103,6 @@ class LiveView:
             TextColumn("training"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TimeRemainingColumn(),
         )
         self._task = self._progress.add_task("training", total=iterations)
         self._live = Live(self._draw(), console=console, refresh_per_second=8)
@@ -119,16 +118,18 @@ class LiveView:
         for record in records:
             self._rows.append(self._cells.formatted(record))
             self._rounds.append(record.round_s)
+            self._left.update(record)
             self._progress.update(self._task, completed=record.iteration + 1)
         self._live.update(self._draw())
 
     def _draw(self) -> Group:
         table = Table(box=None, pad_edge=False)
-        for header in HEADERS:
+        for header in self._cells.headers:
             table.add_column(header, justify="right", style="bold" if header == "return" else "")
         for row in self._rows:
             table.add_row(*row)
-        note = f"median round {1000 * median(self._rounds):.0f} ms" if self._rounds else ""
+        note = f"median round {1000 * median(self._rounds):.0f} ms  {self._left}"
+        note = note if self._rounds else ""
         return Group(self._message, self._progress, table, note)
 
     def close(self) -> None:

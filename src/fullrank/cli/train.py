@@ -95,6 +95,16 @@ LocalOption: TypeAlias = Annotated[
 ]
 
 
+VerboseOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Show the codes of rounds: rows used, condition number, exactness.",
+    ),
+]
+
+
 def train(
     config: ConfigOption = None,
     overrides: SetOption = None,
@@ -112,6 +122,7 @@ def train(
     run_dir: RunDirOption = None,
     tls: TlsOption = False,
     local: LocalOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Train a team, with coded updates on local services or by itself in this process.
 
@@ -145,7 +156,7 @@ def train(
         remember(resolved.environment)
         remember_run(path)
         try:
-            run_to_end(path, resolved, local=local)
+            run_to_end(path, resolved, local=local, coding=verbose)
         except Exception as error:
             _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
             raise
@@ -308,7 +319,12 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
         path.rmdir()
 
 
-def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:
+def resume(
+    run: RunArgument,
+    local: LocalOption = False,
+    trust: TrustOption = None,
+    verbose: VerboseOption = False,
+) -> None:
     """Continue a run from its newest checkpoint, on local services or in this process."""
     path = find_run(run)
     if not (path / "config.toml").exists():
@@ -320,4 +336,4 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
 
     with lock_launch(path):
         adopt(path)
-        run_to_end(path, config, local=local)
+        run_to_end(path, config, local=local, coding=verbose)

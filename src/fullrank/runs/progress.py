@@ -6,23 +6,30 @@ from statistics import fmean
 
 from fullrank.common.text import decimal
 from fullrank.runs.record import IterationRecord
+from fullrank.runs.scalars import STEPS as ENV_STEPS
 
-HEADERS = ("iteration", "return", "round", "|J|", "late", "kappa", "exact")
+LEARNING = ("iteration", "return", "steps", "steps/s", "round", "late")
+"""Columns of a run's progress."""
+CODING = ("|J|", "kappa", "exact")
+"""Columns of its rounds' codes, beside those."""
 
 SMOOTHED = 20
 """Number of iterations over which the return is averaged."""
 LINE_PERIOD_S = 5.0
 """Shortest time between two lines."""
+MEASURED = 100
+"""Number of iterations from whose time the time left is estimated."""
 
 
 class Cells:
-    """Formats records as the table cells below ``HEADERS``.
+    """Formats records as the table cells below ``LEARNING``, and ``CODING`` if these are shown.
 
     A run that goes on has its records read again: its means begin anew where they begin.
     """
 
-    def __init__(self) -> None:
-        self._iteration, self._returns = -1, _Mean()
+    def __init__(self, *, coding: bool) -> None:
+        self.headers = (*LEARNING, *CODING) if coding else LEARNING
+        self._iteration, self._returns, self._rate = -1, _Mean(), _Mean()
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
         self._won = _Mean()
 
@@ -35,15 +42,20 @@ class Cells:
         for side, value in record.side_returns.items():
             self._sides[side].update(value)
         self._won.update(None if record.win_rate is None else 100 * record.win_rate)
-        return (
+        self._rate.update(record.env_steps_per_s)
+        steps = record.statistics.get(ENV_STEPS)
+        cells = (
             str(record.iteration),
             self._return(),
+            "-" if steps is None else f"{steps:,.0f}",
+            self._rate.whole(),
             f"{1000 * record.round_s:.0f} ms",
-            str(len(record.received)),
             ",".join(map(str, record.late)) or "-",
+            str(len(record.received)),
             "-" if record.condition is None else f"{record.condition:.1f}",
             _exactness(record),
         )
+        return cells[: len(self.headers)]
 
     def _return(self) -> str:
         """Return of all agents, of each side if there are several, and share of wins if any."""
@@ -76,6 +88,37 @@ class _Mean:
     def __str__(self) -> str:
         return decimal(fmean(self._last)) if self._last else "-"
 
+    def whole(self) -> str:
+        """Return the mean as a whole number."""
+        return f"{fmean(self._last):,.0f}" if self._last else "-"
+
+
+class TimeLeft:
+    """Estimates when a run ends, from its last iterations.
+
+    Args:
+        iterations: Number of iterations of the run.
+    """
+
+    def __init__(self, iterations: int) -> None:
+        self._iterations, self._left = iterations, iterations
+        self._last: deque[float] = deque(maxlen=MEASURED)
+
+    def update(self, record: IterationRecord) -> None:
+        """Take an iteration."""
+        self._left = self._iterations - record.iteration - 1
+        if record.iteration_s is not None:
+            self._last.append(record.iteration_s)
+
+    def __str__(self) -> str:
+        if not self._last or not self._left:
+            return ""
+        minutes, seconds = divmod(round(self._left * fmean(self._last)), 60)
+        hours, minutes = divmod(minutes, 60)
+        if hours:
+            return f"{hours} h {minutes} min left"
+        return f"{minutes} min left" if minutes else f"{seconds} s left"
+
 
 class Lines:
     """Writes records as lines, one every few seconds.
@@ -84,24 +127,32 @@ class Lines:
         say: Takes a line.
         iterations: Number of iterations of the run.
         clock: Seconds, monotonic.
+        coding: True to write the columns of codes, too.
     """
 
     def __init__(
-        self, say: Callable[[str], None], *, iterations: int, clock: Callable[[], float]
+        self,
+        say: Callable[[str], None],
+        *,
+        iterations: int,
+        clock: Callable[[], float],
+        coding: bool,
     ) -> None:
         self._say = say
         self._iterations = iterations
         self._clock = clock
-        self._cells = Cells()
+        self._cells, self._left = Cells(coding=coding), TimeLeft(iterations)
         self._next = 0.0
         self._pending: str | None = None
 
     def write(self, *records: IterationRecord) -> None:
         """Write the last of the records if enough time has passed since the last line."""
         for record in records:
-            cells = zip(HEADERS[1:], self._cells.formatted(record)[1:], strict=True)
+            self._left.update(record)
+            cells = zip(self._cells.headers[1:], self._cells.formatted(record)[1:], strict=True)
             begun = f"iteration {record.iteration + 1}/{self._iterations}"
-            self._pending = "  ".join([begun, *map(" ".join, cells)])
+            words = [begun, *map(" ".join, cells), str(self._left)]
+            self._pending = "  ".join(filter(None, words))
         if self._pending is not None and self._clock() >= self._next:
             self.close()
             self._next = self._clock() + LINE_PERIOD_S

@@ -104,7 +104,7 @@ def test_what_a_run_has_lost_is_said_at_its_end(
 ) -> None:
     monkeypatch.setattr(processes, "run_in_process", lambda *_: keep_caveat(tmp_path, "rows lost"))
     ended(tmp_path, None)
-    processes.run_to_end(tmp_path, RunConfig(), local=True)
+    processes.run_to_end(tmp_path, RunConfig(), local=True, coding=False)
     finished, *said = capsys.readouterr().out.splitlines()
     assert finished.startswith("finished: ")
     assert said == ["caveat: rows lost", "no episode ended, so there is no return to report"]

@@ -94,7 +94,9 @@ def test_a_code_is_refused_unless_it_keeps_its_tolerance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[Path] = []
-    monkeypatch.setattr(processes, "run_to_end", lambda path, config, local: begun.append(path))
+    monkeypatch.setattr(
+        processes, "run_to_end", lambda path, config, local, coding: begun.append(path)
+    )
     outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words)
     assert (outcome.code == 0) is begins, outcome
     assert begun == [tmp_path / "run"] * begins
@@ -124,7 +126,9 @@ def test_redundancy_is_for_those_who_ask_for_it_or_inject_stragglers(
 ) -> None:
     begun: list[RunConfig] = []
     monkeypatch.setattr(train, "usable_cores", lambda: 3)
-    monkeypatch.setattr(processes, "run_to_end", lambda path, config, local: begun.append(config))
+    monkeypatch.setattr(
+        processes, "run_to_end", lambda path, config, local, coding: begun.append(config)
+    )
     assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
     assert [config.learners for config in begun] == [learners]
     assert processes.redundancy(begun[0]).startswith(said)
@@ -137,7 +141,7 @@ def test_ranks_are_of_a_run_in_one_process(
     monkeypatch.setattr(
         processes,
         "run_to_end",
-        lambda path, config, local: begun.append((config.ranks.count, local)),
+        lambda path, config, local, coding: begun.append((config.ranks.count, local)),
     )
     words = ("train", "--run-dir", str(tmp_path / "run"), "--set", "ranks.count=2")
     refused = fullrank(*words)
@@ -164,7 +168,9 @@ def test_a_run_in_one_process_keeps_its_parameters_where_it_computes(
 ) -> None:
     begun: list[str] = []
     monkeypatch.setattr(
-        processes, "run_to_end", lambda path, config, local: begun.append(config.controller.device)
+        processes,
+        "run_to_end",
+        lambda path, config, local, coding: begun.append(config.controller.device),
     )
     assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
     assert begun == [device]

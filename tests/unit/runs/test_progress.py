@@ -1,8 +1,11 @@
 """Lines of progress: their contents and their frequency."""
 
 from dataclasses import replace
+from typing import Any
 
-from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines
+import pytest
+
+from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, TimeLeft
 from fullrank.runs.record import IterationRecord
 
 RECORD = IterationRecord(
@@ -36,18 +39,37 @@ class Clock:
         return self.now
 
 
-def test_a_line_holds_what_the_terminal_shows() -> None:
+def test_a_line_holds_what_the_terminal_shows_with_codes_if_asked_for() -> None:
     said: list[str] = []
-    Lines(said.append, iterations=20, clock=Clock()).write(RECORD)
+    Lines(said.append, iterations=20, clock=Clock(), coding=True).write(RECORD)
+    played: dict[str, Any] = {"env_steps_per_s": 31234.5, "statistics": {"env_steps": 5000.0}, "iteration_s": 4.0}
+    lines = Lines(said.append, iterations=20, clock=Clock(), coding=False)
+    lines.write(replace(RECORD, **played))
     assert said == [
-        "iteration 1/20  return -500.0  round 20 ms  |J| 3  late 1  kappa 2.6  exact yes"
+        "iteration 1/20  return -500.0  steps -  steps/s -  round 20 ms  late 1  |J| 3  kappa 2.6  "
+        "exact yes",
+        "iteration 1/20  return -500.0  steps 5,000  steps/s 31,234  round 20 ms  late 1  "
+        "1 min left",
     ]
+
+
+@pytest.mark.parametrize(
+    ("iteration_s", "left"), [(0.5, "9 s left"), (60.0, "18 min left"), (600.0, "3 h 0 min left")]
+)
+def test_the_time_left_follows_from_the_last_iterations(iteration_s: float, left: str) -> None:
+    estimate = TimeLeft(20)
+    assert str(estimate) == ""
+    for iteration in range(2):
+        estimate.update(replace(RECORD, iteration=iteration, iteration_s=iteration_s))
+    assert str(estimate) == left
+    estimate.update(replace(RECORD, iteration=19, iteration_s=iteration_s))
+    assert str(estimate) == ""
 
 
 def test_lines_keep_their_distance_and_the_last_is_always_said() -> None:
     said: list[str] = []
     clock = Clock()
-    lines = Lines(said.append, iterations=20, clock=clock)
+    lines = Lines(said.append, iterations=20, clock=clock, coding=False)
     for iteration in range(4):
         lines.write(replace(RECORD, iteration=iteration))
     clock.now += LINE_PERIOD_S
@@ -64,12 +86,14 @@ def test_lines_keep_their_distance_and_the_last_is_always_said() -> None:
 
 
 def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
-    cells = Cells()
+    cells = Cells(coding=False)
     sides = {"predator": 30.0, "prey": -40.0}
     assert cells.formatted(replace(RECORD, return_mean=-10.0, side_returns=sides))[1] == (
         "-10.0 (predator 30.0, prey -40.0)"
     )
     quiet = replace(RECORD, iteration=1, return_mean=None, side_returns={})
     assert cells.formatted(quiet)[1] == "-10.0 (predator 30.0, prey -40.0)"
-    assert Cells().formatted(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
-    assert Cells().formatted(quiet)[1] == "-"
+    assert (
+        Cells(coding=False).formatted(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
+    )
+    assert Cells(coding=False).formatted(quiet)[1] == "-"
