@@ -13,8 +13,6 @@ from fullrank.codes import make_code
 from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.host.process import Launch
 from fullrank.host.run_directory import resolve
-from fullrank.replay.store import table_key
-from fullrank.replay.table import TABLE
 from fullrank.runs.identity import run_of
 from fullrank_learner.server import main as serve_learners
 
@@ -29,15 +27,20 @@ def read(address: str) -> str:
 
 
 async def scraped(cluster: Cluster, name: str) -> dict[tuple[str, str], float]:
-    """Values by (name, value of the label)."""
+    """Values by (name, value of the label beside the run's)."""
     announced = cluster.run_dir / "services" / f"{name}-metrics.json"
     await eventually(announced.exists, what=f"{name} serves its metrics")
     text = await asyncio.to_thread(read, resolve("127.0.0.1:0", cluster.run_dir, f"{name}-metrics"))
-    return {
-        (sample.name, next(iter(sample.labels.values()), "")): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    values = {}
+    for sample in (
+        each for family in text_string_to_metric_families(text) for each in family.samples
+    ):
+        labels = dict(sample.labels)
+        assert labels.pop("run", "") == (
+            "" if "process_" in sample.name else run_of(cluster.run_dir)
+        )
+        values[sample.name, next(iter(labels.values()), "")] = sample.value
+    return values
 
 
 async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
@@ -62,8 +65,10 @@ async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
     sent = sum(record.bytes_sent["parameters"] for record in records)
     assert controller["fullrank_sent_bytes_total", "parameters"] == sent
     acknowledged = controller["fullrank_replay_acknowledged_position", ""]
-    table = table_key(run_of(tmp_path), TABLE)
-    assert replay["fullrank_replay_head_position", table] == acknowledged > 0
+    assert replay["fullrank_replay_head_position", ""] == acknowledged > 0
+    assert controller["fullrank_round_duration_seconds_count", ""] == 4
+    assert controller["fullrank_round_duration_seconds_sum", ""] == pytest.approx(seconds)
+    assert controller["fullrank_configured_tolerance", ""] == 1
     assert replay["process_resident_memory_bytes", ""] > 0
 
 

@@ -90,9 +90,20 @@ def query(address: str, expression: str) -> list[Any]:
         return []
 
 
+async def shown_by(address: str, expression: str) -> list[Any]:
+    """The series that an expression gives, once there are some."""
+    async with asyncio.timeout(WAIT_S):
+        while not (found := await asyncio.to_thread(query, address, expression)):
+            await asyncio.sleep(0.05)
+    return found
+
+
 async def test_every_panel_of_the_dashboard_shows_something_of_a_run(tmp_path: Path) -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
+    (selected,) = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    assert selected["query"] == "label_values(fullrank_run_state, run)"
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert all("$run" in each or "process_" in each for each in expressions)
     expressions = [each for each in expressions if "fullrank_container_" not in each]  # none here
     late = ("stragglers.name=fixed_k", "stragglers.k=1", "stragglers.delay_s=30.0")
     played = ("collectors.count=1", "collect.mode=keyed", "collect.block=1")
@@ -104,12 +115,13 @@ async def test_every_panel_of_the_dashboard_shows_something_of_a_run(tmp_path: P
         names = ("controller-metrics", "replay-metrics")
         targets = [resolve("127.0.0.1:0", tmp_path, name) for name in names]
         async with prometheus(tmp_path, targets) as address:
+            (state, *_) = await shown_by(address, 'fullrank_run_state{state="running"} == 1')
+            run = state["metric"]["run"]
             for expression in expressions:
-                shown: list[Any] = []
-                async with asyncio.timeout(WAIT_S):
-                    while not shown:
-                        shown = await asyncio.to_thread(query, address, expression)
-                        await asyncio.sleep(0.05)
+                await shown_by(address, expression.replace("$run", run))
+                if "$run" in expression:
+                    other = expression.replace("$run", f"{run}-2")
+                    assert not await asyncio.to_thread(query, address, other)
             rounds = await asyncio.to_thread(query, address, "rate(fullrank_rounds_total[1m])")
     assert len(rounds) == 1
     assert float(rounds[0]["value"][1]) > 0.0

@@ -102,6 +102,7 @@ class Epilogue:
                 self._metrics,
                 run_dir=self._run_dir,
                 name="controller",
+                run=self._run_term.run,
             )
             await exporter.start()
             stack.push_async_callback(exporter.stop)

@@ -1,5 +1,6 @@
 """The controller's ports: ControllerService, MonitorService and Prometheus."""
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from fullrank.common.errors import ServiceLost
 from fullrank.host.run_directory import announce
 from fullrank.net.channel import Security
-from fullrank.net.prometheus import Exporter
+from fullrank.net.prometheus import Exporter, gauge
 from fullrank.net.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.driver import Driver
@@ -57,10 +58,16 @@ class ControllerPorts:
             term.config.metrics.prometheus,
             lambda: [
                 *run_metrics(term.run, acknowledged=driver.pipeline.head),
+                gauge(
+                    "disk_free_bytes",
+                    "Free space for the run.",
+                    shutil.disk_usage(term.directory.path).free,
+                ),
                 *term.totals.families(),
             ],
             run_dir=term.directory.path,
             name="controller",
+            run=term.run.identity.name,
         )
         await exporter.start()
         try:

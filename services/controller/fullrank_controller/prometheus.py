@@ -3,7 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from fullrank.net.prometheus import Family, counter, gauge
+from fullrank.codes import codes
+from fullrank.codes.learner_codes import tolerance_asked_of
+from fullrank.net.prometheus import Buckets, Family, counter, gauge, histogram
 from fullrank.run.assignment import RowAssignment
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import STEPS_PER_S, scalars
@@ -20,6 +22,8 @@ class Totals:
         self._count: Counter[str] = Counter()
         self._phases_s: defaultdict[str, float] = defaultdict(float)
         self._round_s = 0.0
+        self._rounds, self._decoded = Buckets(), Buckets()
+        self._arrivals: defaultdict[str, Buckets] = defaultdict(Buckets)
         self._bytes: dict[str, Counter[str]] = {"sent": Counter(), "received": Counter()}
         self._late: Counter[str] = Counter()
         self._returns: dict[str, float] = {}
@@ -33,6 +37,10 @@ class Totals:
         self._count["inexact"] += not record.exact
         self._count["wrong"] += len(record.quarantined)
         self._round_s += record.round_s
+        self._rounds.add(record.round_s)
+        self._decoded.add(record.decode_s)
+        for learner, seconds in record.arrival_s.items():
+            self._arrivals[str(learner)].add(seconds)
         for phase, seconds in budget(record).items():
             self._phases_s[phase] += seconds
         self._bytes["sent"].update(record.bytes_sent)
@@ -51,6 +59,14 @@ class Totals:
         count = self._count
         yield counter("rounds", "Rounds committed.", count["rounds"])
         yield counter("round_seconds", "Duration of all rounds committed.", self._round_s)
+        yield histogram("round_duration_seconds", "Rounds, by duration.", {"": self._rounds})
+        yield histogram("decode_duration_seconds", "Decodings.", {"": self._decoded})
+        yield histogram(
+            "arrival_seconds",
+            "Rows, by the time from their assignment to their arrival.",
+            dict(self._arrivals),
+            label="learner",
+        )
         yield counter("phase_seconds", "Duration of each phase.", self._phases_s, label="phase")
         yield counter("inexact_rounds", "Rounds committed with an error.", count["inexact"])
         yield counter(
@@ -125,6 +141,8 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
     yield gauge("term", "Starts and recoveries of the controller.", identity.term)
     yield gauge("learners_attached", "Learners that are attached.", len(roster.members))
     yield gauge("learners_eligible", "Learners that may hold a row.", len(roster.eligible))
+    barred = sum(bool(member.quarantined) for member in roster.members)
+    yield gauge("learners_quarantined", "Learners that were found wrong.", barred)
     if run.collectors is not None:
         yield from run.collectors.metrics(version=progress.applied)
     yield gauge("replay_acknowledged_position", "One past the last row stored.", acknowledged)
@@ -133,10 +151,16 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
 
 
 def _code_metrics(assignment: RowAssignment[Member]) -> Iterator[Family]:
-    code = assignment.code
+    code, requested = assignment.code, assignment.requested
     yield gauge("epoch", "Codes assigned so far, less one.", assignment.epoch)
     yield gauge("code_rows", "Rows R of C.", code.rows)
     yield gauge("code_units", "Units M of C.", code.units)
+    yield gauge("spares", "Eligible learners without a row.", assignment.spares)
+    yield gauge(
+        "configured_tolerance",
+        "Learners that may be lost in any case where there are as many as the code was asked for.",
+        tolerance_asked_of(codes.build(requested.name, **requested.params)),
+    )
     yield gauge("tolerance", "Learners that may be lost in any case.", code.tolerance)
     yield gauge(
         "remaining_tolerance",

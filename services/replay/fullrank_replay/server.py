@@ -15,7 +15,7 @@ from fullrank.net.prometheus import Exporter, Family, gauge
 from fullrank.net.server import Health, Server
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store
-from fullrank.replay.table import Table
+from fullrank.replay.table import TABLE, Table
 from fullrank.runs.events import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.servicer import ReplayServicer
@@ -103,10 +103,11 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
 
 
 def table_metrics(store: Store) -> Iterator[Family]:
-    """The current state of every table."""
+    """The current state of every run's table."""
 
-    def by_table(value: Callable[[Table], int]) -> dict[str, float]:
-        return {name: float(value(table)) for name, table in store.tables.items()}
+    def by_run(value: Callable[[Table], int]) -> dict[str, float]:
+        tables = store.tables.items()
+        return {name.removesuffix(f"/{TABLE}"): float(value(table)) for name, table in tables}
 
     for name, text, value in (
         ("head_position", "One past the newest row.", lambda table: table.head),
@@ -114,4 +115,4 @@ def table_metrics(store: Store) -> Iterator[Family]:
         ("capacity_rows", "Rows held at most.", lambda table: table.capacity),
         ("row_bytes", "Size of a row.", lambda table: 4 * table.row_size),
     ):
-        yield gauge(f"replay_{name}", text, by_table(value), label="table")
+        yield gauge(f"replay_{name}", text, by_run(value), label="run")

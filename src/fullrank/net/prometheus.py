@@ -1,8 +1,10 @@
 """Metrics for Prometheus, read when they are scraped and at no other cost."""
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +17,26 @@ if TYPE_CHECKING:
 SCRAPE_S = 5.0
 """Longest wait of a scrape for the event loop."""
 
+BOUNDS_S = (*(first * 10.0**power for power in (-3, -2, -1, 0, 1) for first in (1, 2.5, 5)), 100.0)
+"""Upper bounds of the buckets of a histogram of durations."""
+
+
+class Buckets:
+    """Durations, counted by ``BOUNDS_S``."""
+
+    def __init__(self) -> None:
+        self._counts, self.sum_s = [0] * (len(BOUNDS_S) + 1), 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a duration."""
+        self._counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def up_to(self) -> list[tuple[str, float]]:
+        """Return each bound with the number of durations that do not exceed it."""
+        bounds = [*(f"{bound:g}" for bound in BOUNDS_S), "+Inf"]
+        return list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
@@ -22,10 +44,10 @@ class Family:
 
     name: str
     text: str
-    values: Mapping[str, float]
+    values: Mapping[str, float] | Mapping[str, Buckets]
     """Values by label; a metric without a label has one value, under the empty text."""
     label: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "histogram"]
 
 
 def gauge(name: str, text: str, values: float | Mapping[str, float], *, label: str = "") -> Family:
@@ -47,6 +69,11 @@ def counter(
     return _family(name, text, values, label, "counter")
 
 
+def histogram(name: str, text: str, values: Mapping[str, Buckets], *, label: str = "") -> Family:
+    """Durations in buckets; arguments as of ``gauge``."""
+    return Family(name=name, text=text, values=values, label=label, kind="histogram")
+
+
 def _family(
     name: str,
     text: str,
@@ -66,6 +93,7 @@ class Exporter:
         read: Returns the metrics; called on the event loop that starts the exporter.
         run_dir: Directory in which the port is announced, as that of ``NAME-metrics``.
         name: The service.
+        run: The run whose metrics they are, a label of each; empty: no such label.
     """
 
     def __init__(
@@ -75,8 +103,9 @@ class Exporter:
         *,
         run_dir: Path | None,
         name: str,
+        run: str = "",
     ) -> None:
-        self._address, self._read = address, read
+        self._address, self._read, self._run = address, read, run
         self._run_dir, self._name = run_dir, f"{name}-metrics"
         self._stop: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -123,7 +152,8 @@ class Exporter:
         """The metrics as they are now; the Prometheus client calls it on its own thread."""
         assert self._loop is not None
         reading = asyncio.run_coroutine_threadsafe(self._on_the_loop(), self._loop)
-        yield from map(_metric, reading.result(SCRAPE_S))
+        for family in reading.result(SCRAPE_S):
+            yield _metric(family, self._run)
 
     async def _on_the_loop(self) -> list[Family]:
         return list(self._read())
@@ -135,12 +165,26 @@ class Exporter:
         await asyncio.to_thread(self._stop)  # a scrape may be waiting for this loop
 
 
-def _metric(family: Family) -> "Metric":
-    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+def _metric(family: Family, run: str) -> "Metric":
+    from prometheus_client.metrics_core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
 
+    name, named = f"fullrank_{family.name}", [family.label] if family.label else []
+    constant = {"run": run} if run and family.label != "run" else {}
+    labels = [*named, *constant]
+    if family.kind == "histogram":
+        durations = HistogramMetricFamily(name, family.text, labels=labels)
+        for value, own in family.values.items():
+            assert isinstance(own, Buckets)
+            where = [*[value][: len(named)], *constant.values()]
+            durations.add_metric(where, own.up_to(), own.sum_s)
+        return durations
     make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    labels = [family.label] if family.label else []
-    metric = make(f"fullrank_{family.name}", family.text, labels=labels)
+    metric = make(name, family.text, labels=labels)
     for value, number in family.values.items():
-        metric.add_metric([value] if family.label else [], number)
+        assert not isinstance(number, Buckets)
+        metric.add_metric([*[value][: len(named)], *constant.values()], number)
     return metric

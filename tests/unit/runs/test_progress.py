@@ -42,7 +42,11 @@ class Clock:
 def test_a_line_holds_what_the_terminal_shows_with_codes_if_asked_for() -> None:
     said: list[str] = []
     Lines(said.append, iterations=20, clock=Clock(), coding=True).write(RECORD)
-    played: dict[str, Any] = {"env_steps_per_s": 31234.5, "statistics": {"env_steps": 5000.0}, "iteration_s": 4.0}
+    played: dict[str, Any] = {
+        "env_steps_per_s": 31234.5,
+        "statistics": {"env_steps": 5000.0},
+        "iteration_s": 4.0,
+    }
     lines = Lines(said.append, iterations=20, clock=Clock(), coding=False)
     lines.write(replace(RECORD, **played))
     assert said == [

@@ -1,7 +1,9 @@
 """Gauges of the controller: those of the last iteration that are known."""
 
+import pytest
 from tests.unit.runs.test_record import record
 
+from fullrank.net.prometheus import Buckets
 from fullrank_controller.prometheus import Totals
 
 
@@ -14,6 +16,7 @@ def _gauges(**changes: object) -> dict[str, float]:
         for family in totals.families()
         if family.kind == "gauge"
         for label, value in family.values.items()
+        if not isinstance(value, Buckets)
     }
 
 
@@ -33,3 +36,17 @@ def test_gauges_are_numbers_of_the_last_iteration_alone_but_for_the_latest_retur
 def test_a_gauge_of_an_unknown_number_is_left_out() -> None:
     assert "condition" not in _gauges(condition=None)
     assert "error_bound" not in _gauges(exact=False, error_bound=None, variance=0.5)
+
+
+def test_histograms_count_every_round_and_the_arrivals_of_each_learner() -> None:
+    totals = Totals()
+    for seconds in (0.002, 0.02, 0.02, 1000.0):
+        totals.write(record(round_s=seconds, arrival_s={0: seconds, 3: 0.5}))
+    histograms = {each.name: each.values for each in totals.families() if each.kind == "histogram"}
+    (rounds,) = histograms["round_duration_seconds"].values()
+    assert isinstance(rounds, Buckets)
+    counts = dict(rounds.up_to())
+    assert (counts["0.001"], counts["0.0025"], counts["0.025"]) == (0, 1, 3)
+    assert (counts["100"], counts["+Inf"]) == (3, 4)
+    assert rounds.sum_s == pytest.approx(1000.042)
+    assert {*histograms["arrival_seconds"]} == {"0", "3"}
