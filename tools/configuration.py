@@ -5,11 +5,9 @@ The text of a key is the string under its field, or its line under ``Args:`` of 
 """
 
 import argparse
-import ast
 import dataclasses
 import inspect
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -26,6 +24,7 @@ from fullrank.config import PluginSettings, RunConfig
 from fullrank.config.auto_code import code_choices
 from fullrank.config.elsewhere import reach_of, reaches
 from fullrank.config.leaves import SECTIONS
+from fullrank.conformance.documentation import texts
 from fullrank.environments.base import environments
 from fullrank.stragglers import delay_models
 
@@ -61,28 +60,6 @@ of a configuration from elsewhere do not count: see [security](security.md#setti
 """
 
 KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
-
-
-def texts(cls: type) -> dict[str, str]:
-    """Texts of the fields of a class and of the dataclasses that it extends."""
-    bases = [base for base in cls.__bases__ if dataclasses.is_dataclass(base)]
-    inherited = {name: text for base in bases for name, text in texts(base).items()}
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    documented = dict(_arguments(inspect.getdoc(cls) or ""))
-    for field, below in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            match below:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    documented[field.target.id] = inspect.cleandoc(text)
-    return inherited | {name: " ".join(text.split()) for name, text in documented.items()}
-
-
-def _arguments(doc: str) -> Iterator[tuple[str, str]]:
-    """Yield the entries below ``Args:`` of a Google docstring."""
-    _, _, rest = doc.partition("\nArgs:\n")
-    block = rest.partition("\n\n")[0]
-    yield from re.findall(r"^    (\w+): ((?:.|\n        )+)", block, flags=re.MULTILINE)
 
 
 def kind(hint: Any) -> str:

@@ -1,56 +1,22 @@
-"""Algorithms, teams and transitions for the conformance tests of algorithms."""
+"""The built-in algorithms and further variants of them, as subjects of the conformance laws."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from functools import cache
 from typing import Any
 
-import numpy as np
 from tests.registries import shipped
 
-from fullrank.algorithms import (
-    Algorithm,
-    AlgorithmConfig,
-    EnvironmentSpec,
-    algorithms,
-    environment_spec,
-)
+from fullrank.algorithms import Algorithm, AlgorithmConfig, EnvironmentSpec, algorithms
 from fullrank.algorithms.action_values import ActionValues
-from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.on_policy_learner import OnPolicy
 from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.qplex import QPLEX
 from fullrank.algorithms.sac import SAC
-from fullrank.codes.targets import target_sizes
-from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.common.updates import GRID
-from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
+from fullrank.common.types import FloatArray
+from fullrank.conformance.subjects import BATCH, HIDDEN, SEED, Subject
+from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.replay import Layout
-from fullrank.replay.episodes import NO_ACTION
 
-
-def scout(name: str, side: str) -> AgentSpec:
-    return AgentSpec(
-        name=name,
-        observation_size=7,
-        action=Discrete(5, relaxed=True),
-        side=side,
-        always_zero=(2, 5, 6),
-    )
-
-
-UNEQUAL = (  # of two sides, so that both kinds of critics are computed
-    scout("scout", "team"),
-    AgentSpec(
-        name="gripper",
-        observation_size=13,
-        action=Continuous((-1.0, 0.0), (1.0, 3.0)),
-        always_zero=(0,),
-    ),
-    scout("scout_2", "lone"),
-    AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
-    scout("scout_3", "team"),
-    scout("scout_4", "lone"),
-)
 VIEWERS = tuple(
     AgentSpec(
         name=f"viewer_{number}",
@@ -61,10 +27,6 @@ VIEWERS = tuple(
     for number, actions in enumerate((5, 3))
 )
 """Agents that observe images."""
-WORLD = "food_collection"
-SEED = 11
-
-
 READABLE = "maddpg by autograd"
 """The algorithm as stated by its losses, with another depth than the hand-written kernel."""
 
@@ -89,9 +51,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qmix of one unit": ("qmix", {"micro_batches": 1, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
-
-MOST_EPISODES = 23
-"""Upper bound on the episodes of a minibatch, whose steps are computed one after the other."""
 
 
 def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
@@ -122,19 +81,21 @@ def draws(name: str) -> bool:
 
 def collects(name: str) -> bool:
     """Return whether learners collect their transitions in an environment of its own sizes."""
-    return config(name).data_mode().kind != "shared"
+    return subject(name).collects
+
+
+@cache
+def subject(name: str) -> Subject:
+    """Return the subject of a case."""
+    registered, settings = VARIANTS.get(name, (name, {}))
+    sides = {"ddpg_sides": ("lone",)} if hasattr(algorithms.get(registered), "ddpg_sides") else {}
+    viewers = VIEWERS if name.endswith("of images") else ()
+    return Subject(registered, settings, sides, viewers)
 
 
 def team(name: str) -> Sequence[AgentSpec]:
-    """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
-    if name.endswith("of images"):
-        return VIEWERS
-    values = issubclass(class_of(name), ActionValues)
-    if values or (plays_episodes(name) and getattr(config(name), "share", "all") == "all"):
-        return tuple(spec for spec in UNEQUAL if isinstance(spec.action, Discrete))
-    if not collects(name):
-        return UNEQUAL
-    return make_environment(WORLD, agents=4, copies=1).agents
+    """Agents that the algorithm can train."""
+    return subject(name).team
 
 
 def narrow_team(*, observation: int, actions: int, values: bool) -> Sequence[AgentSpec]:
@@ -148,74 +109,30 @@ def narrow_team(*, observation: int, actions: int, values: bool) -> Sequence[Age
 
 
 def spec_of(name: str, agents: Sequence[AgentSpec] = ()) -> EnvironmentSpec:
-    return environment_spec(agents or team(name), environment=WORLD, count=4, params={})
+    return subject(name).spec(agents)
 
 
-def config(name: str, *, batch: int = 100, hidden: int = 33) -> AlgorithmConfig:
-    registered, params = VARIANTS.get(name, (name, {}))
-    if plays_episodes(name):
-        batch = min(batch, MOST_EPISODES)
-    wanted = {"batch_size": batch, "hidden": hidden, "ddpg_sides": ("lone",), **params}
-    known = {field.name for field in fields(algorithms.get(registered))}  # type: ignore[arg-type]
-    params = {key: value for key, value in wanted.items() if key in known}
-    return algorithms.build(registered, **params)
+def config(name: str, *, batch: int = BATCH, hidden: int = HIDDEN) -> AlgorithmConfig:
+    return subject(name).config(batch=batch, hidden=hidden)
 
 
 def build(
     name: str,
     *,
-    batch: int = 100,
-    hidden: int = 33,
+    batch: int = BATCH,
+    hidden: int = HIDDEN,
     seed: int = SEED,
     agents: Sequence[AgentSpec] = (),
     device: str = "cpu",
 ) -> Algorithm:
-    spec = spec_of(name, agents)
-    return config(name, batch=batch, hidden=hidden).make(spec, seed=seed, device=device)
-
-
-def units_of(algorithm: Algorithm) -> range:
-    return range(len(algorithm.problem.units))
+    return subject(name).build(batch=batch, hidden=hidden, seed=seed, agents=agents, device=device)
 
 
 def layout(name: str, agents: Sequence[AgentSpec] = ()) -> Layout:
-    return layout_of(agents or team(name))
+    return subject(name).layout(agents)
 
 
 def transitions(
     name: str, size: int, *, seed: int = 0, agents: Sequence[AgentSpec] = ()
 ) -> FloatArray:
-    """Random rows in which agents die or are dead; none if learners collect."""
-    generator, where = np.random.default_rng(seed), layout(name, agents)
-    if (episodes := config(name).problem(spec_of(name, agents)).episodes) is not None:
-        rows = episodes.synthetic(generator, min(size, MOST_EPISODES))
-        rows[:, episodes.available] = generator.random((len(rows), sum(where.action_sizes))) < 0.7
-        rows[1::3, episodes.action.start] = NO_ACTION
-        return rows
-    if not config(name).data_mode().batch_size:
-        return np.empty((0, where.row_size), np.float32)
-    rows = generator.standard_normal((size, where.row_size), dtype=np.float32)
-    rows[:, where.terminated] = generator.random((size, where.agents)) < 0.2
-    rows[:, where.alive] = generator.random((size, where.agents)) < 0.8
-    return rows
-
-
-def random_updates(algorithm: Algorithm, *, seed: int) -> FloatArray:
-    """Return random targets on the grid, for the optimiser."""
-    generator, problem = np.random.default_rng(seed), algorithm.problem
-    sizes = problem.unit_sizes
-    if problem.target is not None:
-        sizes = target_sizes(problem.target, sizes)
-    updates = np.zeros((len(sizes), problem.vector_size), np.float32)
-    for target, size in enumerate(sizes):
-        updates[target, :size] = np.rint(generator.standard_normal(size) * 1000) * GRID
-    return updates
-
-
-def computed(
-    algorithm: Algorithm, batch: FloatArray, units: Sequence[UnitIndex], *, iteration: int = 5
-) -> dict[UnitIndex, bytes]:
-    return {
-        unit: update.tobytes()
-        for unit, update in algorithm.gradients.compute(batch, units, iteration=iteration)
-    }
+    return subject(name).transitions(size, seed=seed, agents=agents)

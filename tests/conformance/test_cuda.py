@@ -15,20 +15,12 @@ from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.trajectories import ENTRIES
 from fullrank.algorithms.updates import Entries
 from fullrank.common.types import Array, FloatArray
+from fullrank.conformance.subjects import computed, random_updates, units_of
 from fullrank.networks import adam
 from fullrank.networks.fused import gradients, unit_batch
 from fullrank.networks.parameters import GroupedParameters
 
-from .algorithm_cases import (
-    build,
-    computed,
-    config,
-    layout,
-    random_updates,
-    team,
-    transitions,
-    units_of,
-)
+from .algorithm_cases import build, config, layout, team, transitions
 from .pretended_device import DEVICE, pretended_device
 
 PATHS = (

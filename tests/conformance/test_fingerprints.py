@@ -1,4 +1,4 @@
-"""Numeric fingerprints name torch and the threads, and are equal in every process."""
+"""Numeric fingerprints are equal in every process."""
 
 import os
 import subprocess
@@ -8,20 +8,8 @@ import torch
 from tests.registries import shipped
 
 from fullrank.algorithms import algorithms, environment_spec
+from fullrank.conformance.subjects import WORLD
 from fullrank.environments import make_environment
-
-from .algorithm_cases import WORLD, build
-
-
-def test_the_fingerprint_names_torch_and_the_threads(name: str) -> None:
-    algorithm = build(name)
-    torch.set_num_threads(1)
-    one = algorithm.gradients.fingerprint()
-    assert torch.__version__ in one
-    assert algorithm.gradients.fingerprint() == one
-    torch.set_num_threads(2)
-    assert algorithm.gradients.fingerprint() != one
-
 
 FINGERPRINTS = f"""
 import torch

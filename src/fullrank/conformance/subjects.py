@@ -1,0 +1,218 @@
+"""Subjects of the laws of algorithms: teams that an algorithm trains, minibatches and updates."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fullrank.algorithms import (
+    Algorithm,
+    AlgorithmConfig,
+    EnvironmentSpec,
+    algorithms,
+    environment_spec,
+)
+from fullrank.algorithms.base import layout_of
+from fullrank.codes.targets import target_sizes
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.updates import GRID
+from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
+from fullrank.replay import Layout
+from fullrank.replay.episodes import NO_ACTION
+
+WORLD = "food_collection"
+"""Environment of algorithms whose learners collect."""
+SEED = 11
+BATCH, HIDDEN = 100, 33
+"""Size of a minibatch and of hidden layers, where these are settings."""
+MOST_EPISODES = 23
+"""Upper bound on the episodes of a minibatch, whose steps are computed one after the other."""
+
+
+def _scout(name: str, side: str) -> AgentSpec:
+    return AgentSpec(
+        name=name,
+        observation_size=7,
+        action=Discrete(5, relaxed=True),
+        side=side,
+        always_zero=(2, 5, 6),
+    )
+
+
+_GRIPPER = AgentSpec(
+    name="gripper",
+    observation_size=13,
+    action=Continuous((-1.0, 0.0), (1.0, 3.0)),
+    always_zero=(0,),
+)
+MIXED = (  # of two sides, so that both kinds of critics are computed
+    _scout("scout", "team"),
+    _GRIPPER,
+    _scout("scout_2", "lone"),
+    AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
+    _scout("scout_3", "team"),
+    _scout("scout_4", "lone"),
+)
+"""Agents of unequal observations and actions, of which some agree."""
+
+
+def alike(count: int, action: Continuous | Discrete, *, observation: int = 5) -> list[AgentSpec]:
+    """Return agents of one side with equal observations and actions."""
+    return [
+        AgentSpec(name=f"agent_{i}", observation_size=observation, action=action, side="team")
+        for i in range(count)
+    ]
+
+
+TEAMS: Mapping[str, Sequence[AgentSpec]] = {
+    "of unequal agents": MIXED,
+    "of discrete actions": tuple(spec for spec in MIXED if isinstance(spec.action, Discrete)),
+    "of continuous actions": (_GRIPPER, *alike(2, Continuous((-2.0,), (1.0,)))),
+    "of equal discrete agents": alike(3, Discrete(4)),
+    "of equal continuous agents": alike(3, Continuous((-1.0, 0.0), (1.0, 3.0))),
+}
+"""Teams by their kind; the laws hold for the first one that an algorithm does not refuse."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An algorithm with settings, and what the laws compute with it.
+
+    Args:
+        name: Registered name.
+        settings: Its settings; ``batch_size`` and ``hidden`` are those of the laws.
+        in_teams: Further settings that name agents or sides of ``TEAMS``.
+        agents: Team in place of the first of ``TEAMS`` that the algorithm trains.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    in_teams: Mapping[str, Any] = field(default_factory=dict)
+    agents: Sequence[AgentSpec] = ()
+
+    def config(self, *, batch: int = BATCH, hidden: int = HIDDEN) -> AlgorithmConfig:
+        """Return the configuration with minibatches and hidden layers of these sizes."""
+        if batch > MOST_EPISODES and self.plays_episodes:
+            batch = MOST_EPISODES
+        return self._configured(batch=batch, hidden=hidden)
+
+    def _configured(self, **sizes: int) -> AlgorithmConfig:
+        wanted = {"batch_size": sizes["batch"], "hidden": sizes["hidden"], **self.settings}
+        wanted |= self.in_teams
+        cls = algorithms.get(self.name)
+        known = {each.name for each in fields(cls)}  # type: ignore[arg-type]
+        sized = {key for key in ("batch_size", "hidden") if key not in known}
+        return algorithms.build(
+            self.name, **{key: value for key, value in wanted.items() if key not in sized}
+        )
+
+    @cached_property
+    def collects(self) -> bool:
+        """Tell whether learners collect their transitions, in ``WORLD``."""
+        return self._small.data_mode().kind != "shared"
+
+    @cached_property
+    def _small(self) -> AlgorithmConfig:
+        return self._configured(batch=MOST_EPISODES, hidden=HIDDEN)
+
+    @cached_property
+    def plays_episodes(self) -> bool:
+        """Tell whether the minibatch consists of whole episodes."""
+        return self._small.problem(self.spec()).episodes is not None
+
+    @cached_property
+    def team(self) -> Sequence[AgentSpec]:
+        """The first of ``TEAMS`` that the algorithm trains; those of ``WORLD`` if learners collect.
+
+        Raises:
+            ConfigError: It refuses all of them.
+        """
+        if self.agents:
+            return self.agents
+        if self.collects:
+            return make_environment(WORLD, agents=4, copies=1).agents
+        refusals = list[str]()
+        for kind, agents in TEAMS.items():
+            try:
+                self._small.problem(self.spec(agents))
+            except ConfigError as error:
+                refusals.append(f"{kind}: {error}")
+            else:
+                return agents
+        raise ConfigError(f"{self.name} refuses every team; a team {'; a team '.join(refusals)}")
+
+    def spec(self, agents: Sequence[AgentSpec] = ()) -> EnvironmentSpec:
+        """Return the environment of some agents, by default of the team."""
+        return environment_spec(agents or self.team, environment=WORLD, count=4, params={})
+
+    def build(
+        self,
+        *,
+        batch: int = BATCH,
+        hidden: int = HIDDEN,
+        seed: int = SEED,
+        agents: Sequence[AgentSpec] = (),
+        device: str = "cpu",
+    ) -> Algorithm:
+        """Make the algorithm."""
+        config = self.config(batch=batch, hidden=hidden)
+        return config.make(self.spec(agents), seed=seed, device=device)
+
+    def layout(self, agents: Sequence[AgentSpec] = ()) -> Layout:
+        """Return the layout of transitions of some agents, by default of the team."""
+        return layout_of(agents or self.team)
+
+    def transitions(
+        self, size: int = BATCH, *, seed: int = 0, agents: Sequence[AgentSpec] = ()
+    ) -> FloatArray:
+        """Return random rows in which agents die or are dead; none if learners collect."""
+        generator, where = np.random.default_rng(seed), self.layout(agents)
+        config = self.config(batch=size)
+        size = config.data_mode().batch_size
+        if (episodes := config.problem(self.spec(agents)).episodes) is not None:
+            rows = episodes.synthetic(generator, size)
+            masks = generator.random((len(rows), sum(where.action_sizes))) < 0.7
+            rows[:, episodes.available] = masks
+            rows[1::3, episodes.action.start] = NO_ACTION
+            return rows
+        rows = generator.standard_normal((size, where.row_size), dtype=np.float32)
+        rows[:, where.terminated] = generator.random((size, where.agents)) < 0.2
+        rows[:, where.alive] = generator.random((size, where.agents)) < 0.8
+        return rows
+
+
+def units_of(algorithm: Algorithm) -> range:
+    """Return the indices of an algorithm's units."""
+    return range(len(algorithm.problem.units))
+
+
+def random_updates(algorithm: Algorithm, *, seed: int) -> FloatArray:
+    """Return random targets on the grid, for the optimiser."""
+    generator, problem = np.random.default_rng(seed), algorithm.problem
+    sizes = problem.unit_sizes
+    if problem.target is not None:
+        sizes = target_sizes(problem.target, sizes)
+    updates = np.zeros((len(sizes), problem.vector_size), np.float32)
+    for target, size in enumerate(sizes):
+        updates[target, :size] = np.rint(generator.standard_normal(size) * 1000) * GRID
+    return updates
+
+
+def computed(
+    algorithm: Algorithm, batch: FloatArray, units: Sequence[UnitIndex], *, iteration: int = 5
+) -> dict[UnitIndex, bytes]:
+    """Return the bits of the updates of some units."""
+    return {
+        unit: update.tobytes()
+        for unit, update in algorithm.gradients.compute(batch, units, iteration=iteration)
+    }
+
+
+def companies(count: int, *, seed: int) -> Iterator[list[UnitIndex]]:
+    """Yield units in company of every size and in random order."""
+    generator = np.random.default_rng(seed)
+    for width in range(1, count + 1):
+        yield [int(unit) for unit in generator.permutation(count)[:width]]
