@@ -340,10 +340,14 @@ class PolicyActor:
             return own_layers(
                 network, inputs=inputs, identity=identity, actions=actions, last_action=False
             )
-        if (layers := layers_of(network)) is None:
-            raise ConfigError(
-                "perceptrons whose layers are normalised are not exported; use the checkpoint"
-            )
+        layers = layers_of(network)
+        if normalised := layers is None:
+            layers = [part for part in network.children() if isinstance(part, nn.Linear)]
+            if own.box is not None:
+                raise ConfigError(
+                    "policies of normalised layers are exported where actions are discrete; use "
+                    "the checkpoint"
+                )
         matrices = [
             torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
             for layer in layers
@@ -353,4 +357,15 @@ class PolicyActor:
             bias = bias + first[:, identity, None]
         matrices[0] = np.concatenate([first[:, inputs], bias], axis=1)
         matrices[-1] = matrices[-1][:actions]
-        return tuple(map(np.ascontiguousarray, matrices))
+        matrices = [*map(np.ascontiguousarray, matrices)]
+        if not normalised:
+            return tuple(matrices)
+        entered, middle, left = matrices
+        return RecurrentLayers(
+            first=entered,
+            input_gates=middle,
+            state_gates=None,
+            last=left,
+            last_action=False,
+            normalised=True,
+        )

@@ -1,6 +1,7 @@
 """PPO's losses against a plain statement in float64, its advantages and its settings."""
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +43,7 @@ LEARNERS: dict[str, PPO] = {
     "ippo": IPPO(**SMALL, share=ALIKE),
     "ippo of networks apart": IPPO(**SMALL, share="none", value_clip=0.0),
     "ippo with memory": IPPO(**SMALL, share=ALIKE, recurrent=True),
+    "ippo of normalised layers": IPPO(**SMALL, share=ALIKE, layer_norm=True),
     "mappo": MAPPO(**SMALL, share=ALIKE, entropy_weight=0.3),
     "mappo of three groups": MAPPO(
         **SMALL,
@@ -87,7 +89,9 @@ def network(
     return [p.view(shape).requires_grad_() for p, shape in zip(parts, shapes, strict=True)]
 
 
-def outputs(layers: list[Tensor], inputs: Tensor, state: list[Tensor]) -> Tensor:
+def outputs(
+    layers: list[Tensor], inputs: Tensor, state: list[Tensor], *, normalised: bool
+) -> Tensor:
     """Outputs of one step; a recurrent state is replaced by the one after it."""
     if len(layers) > 3:
         first, of_input, of_state, own_bias, state_bias, last = layers
@@ -100,6 +104,8 @@ def outputs(layers: list[Tensor], inputs: Tensor, state: list[Tensor]) -> Tensor
         return last @ torch.cat([state[0], torch.ones(1, dtype=torch.float64)])
     for number, layer in enumerate(layers):
         inputs = layer @ torch.cat([inputs, torch.ones(1, dtype=torch.float64)])
+        if normalised and number < len(layers) - 1:
+            inputs = (inputs - inputs.mean()) / (inputs.var(correction=0) + 1e-5).sqrt()
         inputs = inputs.relu() if number < len(layers) - 1 else inputs
     return inputs
 
@@ -153,8 +159,10 @@ def plain(
                 acts = action >= 0 and int(offered.sum()) > (not arm)
                 term = {name: column[agent] for name, column in columns.items()}
                 inputs = own if isinstance(learner, IPPO) else step[layout.state]
-                term["v"] = outputs(value, torch.cat([inputs, identity]), states[number])[0]
-                told = outputs(
+                seen_by = torch.cat([inputs, identity])
+                through = partial(outputs, normalised=learner.layer_norm)
+                term["v"] = through(value, seen_by, states[number])[0]
+                told = through(
                     policy[1:] if arm else policy,
                     torch.cat([own, identity]),
                     states[len(agents) + number],

@@ -12,11 +12,14 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.config import load
 from fullrank.environments import environments, make_environment
+from fullrank.export.recurrent import RecurrentPolicy
 from fullrank.local import LocalRun
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 from fullrank.training.evaluation import Greedy, evaluate
 
 environments.register("reach")(Reach)
+
+SCREENS = "tests.unit.environments.games:Screens"
 
 TINY: dict[str, Any] = {
     "iterations": 8,
@@ -224,3 +227,25 @@ def stepped(
     fresh = np.tanh(new + of_new / (1.0 + np.exp(-(reset + of_reset))))
     after = ((1.0 - keep) * fresh + keep * state).astype(np.float32)
     return through(layers.last, after), after
+
+
+def test_normalised_layers_are_exported_as_such() -> None:
+    learned = run(algorithm__name="ippo", algorithm__layer_norm=True)
+    learned.train()
+    actor, agents = learned.training.algorithm.actor, learned.training.collector.agents
+    seen = np.random.default_rng(0).normal(size=(64, 3, 2)).astype(np.float32)
+    taken, _ = actor.act_greedily(seen.reshape(64, -1), ())
+    for number, agent in enumerate(agents):
+        layers = actor.policy(number)
+        assert isinstance(layers, RecurrentLayers)
+        policy, none = RecurrentPolicy(agent=agent, layers=layers), np.zeros((64, 12), np.float32)
+        values, _ = policy.step(seen[:, number], np.full(64, -1), none)
+        np.testing.assert_array_equal(
+            values.argmax(1), taken.reshape(64, 3, -1)[:, number].argmax(1)
+        )
+
+
+def test_a_policy_that_sees_images_is_not_exported() -> None:
+    seeing = run(algorithm__name="ippo", environment__name=SCREENS, environment__agents=0)
+    with pytest.raises(ConfigError, match="this policy sees images: use its checkpoint"):
+        seeing.training.algorithm.actor.policy(0)
