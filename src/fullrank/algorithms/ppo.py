@@ -141,6 +141,7 @@ class PPO(OnPolicy):
             return steps
         encoded = partial(over_episodes, policy.encoder, lengths=steps.lengths, apart=steps.apart)
         shown = steps.observation
+        encoded = partial(over_episodes, policy.encoder, lengths=steps.lengths, apart=steps.apart)
         if self.joint or len(own.agents) == shown.shape[1]:
             return steps.seeing(encoded(shown))
         agents = torch.tensor(own.agents, device=shown.device)

@@ -19,7 +19,10 @@ from fullrank.training.evaluation import Greedy, evaluate
 
 environments.register("reach")(Reach)
 
-SCREENS = "tests.unit.environments.games:Screens"
+SCREENS: dict[str, Any] = {
+    "environment__name": "tests.unit.environments.games:Screens",
+    "environment__agents": 0,
+}
 
 TINY: dict[str, Any] = {
     "iterations": 8,
@@ -141,8 +144,9 @@ def test_rows_hold_the_continuous_actions_that_were_played() -> None:
         {"algorithm__name": "mappo", "algorithm__recurrent": True},
         {"algorithm__name": "coma", "algorithm__epochs": None, "environment__name": "smac_lite"},
         REACH | {"iterations": 5},
+        {"algorithm__name": "mappo", "algorithm__share": "none", **SCREENS},
     ],
-    ids=["lengths", "memory", "coma", "continuous"],
+    ids=["lengths", "memory", "coma", "continuous", "images"],
 )
 def test_derived_columns_do_not_depend_on_the_other_episodes(options: dict[str, Any]) -> None:
     played = run(**options)
@@ -246,6 +250,6 @@ def test_normalised_layers_are_exported_as_such() -> None:
 
 
 def test_a_policy_that_sees_images_is_not_exported() -> None:
-    seeing = run(algorithm__name="ippo", environment__name=SCREENS, environment__agents=0)
+    seeing = run(algorithm__name="ippo", **SCREENS)
     with pytest.raises(ConfigError, match="this policy sees images: use its checkpoint"):
         seeing.training.algorithm.actor.policy(0)
