@@ -39,6 +39,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
+    "mappo of normalised observations": ("mappo", {"normalise_observations": True}),
     "ippo of images": ("ippo", {"layer_norm": True}),
     "mappo of images": ("mappo", {"recurrent": True, "micro_batches": 2}),
     "pqn of images": ("pqn", {}),

@@ -37,7 +37,12 @@ LEARNERS: dict[str, dict[str, Any]] = {
         "algorithm.batch_size": 3,
         "algorithm.mixer": "monotonic",
     },
-    "mappo": {"environment.copies": 6, "algorithm.batch_size": 3, "algorithm.epochs": 2},
+    "mappo": {
+        "environment.copies": 6,
+        "algorithm.batch_size": 3,
+        "algorithm.epochs": 2,
+        "algorithm.normalise_observations": True,
+    },
     "ippo": {**SCREENS, "algorithm.epochs": 2, "algorithm.share": "none"},
     "coma": {"environment.copies": 6, "algorithm.batch_size": 3, "algorithm.target_every": 3},
 }

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.trajectories import by_agent
 from fullrank.algorithms.updates import Entries
@@ -17,6 +18,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.networks.images import Image
+from fullrank.networks.normalised import Normalising
 from fullrank.networks.parameters import ParameterGroup
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -158,13 +160,10 @@ class Steps:
         """Global state, shape (rows, S)."""
         return self._tensor(self._layout.state)
 
-    def seeing(self, features: Tensor) -> "Steps":
-        """Return these steps with features, shape (rows, n, F), in place of observations.
-
-        The state is that of all agents' features.
-        """
+    def seeing(self, observation: Tensor, state: Tensor) -> "Steps":
+        """Return these steps with other observations, shape (rows, n, F), and states."""
         steps = copy(self)
-        steps.observation, steps.state = features, features.flatten(1)
+        steps.observation, steps.state = observation, state
         return steps
 
 
@@ -206,6 +205,18 @@ def rescale(group: ParameterGroup, statistics: Mapping[str, float]) -> None:
     found = statistics["target_mean"], statistics["target_deviation"]
     averages = ValueScale.moved(row.cpu().numpy().astype(np.float64), *found)
     row.copy_(torch.from_numpy(averages.astype(np.float32)))
+
+
+def averaged_columns(
+    nets: Networks, members: Sequence[GroupMembers], group: ParameterGroup
+) -> list[slice]:
+    """Return the columns of a group's averages of inputs, which are the first ones of networks."""
+    first = members[group.agents[0]].agents[0]
+    return [
+        slice(columns.start, columns.start + network.averages.numel())
+        for role, columns in group.networks.items()
+        if isinstance(network := getattr(nets, role)[first], Normalising)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

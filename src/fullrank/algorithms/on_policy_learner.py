@@ -38,6 +38,7 @@ from fullrank.algorithms.on_policy import (
     WholeMinibatch,
     advantages,
     annealed,
+    averaged_columns,
     members_of,
     minibatch,
 )
@@ -240,6 +241,30 @@ class OnPolicy(ABC):
                 trace=self.trace,
             )
 
+    def sealed(
+        self,
+        gradient: FloatArray,
+        statistics: Statistics,
+        steps: Steps,
+        whole: WholeMinibatch,
+        *,
+        own: GroupMembers,
+        nets: Networks,
+    ) -> FloatArray:
+        """Return the update of a unit: a scaled gradient, moments of inputs, and statistics."""
+        first = own.agents[0]
+        update = np.clip(gradient * np.float32(SCALE * nets.factor_of(first)), -LIMIT, LIMIT)
+        columns = nets.group_of(first).networks
+        for role, moments in self.moments(own, nets, steps, whole).items():
+            update[columns[role].start :][: len(moments)] = moments
+        return self.entries.after(update, statistics)
+
+    def moments(
+        self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch
+    ) -> Mapping[str, FloatArray]:
+        """Return a unit's share of the moments of normalised inputs, by role; by default none."""
+        return {}
+
     @property
     def parts(self) -> tuple[range, ...]:
         """Return the numbers of each micro-batch's episodes; the last may have fewer, or none."""
@@ -286,11 +311,8 @@ class OnPolicy(ABC):
                 nets,
                 problem,
                 batch_of=partial(minibatch, self.parts, problem, layout, device=where),
-                seal=lambda gradient, statistics, batch, agents: self.entries.after(
-                    np.clip(
-                        gradient * np.float32(SCALE * nets.factor_of(agents[0])), -LIMIT, LIMIT
-                    ),
-                    statistics,
+                seal=lambda gradient, statistics, batch, agents: self.sealed(
+                    gradient, statistics, *batch, own=by_agents[agents], nets=nets
                 ),
                 agents=environment.agents,
                 seed=seed,
@@ -305,6 +327,7 @@ class OnPolicy(ABC):
                 target_every=self.target_updates,
                 rate=partial(annealed, self.learning_rate, self.anneal_iterations),
                 moved=self.moved,
+                averaged=partial(averaged_columns, nets, members),
             ),
             actor=PolicyActor(
                 environment.agents,

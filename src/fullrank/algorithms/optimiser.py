@@ -16,6 +16,7 @@ from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID
 from fullrank.networks.adam import Adam, RMSprop
 from fullrank.networks.fused.mlp import VANISHED, take_mark
+from fullrank.networks.normalised import Normalising
 from fullrank.networks.parameters import EXPONENT, GroupedParameters, ParameterGroup
 
 CLIP_OVERFLOW = "clip_overflow"
@@ -278,6 +279,8 @@ class SumOptimiser(GroupedOptimiser):
         target_every: Number of steps between two copies of the parameters to the targets.
         rate: Learning rate after a number of steps; None: that of the rule.
         moved: Moves what no gradient moves, given a group and its statistics; None: nothing.
+        averaged: Returns the columns of a group's averages of inputs, whose part of a sum holds
+            moments in place of a gradient.
     """
 
     def __init__(
@@ -291,11 +294,12 @@ class SumOptimiser(GroupedOptimiser):
         target_every: int,
         rate: Callable[[int], float] | None = None,
         moved: Callable[[ParameterGroup, Mapping[str, float]], None] | None = None,
+        averaged: Callable[[ParameterGroup], Sequence[slice]] = lambda group: (),
     ) -> None:
         super().__init__(parameters, learning_rate=rule.learning_rate)
         self._rule, self._entries, self._scale = rule, entries, scale
         self._clip_norm, self._target_every = clip_norm, target_every
-        self._rate, self._moved = rate, moved
+        self._rate, self._moved, self._averaged = rate, moved, averaged
 
     def step(self, targets: FloatArray) -> Mapping[str, float]:
         """Apply the decoded sums, shape (groups, P); equal input gives equal bits.
@@ -331,7 +335,7 @@ class SumOptimiser(GroupedOptimiser):
     ) -> float:
         """Step the networks of a group along its sum; returns the norm of the gradient."""
         scale = self._scale * self._parameters.factor(number)
-        whole = target[: group.size].astype(np.float64) / scale
+        whole = self._gradient(group, target).astype(np.float64) / scale
         norm = float(np.sqrt(np.square(whole).sum()))
         whole *= min(1.0, self._clip_norm / (norm + 1e-6))
         gradient = torch.from_numpy(whole.astype(np.float32))[None]
@@ -342,6 +346,10 @@ class SumOptimiser(GroupedOptimiser):
             else:
                 online, gradient = rows.online[:, columns], gradient.to(rows.online.device)
                 rule.step(online, gradient, rows.second_moment[:, columns])
+            for own in self._averaged(group):
+                row = rows.online[0, own]
+                averages = Normalising.moved(row.cpu().numpy(), target[own])
+                row.copy_(torch.from_numpy(averages))
             if self._moved is not None:
                 self._moved(group, self._entries.sums(target[group.size :]))
             if self._steps % self._target_every == 0:
@@ -349,9 +357,17 @@ class SumOptimiser(GroupedOptimiser):
             group.changed()
         return norm
 
+    def _gradient(self, group: ParameterGroup, target: FloatArray) -> FloatArray:
+        """Return the scaled gradient of a sum, which is 0 at averages."""
+        gradient = target[: group.size]
+        for own in self._averaged(group):
+            gradient = gradient.copy()
+            gradient[own] = 0.0
+        return gradient
+
     def _told(self, number: int, group: ParameterGroup, target: FloatArray) -> dict[str, float]:
         """Fit a group's exponent, and return the statistics that follow its gradient."""
-        gradient, entries = target[: group.size], target[group.size :]
+        gradient, entries = self._gradient(group, target), target[group.size :]
         statistics, units = self._entries.sums(entries), self._entries.clamped_units(entries)
         self.fit(number, gradient, exceeded=units > 0)
         if units:

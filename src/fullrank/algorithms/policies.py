@@ -27,6 +27,7 @@ from fullrank.networks.fused import kernels
 from fullrank.networks.heads import Choose, Head, Relaxed, Squashed
 from fullrank.networks.images import NOT_EXPORTED, Seeing, above
 from fullrank.networks.modules import layers_of
+from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
 
 UNAVAILABLE = -1e9
@@ -309,8 +310,8 @@ class PolicyActor:
             for own in self._groups:
                 agents, network = list(own.agents), self._nets.policy[own.agents[0]]
                 observed = seen[:, agents]
-                if isinstance(network, Seeing):
-                    observed, network = network.encoder.of_bytes(observed), network.network
+                if isinstance(network, Seeing | Normalising):
+                    observed, network = network.sees(observed), network.network
                 inputs = own.inputs(observed[..., : own.observation])
                 if memory:
                     state = torch.from_numpy(memory[0][:, agents]).to(self._device)
@@ -329,6 +330,10 @@ class PolicyActor:
         own = next(each for each in self._groups if agent in each.agents)
         if own.image is not None:
             raise ConfigError(NOT_EXPORTED)
+        if isinstance(self._nets.policy[agent], Normalising):
+            raise ConfigError(
+                "policies of normalised observations are not exported; use the checkpoint"
+            )
         network, inputs = core_of(self._nets.policy[agent]), [*range(self._observed[agent])]
         identity = own.observation + own.agents.index(agent) if own.identity else None
         actions = self._action_sizes[agent]

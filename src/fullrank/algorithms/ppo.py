@@ -48,8 +48,10 @@ from fullrank.algorithms.policies import categorical, clipped_gaussian, over_epi
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of
 from fullrank.networks.modules import perceptron
+from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout
 
@@ -76,6 +78,9 @@ class PPO(OnPolicy):
     policy and value share; ``auto``: ``cnn`` where all agents observe such images."""
     layer_norm: bool = False
     """Normalise hidden layers before ReLU."""
+    normalise_observations: bool = False
+    """Give networks observations and states in units of their moving means and deviations, up to
+    10 of these."""
 
     entries: ClassVar[Entries] = ENTRIES
     read: ClassVar[tuple[str, ...]] = ("policy", "value", "scale")
@@ -126,28 +131,50 @@ class PPO(OnPolicy):
         )
         policy = policy_of(own, build, hidden=self.hidden)
         if own.image is not None:
+            if self.normalise_observations:
+                raise ConfigError(
+                    "algorithm.normalise_observations is for numbers, and images have a scale of "
+                    "their own; set it to false, or algorithm.model to 'mlp'"
+                )
             encoder = ImageEncoder(own.image, own.observation, normalised=self.layer_norm)
             policy = Seeing(encoder, policy)
-        return {
-            "policy": policy,
-            "value": build(own.width(seen), self.hidden, 1),
-            "scale": ValueScale(),
-        }
+        value: nn.Module = build(own.width(seen), self.hidden, 1)
+        if self.normalise_observations:
+            policy = Normalising(own.observation, policy)
+            value = Normalising(seen, value) if self.joint else value
+        return {"policy": policy, "value": value, "scale": ValueScale()}
 
     def seen(self, own: GroupMembers, nets: Networks, steps: Steps) -> Steps:
         """Return steps in which the members, and all agents of a state, observe features."""
-        policy = nets.policy[own.agents[0]]
+        first, every = own.agents[0], steps.observation
+        policy, value = nets.policy[first], nets.value[first]
+        if isinstance(policy, Normalising):
+            state = value.sees(steps.state) if isinstance(value, Normalising) else steps.state
+            return steps.seeing(policy.sees(every), state)
         if not isinstance(policy, Seeing):
             return steps
         encoded = partial(over_episodes, policy.encoder, lengths=steps.lengths, apart=steps.apart)
-        shown = steps.observation
-        encoded = partial(over_episodes, policy.encoder, lengths=steps.lengths, apart=steps.apart)
-        if self.joint or len(own.agents) == shown.shape[1]:
-            return steps.seeing(encoded(shown))
-        agents = torch.tensor(own.agents, device=shown.device)
-        features = encoded(shown[:, agents])
-        every = features.new_zeros(*shown.shape[:2], own.observation)
-        return steps.seeing(every.index_copy(1, agents, features))
+        if self.joint or len(own.agents) == every.shape[1]:
+            features = encoded(every)
+        else:
+            agents = torch.tensor(own.agents, device=every.device)
+            features = encoded(every[:, agents])
+            blank = features.new_zeros(*every.shape[:2], own.observation)
+            features = blank.index_copy(1, agents, features)
+        return steps.seeing(features, features.flatten(1))
+
+    def moments(
+        self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch
+    ) -> Mapping[str, FloatArray]:
+        """Return a unit's share of the moments of observations, and of states."""
+        agents, found = list(own.agents), dict[str, FloatArray]()
+        policy, value = nets.policy[agents[0]], nets.value[agents[0]]
+        if isinstance(policy, Normalising):
+            shown = steps.observation[:, agents, : own.observation]
+            found["policy"] = policy.moments(shown, whole.count)
+        if isinstance(value, Normalising):
+            found["value"] = value.moments(steps.state, whole.count // len(agents))
+        return found
 
     def losses(
         self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fullrank.common.errors import ConfigError
 from fullrank.environments.base import AgentSpec
+from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import activated
 from fullrank.replay.episodes import packed_size
 
@@ -115,6 +116,10 @@ class Seeing(nn.Module):
         super().__init__()
         self.encoder, self.network = encoder, network
 
+    def sees(self, images: Tensor) -> Tensor:
+        """Return the features of images of bytes, shape (..., entries)."""
+        return self.encoder.of_bytes(images)
+
     def forward(self, inputs: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Return what the network returns of inputs that begin with a packed image."""
         features = self.encoder(inputs[..., : self.encoder.entries])
@@ -124,8 +129,8 @@ class Seeing(nn.Module):
 
 
 def above(network: nn.Module) -> nn.Module:
-    """Return the part of a network that sees features, or the whole one that sees no image."""
-    return network.network if isinstance(network, Seeing) else network
+    """Return the part of a network that sees features or normalised inputs, if there is one."""
+    return network.network if isinstance(network, Seeing | Normalising) else network
 
 
 def unpacked(packed: Tensor, image: Image) -> Tensor:

@@ -56,6 +56,53 @@ def test_the_controller_keeps_the_scale_of_values_and_no_gradient_moves_it() -> 
 
 
 @pytest.mark.parametrize("name", ["ippo", "mappo"])
+def test_the_controller_keeps_the_averages_of_what_networks_see(name: str) -> None:
+    """Means and variances of all inputs of the minibatches, weighted by age."""
+    learned = run(
+        algorithm__name=name,
+        algorithm__batch_size=8,
+        algorithm__normalise_observations=True,
+        algorithm__share="side",
+        environment__name="predator_prey",
+        environment__agents=3,
+        algorithm__reward="own",
+    )
+    iterations, seen = iter(learned), list[FloatArray]()
+    layout, parameters = learned.training.problem.episodes, learned.training.algorithm.parameters
+    assert layout is not None
+    for number, _ in enumerate(iterations):
+        if number % 2 == 0:
+            rows = learned.training.collector.collection.collect(number // 2).rows
+        seen.append(rows[rows[:, layout.length] == 0])
+    assert len(seen) == 8
+    for section in learned.training.problem.sections:
+        if section.role not in ("policy", "value") or (section.role, name) == ("value", "ippo"):
+            continue
+        inputs = [inputs_of(layout, rows, section.agents, section.role) for rows in seen]
+        weights = 0.001 * 0.999 ** np.arange(8)[::-1]
+        weights /= weights.sum()
+        mean = sum(w * x.mean(0) for w, x in zip(weights, inputs, strict=True))
+        square = sum(w * (x**2).mean(0) for w, x in zip(weights, inputs, strict=True))
+        size = inputs[0].shape[1]
+        averages = parameters.view(section.id)[: 4 * size].reshape(4, size)
+        np.testing.assert_allclose(averages[0], 1.0 - 0.999**8, rtol=1e-5)
+        np.testing.assert_allclose(averages[1], mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(averages[2], square - mean**2, rtol=1e-4, atol=1e-6)
+        assert not averages[3].any()
+
+
+def inputs_of(layout: EpisodeLayout, rows: FloatArray, agents: tuple[int, ...], role: str) -> Array:
+    """What a network sees in these rows, agent by agent, in float64."""
+    if role == "value":
+        return rows[:, layout.state].astype(np.float64)
+    starts, sizes = np.cumsum((0, *layout.observation_sizes)), layout.observation_sizes
+    wide = max(sizes[agent] for agent in agents)
+    parts = [rows[:, starts[agent] : starts[agent] + sizes[agent]] for agent in agents]
+    padded = [np.pad(part, ((0, 0), (0, wide - part.shape[1]))) for part in parts]
+    return np.concatenate(padded).astype(np.float64)
+
+
+@pytest.mark.parametrize("name", ["ippo", "mappo"])
 def test_nothing_is_clipped_in_the_first_update_over_a_collection(name: str) -> None:
     told = [each.statistics for each in run(algorithm__name=name, algorithm__learning_rate=0.05)]
     for first in (0, 4):

@@ -14,6 +14,7 @@ from fullrank.networks.fused.mlp import Clipper, parts
 from fullrank.networks.fused.network_group import NetworkGroup, make_groups
 from fullrank.networks.fused.unit_batch import UnitBatches
 from fullrank.networks.heads import SMALLEST_UNIFORM, make_head
+from fullrank.networks.normalised import Normalising
 from fullrank.networks.parameters import aligned
 from fullrank.replay import Layout
 
@@ -191,3 +192,13 @@ def test_second_layers_that_products_would_copy_are_copied_afresh_by_prepare() -
         assert network.second.weight.is_contiguous()
         for weight in (network.second.weight, network.second_back):
             assert (weight == 7.0).all()
+
+
+def test_inputs_are_seen_in_units_of_their_averages_and_what_follows_them_as_it_is() -> None:
+    network = Normalising(3, torch.nn.Identity())
+    inputs = torch.tensor([[1.0, -3.0, 5.0, 7.0], [1.0, 1e9, 9.0, 8.0]])
+    assert network(inputs).tolist() == [[1.0, -3.0, 5.0, 7.0], [1.0, 10.0, 9.0, 8.0]]
+    averages = [[0.1] * 3, [1.0, -1.0, 5.0], [4.0, 16.0, 4.0], [0.0] * 3]
+    network.averages.data = torch.tensor(averages)
+    seen = [[0.0, -0.5, 0.0, 7.0], [0.0, 10.0, 2.0, 8.0]]
+    torch.testing.assert_close(network(inputs), torch.tensor(seen))
