@@ -180,16 +180,18 @@ def costs_of(sized: Resolved) -> Iterator[str]:
     spec = sized.environment or spec_of(config)
     if max(agent.observation_size for agent in spec.agents) < LARGE:
         return
-    from fullrank.wiring.plugins import algorithm_of, networks_of  # imports torch
+    from fullrank.wiring import plugins  # imports torch
 
-    algorithm = algorithm_of(config, spec.agents, state_size=spec.state_size, masked=spec.masked)
-    problem = algorithm.problem
-    networks, bytes_ = networks_of(problem)
+    problem = plugins.problem_that_fits(plugins.algorithm_config_of(config), spec)
+    networks, bytes_ = plugins.networks_of(problem)
     step = f"{4e-3 * problem.row_size:.3g} kB a step of all agents"
     said = f"{networks}: {bytes_ / 1e9:.2g} GB with targets and moments, and {step}"
     if problem.episodes is None:
         yield f"{said}, a minibatch of {4e-9 * problem.row_size * problem.data.batch_size:.2g} GB"
         return
+    algorithm = plugins.algorithm_of(
+        config, spec.agents, state_size=spec.state_size, masked=spec.masked
+    )
     generator, units = np.random.default_rng(0), range(len(problem.units))
     rows = problem.episodes.synthetic(generator, problem.data.batch_size)
     began_s = time.process_time()

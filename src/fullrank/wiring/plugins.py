@@ -74,7 +74,7 @@ def algorithm_of(
     """
     configured = algorithm_config_of(config)
     environment = spec_of_agents(config, agents, state_size=state_size, masked=masked)
-    _check_parameters(configured, environment)
+    problem_that_fits(configured, environment)
     algorithm = configured.make(environment, seed=config.seed, device=config.compute.device)
     problem = algorithm.problem
     row_bytes, batch_size = 4 * problem.row_size, problem.data.batch_size
@@ -114,8 +114,12 @@ def networks_of(problem: Problem) -> tuple[str, int]:
     return " and ".join(said), bytes_
 
 
-def _check_parameters(configured: AlgorithmConfig, environment: EnvironmentSpec) -> None:
-    """Refuse networks that no process can hold, before any is made."""
+def problem_that_fits(configured: AlgorithmConfig, environment: EnvironmentSpec) -> Problem:
+    """Return the problem of an algorithm, before any network is made.
+
+    Raises:
+        ConfigError: No process can hold its networks.
+    """
     remedy = "lower algorithm.hidden"
     if any(agent.image is not None for agent in environment.agents):
         remedy += ", make the images smaller, or use ippo, mappo or pqn, which see them by "
@@ -136,6 +140,7 @@ def _check_parameters(configured: AlgorithmConfig, environment: EnvironmentSpec)
             f"{networks}: {bytes_ / 1e9:.3g} GB with targets and moments, and this machine has "
             f"{MEMORY_BYTES / 1e9:.3g} GB; {remedy}"
         )
+    return problem
 
 
 def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
