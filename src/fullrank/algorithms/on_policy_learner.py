@@ -200,10 +200,12 @@ class OnPolicy(ABC):
         """Fill the derived columns of episodes, played with ``nets``.
 
         Their bits do not depend on the other episodes: networks see one at a time, and so does the
-        likelihood of continuous actions, as functions of many numbers may round by place.
+        likelihood of continuous actions, as functions of many numbers may round by place. Images
+        are copied one episode at a time.
         """
         places = episodes_in(rows, layout.length)
-        for together in [[place] for place in places] if layout.continuous else [places]:
+        alone = bool(layout.continuous) or any(own.image for own in groups)
+        for together in [[place] for place in places] if alone else [places]:
             self._prepare(rows[together[0].start : together[-1].stop], nets, groups, layout)
 
     def _prepare(
