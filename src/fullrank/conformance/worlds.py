@@ -46,7 +46,8 @@ class Reach(ParallelEnv):  # type: ignore[misc]
         seen = self._seen()
         away = np.abs(self._places - self._places.mean())
         rewards = {agent: -float(each) for agent, each in zip(self.agents, away, strict=True)}
-        ended, info = dict.fromkeys(self.agents, False), {agent: {} for agent in self.agents}
+        ended = dict.fromkeys(self.agents, False)
+        info: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
         cut = dict.fromkeys(self.agents, over)
         self.agents = [] if over else self.agents
         return seen, rewards, ended, cut, info
