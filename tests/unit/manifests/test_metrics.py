@@ -1,0 +1,67 @@
+"""The component of metrics: each pod of each overlay has a port that Prometheus alone scrapes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import kubernetes_validate
+import yaml
+from tests.kustomize import DEPLOY, parse, render
+
+from fullrank.config import load
+
+PORT = 9464
+MONITOR = "PodMonitor"
+
+
+def test_prometheus_scrapes_every_pod_of_an_overlay_with_the_component(
+    overlay: str, tmp_path: Path
+) -> None:
+    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
+    mine = deploy / "k8s/overlays/mine"
+    mine.mkdir()
+    (mine / "kustomization.yaml").write_text(
+        f"resources: [../{overlay}]\nnamespace: fullrank\ncomponents: [../../components/metrics]\n"
+    )
+    objects = parse(render(mine))
+    for each in objects:
+        if each["kind"] != MONITOR:
+            kubernetes_validate.validate(each, "1.33", strict=True)
+    (monitor,) = (each["spec"] for each in objects if each["kind"] == MONITOR)
+    wanted = monitor["selector"]["matchLabels"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    pods = [
+        each["spec"]["template"]
+        for each in objects
+        if each["kind"] in ("StatefulSet", "Deployment", "Job")
+    ]
+    assert len(pods) >= 3
+    for pod in pods:
+        assert wanted.items() <= pod["metadata"]["labels"].items()
+        (container,) = (each for each in pod["spec"]["containers"] if each["name"] == "fullrank")
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports[endpoint["port"]] == PORT
+        environ = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        name = "FULLRANK__METRICS__PROMETHEUS"
+        assert load(environ={name: environ[name]}).config.metrics.prometheus == f"0.0.0.0:{PORT}"
+    (policy,) = (
+        each["spec"]
+        for each in objects
+        if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", "metrics")
+    )
+    ((rule,), (source,)) = policy["ingress"], policy["ingress"][0]["from"]
+    assert (policy["podSelector"], rule["ports"]) == ({}, [{"port": PORT}])
+    assert set(source) == {"namespaceSelector"}
+
+
+def test_the_job_of_the_monitor_is_that_of_the_alerts_and_the_dashboard_is_the_one_of_compose(
+    tmp_path: Path,
+) -> None:
+    component = DEPLOY / "k8s/components/metrics"
+    monitor = yaml.safe_load((component / "pod-monitor.yaml").read_text())["spec"]
+    assert monitor["selector"]["matchLabels"][monitor["jobLabel"]] == "fullrank"
+    assert 'job="fullrank"' in (DEPLOY / "metrics/alerts.yml").read_text()
+    (dashboard,) = parse(render(DEPLOY / "metrics"))
+    assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    file = DEPLOY / "metrics/grafana/dashboards/fullrank.json"
+    assert json.loads(dashboard["data"][file.name]) == json.loads(file.read_text())
