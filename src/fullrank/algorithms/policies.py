@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.on_policy import GroupMembers
 from fullrank.algorithms.roles import Memory, RecurrentLayers
-from fullrank.algorithms.trajectories import by_agent, own_layers
+from fullrank.algorithms.trajectories import by_agent, image_layers, own_layers
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.networks.fused import kernels
 from fullrank.networks.heads import Choose, Head, Relaxed, Squashed
-from fullrank.networks.images import NOT_EXPORTED, Seeing, above
+from fullrank.networks.images import Seeing, above
 from fullrank.networks.modules import layers_of
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
@@ -328,13 +328,14 @@ class PolicyActor:
     def policy(self, agent: int) -> tuple[FloatArray, ...] | RecurrentLayers:
         """Return the agent's policy, with its identity in the first bias; see ``Actor.policy``."""
         own = next(each for each in self._groups if agent in each.agents)
-        if own.image is not None:
-            raise ConfigError(NOT_EXPORTED)
-        if isinstance(self._nets.policy[agent], Normalising):
+        image, policy = None, self._nets.policy[agent]
+        if isinstance(policy, Normalising):
             raise ConfigError(
                 "policies of normalised observations are not exported; use the checkpoint"
             )
-        network, inputs = core_of(self._nets.policy[agent]), [*range(self._observed[agent])]
+        network, inputs = core_of(policy), [*range(self._observed[agent])]
+        if isinstance(policy, Seeing):
+            image, inputs = image_layers(policy.encoder), [*range(own.observation)]
         identity = own.observation + own.agents.index(agent) if own.identity else None
         actions = self._action_sizes[agent]
         if isinstance(network, RecurrentAgent):
@@ -343,16 +344,20 @@ class PolicyActor:
                     "recurrent policies are exported where actions are discrete; use the checkpoint"
                 )
             return own_layers(
-                network, inputs=inputs, identity=identity, actions=actions, last_action=False
+                network,
+                inputs=inputs,
+                identity=identity,
+                actions=actions,
+                last_action=False,
+                image=image,
             )
-        layers = layers_of(network)
-        if normalised := layers is None:
-            layers = [part for part in network.children() if isinstance(part, nn.Linear)]
-            if own.box is not None:
-                raise ConfigError(
-                    "policies of normalised layers are exported where actions are discrete; use "
-                    "the checkpoint"
-                )
+        plain = layers_of(network)
+        layers = plain or [part for part in network.children() if isinstance(part, nn.Linear)]
+        if own.box is not None and (plain is None or image is not None):
+            raise ConfigError(
+                "policies of normalised layers, and of images, are exported where actions are "
+                "discrete; use the checkpoint"
+            )
         matrices = [
             torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
             for layer in layers
@@ -363,7 +368,7 @@ class PolicyActor:
         matrices[0] = np.concatenate([first[:, inputs], bias], axis=1)
         matrices[-1] = matrices[-1][:actions]
         matrices = [*map(np.ascontiguousarray, matrices)]
-        if not normalised:
+        if plain is not None and image is None:
             return tuple(matrices)
         entered, middle, left = matrices
         return RecurrentLayers(
@@ -372,5 +377,6 @@ class PolicyActor:
             state_gates=None,
             last=left,
             last_action=False,
-            normalised=True,
+            normalised=plain is None,
+            image=image,
         )

@@ -7,7 +7,7 @@ The roles of one process share its ``Parameters``.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -135,6 +135,28 @@ class Annealed(Protocol):
         """
 
 
+class Convolution(NamedTuple):
+    """A convolution, which a ReLU follows."""
+
+    kernel: FloatArray
+    """Shape (outputs, channels, side, side)."""
+    bias: FloatArray
+    """Shape (outputs,)."""
+    stride: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ImageLayers:
+    """The layers that make features of an image of bytes, taken as they are."""
+
+    image: tuple[int, int, int]
+    """Height, width and channels."""
+    convolutions: tuple[Convolution, ...]
+    """From the input up."""
+    last: FloatArray
+    """[W | b] from their outputs, channel by channel, to the features, which a ReLU follows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecurrentLayers:
     """One agent's part of a team's network of action values, as matrices [W | b].
@@ -155,7 +177,10 @@ class RecurrentLayers:
     last_action: bool
     """True if the network sees the last action."""
     normalised: bool
-    """True if outputs have mean 0 and deviation 1 before a ReLU, as by ``layer_norm``."""
+    """True if outputs have mean 0 and deviation 1 before a ReLU, as by ``layer_norm``; those of
+    convolutions do not."""
+    image: ImageLayers | None = None
+    """Layers whose features take the place of the observation; None: it is no image."""
 
 
 class Actor(Player, Protocol):

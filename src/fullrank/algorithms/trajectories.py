@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.roles import Memory, RecurrentLayers
+from fullrank.algorithms.roles import Convolution, ImageLayers, Memory, RecurrentLayers
 from fullrank.algorithms.updates import Entries
-from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.networks.fused import kernels
-from fullrank.networks.images import NOT_EXPORTED
+from fullrank.networks.images import BRIGHTEST, ImageEncoder, Seeing
 from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout
 
@@ -254,9 +253,12 @@ class ValueActor:
         layout, network = self._layout, self._network
         if isinstance(network, GroupedAgents):
             network = network.of(agent)
-        if not isinstance(network, RecurrentAgent | FeedForwardAgent):
-            raise ConfigError(NOT_EXPORTED)
-        own, start = [*range(layout.observation_sizes[agent])], max(layout.observation_sizes)
+        image, own = None, [*range(layout.observation_sizes[agent])]
+        start = max(layout.observation_sizes)
+        if isinstance(network, Seeing):
+            image, start = image_layers(network.encoder), network.encoder.last.out_features
+            own, network = [*range(start)], network.network
+        assert isinstance(network, RecurrentAgent | FeedForwardAgent)
         if self._learner.last_action:
             own += range(start, start + layout.action_sizes[agent])
             start += max(layout.action_sizes)
@@ -266,7 +268,21 @@ class ValueActor:
             identity=start + agent if self._learner.identity else None,
             actions=layout.action_sizes[agent],
             last_action=self._learner.last_action,
+            image=image,
         )
+
+
+def image_layers(encoder: ImageEncoder) -> ImageLayers:
+    """Return the layers of an encoder, whose first weights take bytes as they are."""
+    convolutions = []
+    for number, layer in enumerate(encoder.convolutions):
+        assert isinstance(layer, nn.Conv2d)
+        assert layer.bias is not None
+        weight = layer.weight if number else layer.weight / BRIGHTEST
+        kernel, bias = (part.detach().cpu().numpy() for part in (weight, layer.bias))
+        convolutions.append(Convolution(kernel, bias, layer.stride[0]))
+    last = _joined(encoder.last.weight, encoder.last.bias)
+    return ImageLayers(image=encoder.image, convolutions=tuple(convolutions), last=last)
 
 
 def own_layers(
@@ -276,6 +292,7 @@ def own_layers(
     identity: int | None,
     actions: int,
     last_action: bool,
+    image: ImageLayers | None = None,
 ) -> RecurrentLayers:
     """Return one agent's part of a network of action values or of logits, as matrices.
 
@@ -285,6 +302,7 @@ def own_layers(
         identity: Column of its identity, which becomes part of the bias; None: there is none.
         actions: Number of its actions.
         last_action: True if its last action is among the inputs.
+        image: Layers whose features are its observation; None: it is no image.
     """
     first, middle, last = ([*part.parameters()] for part in network.children())
     weight, bias = first[0].data, first[1].data
@@ -298,6 +316,7 @@ def own_layers(
         last=_joined(last[0][:actions], last[1][:actions]),
         last_action=last_action,
         normalised=network.normalised,
+        image=image,
     )
 
 

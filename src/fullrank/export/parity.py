@@ -84,6 +84,11 @@ def check_recurrent(
     for _ in range(OBSERVATIONS // EPISODES):
         shape = (EPISODES, sum(observation_sizes))
         joint = generator.standard_normal(shape, dtype=np.float32)
+        for policy, part in zip(
+            policies, np.split(joint, np.cumsum(observation_sizes)[:-1], axis=1), strict=True
+        ):
+            if policy.layers.image is not None:
+                part[:] = np.rint(np.abs(part) * 80.0).clip(max=255.0)
         available = generator.random((EPISODES, sum(action_sizes))) < 0.5
         for mask in np.split(available, np.cumsum(action_sizes)[:-1], axis=1):
             mask[:, 0] |= ~mask.any(axis=1)

@@ -1,7 +1,8 @@
 """An agent's part of a team's network of action values, as plain arrays and as files.
 
 fc - ReLU - GRU - fc; without a recurrent state fc - ReLU - fc - ReLU - fc. Where layers are
-normalised, ``layer_norm`` precedes each ReLU.
+normalised, ``layer_norm`` precedes each ReLU but those of convolutions, which make features of an
+image.
 """
 
 import json
@@ -15,7 +16,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fullrank.algorithms.roles import RecurrentLayers
+from fullrank.algorithms.roles import Convolution, ImageLayers, RecurrentLayers
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
 from fullrank.export import graph
@@ -55,9 +56,11 @@ class RecurrentPolicy:
             state: Recurrent states before the step, shape (B, H).
         """
         layers, inputs = self.layers, observation
+        if layers.image is not None:
+            inputs = _features(layers.image, observation, normalised=layers.normalised)
         if layers.last_action:
             taken = last_action[:, None] == np.arange(self.agent.action.size)
-            inputs = np.concatenate([observation, taken.astype(np.float32)], axis=1)
+            inputs = np.concatenate([inputs, taken.astype(np.float32)], axis=1)
         below = _activated(_affine(layers.first, inputs), normalised=layers.normalised)
         from_input = _affine(layers.input_gates, below)
         if layers.state_gates is None:
@@ -69,6 +72,18 @@ class RecurrentPolicy:
         candidate = np.tanh(new + _sigmoid(reset + of_state[0]) * of_state[2])
         after = candidate + keep * (state - candidate)
         return _affine(layers.last, after), after
+
+
+def _features(layers: ImageLayers, images: FloatArray, *, normalised: bool) -> FloatArray:
+    """Return the features of images, shape (B, height x width x channels)."""
+    signal = images.reshape(-1, *layers.image).transpose(0, 3, 1, 2)
+    for kernel, bias, stride in layers.convolutions:
+        windows = np.lib.stride_tricks.sliding_window_view(signal, kernel.shape[2:], (2, 3))
+        every = windows[:, :, ::stride, ::stride]
+        products = np.tensordot(every, kernel, ((1, 4, 5), (1, 2, 3))) + bias
+        signal = np.maximum(products, 0.0).transpose(0, 3, 1, 2)
+    last = _affine(layers.last, signal.reshape(len(images), -1))
+    return _activated(last, normalised=normalised)
 
 
 def _affine(layer: FloatArray, signal: FloatArray) -> FloatArray:
@@ -100,9 +115,14 @@ class RecurrentTensors:
         "safetensors: `weight_in`, `bias_in`, then ReLU, then a GRU cell with `weight_ih`, "
         "`bias_ih`, `weight_hh`, `bias_hh` as in `torch.nn.GRUCell`, then `weight_out`, "
         "`bias_out` to the values of actions. Without `weight_hh` the policy has no memory: "
-        "`weight_ih`, `bias_ih` and ReLU replace the GRU cell. If `normalised` in the metadata is "
-        "true, `torch.nn.functional.layer_norm` precedes each ReLU. The input is the observation "
-        "and, if `last_action` in the metadata is true, the last action as one-hot. State and last "
+        "`weight_ih`, `bias_ih` and ReLU replace the GRU cell. Where `image` in the metadata is "
+        "height, width and channels, the observation is such an image of numbers from 0 to 255; "
+        "`kernel_0`, `kernel_bias_0`, ... of convolutions with `strides` and ReLU, then "
+        "`weight_image`, `bias_image` and ReLU on their flat outputs (channels first) make "
+        "features that replace it. If `normalised` in the metadata is true, "
+        "`torch.nn.functional.layer_norm` precedes each ReLU but those of convolutions. The input "
+        "is the observation and, if `last_action` in the metadata is true, the last action as "
+        "one-hot. State and last "
         "action are zero when an episode begins; choose the available action of highest value."
     )
 
@@ -118,6 +138,10 @@ class RecurrentTensors:
             arrays[f"bias_{name}"] = np.ascontiguousarray(matrix[:, -1])
         metadata = {**facts, **action_facts(policy.agent)}
         metadata |= {name: json.dumps(getattr(policy.layers, name)) for name in _FACTS}
+        if (seen := policy.layers.image) is not None:
+            arrays |= {name: np.ascontiguousarray(own) for name, own in _constants(seen).items()}
+            strides = [each.stride for each in seen.convolutions]
+            metadata |= {"image": json.dumps(seen.image), "strides": json.dumps(strides)}
         save_file(arrays, path, metadata=metadata)
 
     @staticmethod
@@ -131,9 +155,43 @@ class RecurrentTensors:
         }
         state_gates = matrices.pop("state_gates", None)
         with safe_open(path, framework="numpy") as file:
-            facts = {name: json.loads(file.metadata()[name]) for name in _FACTS}
+            metadata = file.metadata()
+        facts = {name: json.loads(metadata[name]) for name in _FACTS}
+        if "image" in metadata:
+            convolutions = tuple(
+                Convolution(arrays[f"kernel_{number}"], arrays[f"kernel_bias_{number}"], stride)
+                for number, stride in enumerate(json.loads(metadata["strides"]))
+            )
+            last = np.column_stack([arrays["weight_image"], arrays["bias_image"]])
+            height, width, channels = json.loads(metadata["image"])
+            facts["image"] = ImageLayers(
+                image=(height, width, channels), convolutions=convolutions, last=last
+            )
         layers = RecurrentLayers(**matrices, state_gates=state_gates, **facts)
         return RecurrentPolicy(agent=policy.agent, layers=layers).step
+
+
+def _constants(layers: ImageLayers) -> dict[str, FloatArray]:
+    """Return the arrays of an image's layers by name."""
+    arrays = {"weight_image": layers.last[:, :-1], "bias_image": layers.last[:, -1]}
+    for number, each in enumerate(layers.convolutions):
+        arrays |= {f"kernel_{number}": each.kernel, f"kernel_bias_{number}": each.bias}
+    return arrays
+
+
+def _sight(layers: ImageLayers) -> str:
+    """Return the nodes that make ``features`` of the observation."""
+    signal, lines = "channels", ["screen = Reshape (observation, image_shape)"]
+    lines.append("channels = Transpose <perm = [0, 3, 1, 2]> (screen)")
+    for number, each in enumerate(layers.convolutions):
+        inputs = f"{signal}, kernel_{number}, kernel_bias_{number}"
+        strides = f"strides = [{each.stride}, {each.stride}]"
+        lines.append(f"convolved_{number} = Conv <{strides}> ({inputs})")
+        lines.append(f"lit_{number} = Max (convolved_{number}, nought)")
+        signal = f"lit_{number}"
+    lines.append(f"flat = Flatten ({signal})")
+    lines.append("dense = Gemm <transB = 1> (flat, weight_image, bias_image)")
+    return "\n".join([*lines, "features = Relu (dense)\n"])
 
 
 _TAKEN = "unsqueezed = Unsqueeze (last_action, one) same = Equal (unsqueezed, choices) "
@@ -212,6 +270,11 @@ class RecurrentGraph:
             inputs.append(f"float[batch, {policy.hidden}] state")
             results.append(f"float[batch, {policy.hidden}] next_state")
         body = _TAKEN if layers.last_action else "inputs = Identity (observation)"
+        if (seen := layers.image) is not None:
+            body = _sight(seen) + body.replace("observation", "features")
+            arrays |= _constants(seen)
+            arrays["image_shape"] = np.array([-1, *seen.image])
+            arrays["nought"] = np.zeros(1, np.float32)
         body += _ENTER + (_FORWARD if layers.state_gates is None else _REMEMBER) + _CHOOSE
         if layers.normalised:
             arrays["scale"] = np.ones(policy.hidden, np.float32)

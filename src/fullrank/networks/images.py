@@ -29,12 +29,6 @@ LAYERS: dict[int, tuple[tuple[int, int, int], ...]] = {
 """Channels, width and stride of the convolutions of images by their least side; the former are
 those of [Mnih13]."""
 
-NOT_EXPORTED = (
-    "only perceptrons and recurrent networks are exported, and this policy sees images: use its "
-    "checkpoint"
-)
-"""Refusal of an export."""
-
 BRIGHTEST = 255.0
 """The largest byte."""
 

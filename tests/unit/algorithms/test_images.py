@@ -1,15 +1,20 @@
 """Teams that see images: how rows hold them, what convolutions compute, and what is learned."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.config import load
 from fullrank.environments import AgentSpec, Discrete, make_environment
+from fullrank.export.parity import LIMIT, check_recurrent
+from fullrank.export.policy import Form
+from fullrank.export.recurrent import PlayStep, RecurrentGraph, RecurrentPolicy, RecurrentTensors
 from fullrank.local import LocalRun
 from fullrank.networks.images import ImageEncoder, image_of, layers_for, unpacked
 from fullrank.replay.episodes import packed
@@ -149,3 +154,29 @@ def test_a_team_learns_from_what_it_sees(options: dict[str, Any]) -> None:
     environment = make_environment(f"{GAMES}:Screens", copies=4)
     played = evaluate(environment, Greedy(learned.training.algorithm.actor), 16, seed=1)
     assert played.returns.mean() > 10.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm__name": "ippo", "algorithm__layer_norm": True},
+        {"algorithm__name": "mappo", "algorithm__recurrent": True},
+        {"algorithm__name": "pqn", "algorithm__last_action": True},
+    ],
+    ids=["ippo", "memory", "pqn"],
+)
+@pytest.mark.parametrize("form", [RecurrentTensors, RecurrentGraph])
+def test_policies_that_see_images_are_exported(
+    form: Form[RecurrentPolicy, PlayStep], options: dict[str, Any], tmp_path: Path
+) -> None:
+    learned = run(**options)
+    learned.train()
+    actor, plays = learned.training.algorithm.actor, []
+    policies = []
+    for number, agent in enumerate(learned.training.collector.agents):
+        layers = actor.policy(number)
+        assert isinstance(layers, RecurrentLayers)
+        policies.append(RecurrentPolicy(agent=agent, layers=layers))
+        form.save(policies[-1], tmp_path / str(number), facts={"kind": "test"})
+        plays.append(form.load(policies[-1], tmp_path / str(number)))
+    assert check_recurrent(policies, plays, actor, seed=0) < LIMIT

@@ -294,9 +294,3 @@ def test_normalised_layers_are_exported_as_such() -> None:
         np.testing.assert_array_equal(
             values.argmax(1), taken.reshape(64, 3, -1)[:, number].argmax(1)
         )
-
-
-def test_a_policy_that_sees_images_is_not_exported() -> None:
-    seeing = run(algorithm__name="ippo", **SCREENS)
-    with pytest.raises(ConfigError, match="this policy sees images: use its checkpoint"):
-        seeing.training.algorithm.actor.policy(0)
