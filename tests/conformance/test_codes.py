@@ -6,7 +6,7 @@ from tests.registries import shipped
 
 from fullrank.codes import codes, make_code
 from fullrank.conformance import CodeLaws
-from fullrank.conformance.codes import Family
+from fullrank.conformance.codes import CodeSubject
 
 INEXACT = {"vandermonde"}
 """The certificate refuses it (tests/unit/codes/test_certificate.py)."""
@@ -14,8 +14,8 @@ INEXACT = {"vandermonde"}
 
 class TestCodes(CodeLaws):
     @pytest.fixture(params=shipped(codes))
-    def family(self, request: pytest.FixtureRequest) -> Family:
-        return Family(request.param, {}, exact=request.param not in INEXACT)
+    def family(self, request: pytest.FixtureRequest) -> CodeSubject:
+        return CodeSubject(request.param, {}, exact=request.param not in INEXACT)
 
 
 @pytest.mark.parametrize("name", ["mds", "random_sparse", "ldgm"])

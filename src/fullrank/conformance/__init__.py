@@ -17,7 +17,7 @@ for _module in ("algorithms", "environments", "codes"):
     pytest.register_assert_rewrite(f"{__name__}.{_module}")
 
 from fullrank.conformance.algorithms import AlgorithmLaws  # noqa: E402 - rewritten first
-from fullrank.conformance.codes import CodeLaws, Family  # noqa: E402
+from fullrank.conformance.codes import CodeLaws, CodeSubject  # noqa: E402
 from fullrank.conformance.environments import EnvironmentLaws, Made  # noqa: E402
 from fullrank.conformance.subjects import Subject  # noqa: E402
 
@@ -79,7 +79,7 @@ def code_laws(name: str, *, exact: bool = True, **params: Any) -> type[CodeLaws]
 
     class Laws(CodeLaws):
         @pytest.fixture
-        def family(self) -> Family:
-            return Family(name, params, exact=exact)
+        def family(self) -> CodeSubject:
+            return CodeSubject(name, params, exact=exact)
 
     return Laws

@@ -41,7 +41,7 @@ WORLDS: tuple[Mapping[str, Any], ...] = (
     {"environment.name": "food_collection", "environment.agents": 3},
     {
         "environment.name": "pettingzoo",
-        "environment.factory": "fullrank.conformance.worlds:reach",
+        "environment.factory": "fullrank.conformance.worlds:gathering",
     },
 )
 """Environments, in the first of which that an algorithm does not refuse it is trained."""

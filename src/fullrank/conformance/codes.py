@@ -24,7 +24,7 @@ WANTED = ("own", "units", "sum", "groups")
 
 
 @dataclass(frozen=True)
-class Family:
+class CodeSubject:
     """A registered code with parameters."""
 
     name: str
@@ -58,15 +58,17 @@ class CodeLaws:
     """
 
     @pytest.fixture
-    def family(self) -> Family:
+    def family(self) -> CodeSubject:
         """Return the code; a subclass overrides this, and may have several."""
         raise NotImplementedError("override the fixture `family`, or use code_laws(NAME)")
 
-    def test_it_exists_for_some_size(self, family: Family) -> None:
+    def test_it_exists_for_some_size(self, family: CodeSubject) -> None:
         """Other laws are of the sizes for which there is a code."""
         assert list(family.all()), f"{family.name} refuses all (rows, units) of {SIZES}"
 
-    def test_a_code_is_what_was_asked_for_and_all_its_rows_decode(self, family: Family) -> None:
+    def test_a_code_is_what_was_asked_for_and_all_its_rows_decode(
+        self, family: CodeSubject
+    ) -> None:
         """C has a row for each learner, a column for each unit, and the rank to recover them."""
         for code in family.all():
             rows, units = code.rows, code.units
@@ -86,7 +88,7 @@ class CodeLaws:
             if code.recovers_units:
                 assert np.linalg.matrix_rank(code.matrix) == units
 
-    def test_equal_seeds_make_equal_matrices(self, family: Family) -> None:
+    def test_equal_seeds_make_equal_matrices(self, family: CodeSubject) -> None:
         """Every process builds C by itself."""
         for code in family.all():
             first, second = (family.built(code.rows, code.units, seed=7) for _ in range(2))
@@ -94,7 +96,7 @@ class CodeLaws:
                 "the matrix does not follow from the seed: draw from the given generator alone"
             )
 
-    def test_any_tolerated_loss_decodes(self, family: Family) -> None:
+    def test_any_tolerated_loss_decodes(self, family: CodeSubject) -> None:
         """A run relies on the tolerance that its code states."""
         for code in family.all():
             if not family.exact and code.units > 8:  # no rank in float64
@@ -105,7 +107,7 @@ class CodeLaws:
                 "some losses of as many rows do not decode"
             )
 
-    def test_one_loss_more_than_tolerated_may_not_decode(self, family: Family) -> None:
+    def test_one_loss_more_than_tolerated_may_not_decode(self, family: CodeSubject) -> None:
         """A code that is not probabilistic states its whole tolerance; all patterns are tried."""
         for code in family.all():
             if code.certificate != "generic" and code.rows <= 15:
@@ -115,7 +117,7 @@ class CodeLaws:
 
     @pytest.mark.parametrize("wanted", WANTED)
     def test_decoding_any_decodable_set_gives_the_bits_of_the_target(
-        self, family: Family, wanted: str
+        self, family: CodeSubject, wanted: str
     ) -> None:
         """The first rows that suffice, in any order, have the bits of one place."""
         if not family.exact:
@@ -143,7 +145,7 @@ class CodeLaws:
                 )
                 assert found.tobytes() == (code.target @ updates + 0.0).tobytes()
 
-    def test_impossible_sizes_are_refused_with_the_inequality(self, family: Family) -> None:
+    def test_impossible_sizes_are_refused_with_the_inequality(self, family: CodeSubject) -> None:
         """A user reads which number to raise."""
         with pytest.raises(CodeError, match="needs rows >= 1 and units >= 1"):
             family.built(3, 0)
@@ -152,7 +154,7 @@ class CodeLaws:
             with pytest.raises(CodeError, match=needed):
                 family.built(5, 8)
 
-    def test_every_parameter_has_its_meaning_below_it(self, family: Family) -> None:
+    def test_every_parameter_has_its_meaning_below_it(self, family: CodeSubject) -> None:
         """The text is shown where the key is explained."""
         missing = undocumented(codes.get(family.name))
         assert not missing, f"write a string with meaning and unit below: {', '.join(missing)}"

@@ -13,10 +13,10 @@ LENGTH = 8
 """Steps of an episode."""
 
 
-class Reach(ParallelEnv):  # type: ignore[misc]
+class Gathering(ParallelEnv):  # type: ignore[misc]
     """Three agents on a line, each paid for being near the mean place of all."""
 
-    metadata: ClassVar[Mapping[str, str]] = {"name": "reach"}
+    metadata: ClassVar[Mapping[str, str]] = {"name": "gathering"}
     possible_agents: ClassVar[list[str]] = ["left", "middle", "right"]
 
     def __init__(self) -> None:
@@ -56,6 +56,6 @@ class Reach(ParallelEnv):  # type: ignore[misc]
         return {agent: np.roll(self._places, -i) for i, agent in enumerate(self.agents)}
 
 
-def reach() -> Reach:
+def gathering() -> Gathering:
     """Make the environment."""
-    return Reach()
+    return Gathering()
