@@ -11,11 +11,11 @@ import torch
 
 from fullrank.algorithms import Algorithm
 from fullrank.codes import codes
-from fullrank.common.errors import Cancelled, CheckpointUnusable, CodeError, ConfigError
+from fullrank.common.errors import Cancelled, CheckpointUnusable, ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, unit_digest
-from fullrank.config import RunConfig, load
 from fullrank.conformance.documentation import undocumented
+from fullrank.conformance.runs import coded, trained
 from fullrank.conformance.subjects import (
     HIDDEN,
     TEAMS,
@@ -35,16 +35,6 @@ IMPURE = (
     "from `draws`, never from torch or numpy (nor dropout), and change nothing while computing"
 )
 """Cause of bits that differ from one computation to the next."""
-WORLDS: tuple[Mapping[str, Any], ...] = (
-    {"environment.name": "cooperative_navigation", "environment.agents": 3},
-    {"environment.name": "switch_riddle"},
-    {"environment.name": "food_collection", "environment.agents": 3},
-    {
-        "environment.name": "pettingzoo",
-        "environment.factory": "fullrank.conformance.worlds:gathering",
-    },
-)
-"""Environments, in the first of which that an algorithm does not refuse it is trained."""
 
 
 class AlgorithmLaws:
@@ -82,8 +72,9 @@ class AlgorithmLaws:
         first = computed(algorithm, rows, units_of(algorithm))
         torch.manual_seed(2)
         computed(algorithm, subject.transitions(seed=1), units_of(algorithm), iteration=6)
-        assert computed(algorithm, rows, units_of(algorithm)) == first, IMPURE
-        assert sections_of(algorithm) == before, IMPURE
+        again = computed(algorithm, rows, units_of(algorithm))
+        same(again, first, cause=IMPURE)
+        same(sections_of(algorithm), before, cause=IMPURE)
 
     def test_initial_parameters_follow_from_the_seed(self, subject: Subject) -> None:
         """Every process makes the parameters of iteration 0 by itself."""
@@ -92,9 +83,9 @@ class AlgorithmLaws:
             torch.manual_seed(seed)
             np.random.seed(seed)
             made.append(sections_of(subject.build()))
-        assert made[0] == made[1], "networks are initialised from another seed than the run's"
+        same(*made, cause="networks are initialised from another seed than the run's")
         other = sections_of(subject.build(seed=12))
-        assert other != made[0], "another seed makes the same initial parameters"
+        assert differing(other, made[0]), "another seed makes the same initial parameters"
 
     def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(self, subject: Subject) -> None:
         """Minibatches come from a message or from a mapped table."""
@@ -103,7 +94,8 @@ class AlgorithmLaws:
         shifted = memory[3:].reshape(rows.shape)
         shifted[:] = rows
         units = units_of(algorithm)
-        assert computed(algorithm, shifted, units) == computed(algorithm, rows, units)
+        found = [computed(algorithm, each, units) for each in (shifted, rows)]
+        same(*found, cause=IMPURE)
 
     def test_a_unit_reads_no_section_beyond_its_needs(self, subject: Subject) -> None:
         """A learner is sent the sections that ``reads`` names; all others are NaN here."""
@@ -114,9 +106,8 @@ class AlgorithmLaws:
                 values = source.parameters.view(section.id) if needed else np.nan
                 learner.parameters.view(section.id)[:] = values
             learner.parameters.written()
-            assert computed(learner, rows, [unit]) == computed(source, rows, [unit]), (
-                f"unit {unit} reads a network that `reads` does not name, or is impure"
-            )
+            found = [computed(each, rows, [unit]) for each in (learner, source)]
+            same(*found, cause="it reads a network that `reads` does not name, or is impure")
 
     def test_a_unit_reads_no_item_of_the_minibatch_beyond_its_own(self, subject: Subject) -> None:
         """A learner fetches the items that its units read; all others are zero here."""
@@ -135,7 +126,8 @@ class AlgorithmLaws:
         for unit in units:
             items = problem.items_of([unit]) or tuple(range(size))
             own = spread(rows[rows_of_items(lengths, items)], lengths, items, length_column=column)
-            assert computed(algorithm, own.rows, [unit]) == computed(algorithm, rows, [unit])
+            found = [computed(algorithm, each, [unit]) for each in (own.rows, rows)]
+            same(*found, cause="a unit reads more than its items of the minibatch")
 
     def test_sections_are_numbered_and_sized_as_their_views(self, subject: Subject) -> None:
         """Sections travel as flat float32 arrays."""
@@ -182,7 +174,8 @@ class AlgorithmLaws:
 
             with pytest.raises(Cancelled):
                 list(compute(rows, units, iteration=5, check_cancelled=abandon))
-        assert computed(algorithm, rows, units) == whole, IMPURE
+        again = computed(algorithm, rows, units)
+        same(again, whole, cause=IMPURE)
 
     def test_updates_lie_on_the_grid_and_have_one_zero(self, subject: Subject) -> None:
         """Decoding is exact for multiples of 2^-36."""
@@ -216,7 +209,8 @@ class AlgorithmLaws:
             for seed in range(3):
                 algorithm.optimiser.step(random_updates(algorithm, seed=seed))
             states.append(state_of(algorithm))
-        assert states[0] == states[1] == states[2]
+        same(states[0], states[1], cause="the number of threads changes the state")
+        same(states[0], states[2])
 
     def test_a_restored_state_goes_on_as_the_original(self, subject: Subject) -> None:
         """A resumed run has the bits of the uninterrupted one."""
@@ -226,10 +220,12 @@ class AlgorithmLaws:
         original.optimiser.step(random_updates(original, seed=1))
         restored.optimiser.load(saved)
         restored.optimiser.step(random_updates(restored, seed=1))
-        assert sections_of(restored) == sections_of(original), (
-            "`Optimiser.state` lacks something that `step` reads"
+        same(
+            sections_of(restored),
+            sections_of(original),
+            cause="`Optimiser.state` lacks something that `step` reads",
         )
-        assert state_of(restored) == state_of(original)
+        same(state_of(restored), state_of(original))
 
     def test_a_state_that_does_not_fit_is_refused(self, subject: Subject) -> None:
         """A checkpoint of another version or algorithm is one error line."""
@@ -374,12 +370,21 @@ def check_company(algorithm: Algorithm, rows: FloatArray) -> list[dict[int, byte
         for units in companies(len(alone), seed=len(rows) + threads):
             together = computed(algorithm, rows, units)
             assert sorted(together) == sorted(units)
-            for unit in units:
-                assert together[unit] == alone[unit], (
-                    f"unit {unit} has other bits when it is computed with units {units}: {IMPURE}"
-                )
+            expected = {unit: alone[unit] for unit in units}
+            same(together, expected, cause=f"computed beside {units}; {IMPURE}")
         by_threads.append(alone)
     return by_threads
+
+
+def differing(one: Mapping[Any, bytes], other: Mapping[Any, bytes]) -> list[Any]:
+    """Return the keys whose bits differ."""
+    return [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
+
+
+def same(one: Mapping[Any, bytes], other: Mapping[Any, bytes], *, cause: str = "") -> None:
+    """Assert equal bits; a failure shows the keys that differ, and not their bits."""
+    different = differing(one, other)
+    assert not different, f"{different} differ: {cause}"
 
 
 def sections_of(algorithm: Algorithm) -> dict[int, bytes]:
@@ -391,51 +396,3 @@ def sections_of(algorithm: Algorithm) -> dict[int, bytes]:
 def state_of(algorithm: Algorithm) -> dict[str, bytes]:
     """Return the bits of the optimiser's state."""
     return {key: value.tobytes() for key, value in algorithm.optimiser.state().items()}
-
-
-def trained(subject: Subject, **code: Any) -> RunConfig:
-    """Return a short run in the first of ``WORLDS`` that the algorithm does not refuse.
-
-    Raises:
-        ConfigError: It refuses all of them.
-    """
-    config = subject.config(batch=4 if subject.plays_episodes else 12, hidden=10)
-    fields = {key: getattr(config, key) for key in ("batch_size", "hidden") if hasattr(config, key)}
-    if hasattr(config, "epochs"):
-        fields["epochs"] = 1
-    epochs = subject.settings.get("epochs", min(1, config.data_mode().epochs))
-    updates = 2 * epochs or 1  # over a collection of eight episodes
-    options: dict[str, Any] = {
-        "algorithm.name": subject.name,
-        "iterations": updates * -(-3 // updates),
-        "environment.copies": 8 if epochs else 2,
-        "collect.steps": 10,
-        "collect.warmup": 60,
-        "collect.warmup_copies": 3,
-        **{f"algorithm.{key}": value for key, value in ({**fields, **subject.settings}).items()},
-        **{key.replace("__", "."): value for key, value in code.items()},
-    }
-    refusals = list[str]()
-    for world in WORLDS:
-        try:
-            checked = load(options=options | dict(world)).check().config
-            LocalRun(checked).training.collector.require_one_team()
-        except ConfigError as error:
-            refusals.append(f"in {world['environment.name']}: {error}")
-        else:
-            return checked
-    raise ConfigError(f"{subject.name} refuses every environment; {'; '.join(refusals)}")
-
-
-def coded(subject: Subject, reference: LocalRun, code: str) -> RunConfig | None:
-    """Return the same run with a code and late learners; None where the code does not exist."""
-    problem = reference.training.problem
-    late = {"stragglers__name": "fixed_k", "stragglers__k": 1}
-    for learners in (len(problem.units) + 2, 15):
-        try:
-            config = trained(subject, code__name=code, learners=learners, **late)
-            assert LocalRun(config).code
-        except (CodeError, ConfigError):
-            continue
-        return config
-    return None
