@@ -44,6 +44,13 @@ def test_the_configuration_of_eight_agents_is_valid() -> None:
     assert config.algorithm.name == "vdn"
 
 
+def test_the_configuration_of_three_agents_ends_with_a_collection() -> None:
+    config = load(EXAMPLES / "three_agents.toml", environ={}).check().config
+    assert config.environment.agents in (0, 3)
+    assert config.algorithm.name == "ippo"
+    assert config.algorithm.params["anneal_iterations"] == config.iterations
+
+
 @pytest.mark.thorough
 def test_an_environment_of_one_s_own_is_learnt() -> None:
     first, last = (float(line.split()[-1]) for line in printed("bring_your_environment.py"))
