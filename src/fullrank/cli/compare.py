@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeAlias
 
 import typer
 from rich.table import Table
@@ -22,8 +22,11 @@ from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ConfigError
 from fullrank.common.text import decimal
-from fullrank.common.types import JSON, Interval
+from fullrank.common.types import JSON, Array, Interval
 from fullrank.config.tree import RunConfig, as_tables
+from fullrank.runs.aggregates import Study
+from fullrank.runs.record import METRICS, read_records
+from fullrank.runs.scalars import RETURN, WIN_RATE, by_steps
 from fullrank.runs.statistics import (
     GAP,
     WINS,
@@ -34,11 +37,19 @@ from fullrank.runs.statistics import (
     grouped,
     labels,
 )
-from fullrank.training.evaluation import Greedy
-from fullrank.training.references import share_closed
+from fullrank.training.evaluation import Evaluation, Greedy
+from fullrank.training.references import GOOD, RANDOM, share_closed
 
 SHARES = {WINS: "win_percent", GAP: "gap_closed_percent"}
 """Scores that are no returns, and their keys in JSON."""
+
+OutOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder for a figure of all tasks (PNG, PDF) and its numbers (CSV, LaTeX, marl-eval).",
+    ),
+]
 
 
 def compare(
@@ -47,6 +58,7 @@ def compare(
     ],
     episodes: EpisodesOption = 100,
     seed: InitialSeedOption = 1000,
+    out: OutOption = None,
     trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,6 +85,29 @@ def compare(
         say(json.dumps({"episodes": episodes, "seed": seed, "groups": facts}))
     else:
         _show(rows, title=f"Greedy policies, {episodes} episodes a run [95 % interval over runs]")
+    if out is not None:
+        report(results, out, error=as_json)
+
+
+def report(results: Sequence[RunResult], folder: Path, *, error: bool) -> None:
+    """Write the figure and the numbers of a comparison into a folder, and say the verdict.
+
+    Args:
+        results: Results of the runs.
+        folder: The folder, which is made.
+        error: True to say it on standard error.
+
+    Raises:
+        ConfigError: No task was played by all methods.
+        FullrankError: A file cannot be written.
+    """
+    from fullrank.cli.figures import write  # imports matplotlib
+
+    study = Study.of(results)
+    for line in study.verdict():
+        say(line, error=error)
+    for path in write(study, folder):
+        say(path, error=error)
 
 
 def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> RunResult:
@@ -86,9 +121,37 @@ def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> 
     played_by = {"trained": played, **play_references(config, episodes=episodes, seed=seed)}
     if (closed := share_closed(played_by, "trained")) is not None:
         scores[GAP] = 100 * closed.mean
+    measure, values, scale = _measured(played_by)
+    metrics = directory / METRICS
     return RunResult(
-        settings=settings, seed=config.seed, iterations=policies.iteration + 1, scores=scores
+        settings=settings,
+        seed=config.seed,
+        iterations=policies.iteration + 1,
+        scores=scores,
+        measure=measure,
+        episodes=values.tolist(),
+        scale=scale,
+        curve=by_steps(read_records(metrics), measure) if metrics.exists() else {},
     )
+
+
+def _measured(
+    played_by: Mapping[str, Evaluation],
+) -> tuple[str, Array, tuple[float, float] | None]:
+    """Tag, values and scale of the result by which methods are compared over tasks.
+
+    It is the win rate where there are wins, and else the return, the first side's of several.
+    """
+    played = played_by["trained"]
+    if played.won is not None:
+        return WIN_RATE, played.won.astype(float), (0.0, 1.0)
+    if len(played.side_returns) > 1:
+        side, values = next(iter(played.side_returns.items()))
+        return f"return/{side}", values, None
+    if GOOD not in played_by:
+        return RETURN, played.returns, None
+    low, high = (float(played_by[name].returns.mean()) for name in (RANDOM, GOOD))
+    return RETURN, played.returns, (low, high) if low < high else None
 
 
 def _refuse_twins(group: Sequence[RunResult]) -> None:

@@ -1,90 +1,60 @@
 """``fullrank plot``: plots of returns, win rates, losses and round times of runs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Self, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import typer
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from matplotlib.lines import Line2D
 
+from fullrank.cli.figures import COLOURS, STYLES, draw_band, looks_of
+from fullrank.cli.panels import (
+    PANELS,
+    RETURNS,
+    Abscissa,
+    Panel,
+    Story,
+    draw_curves,
+    draw_evaluations,
+    explain,
+    new_figure,
+    window_of,
+)
 from fullrank.cli.runs import find_run, named
 from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError
 from fullrank.common.text import drawn
-from fullrank.config.toml import read_config
-from fullrank.config.tree import RunConfig
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.environments import variant_of
-from fullrank.runs.evaluations import EvaluationRecord, read_evaluations
-from fullrank.runs.record import METRICS, IterationRecord, begun, read_records
-from fullrank.runs.scalars import RETURN, STEPS, STEPS_PER_S, WIN_RATE, intervals, series
+from fullrank.environments.base import is_adapted
+from fullrank.runs.aggregates import band, interquartile_mean, moving_mean, on_grid, places
+from fullrank.runs.evaluations import EvaluationRecord
+from fullrank.runs.record import IterationRecord, begun
+from fullrank.runs.scalars import STEPS, series
+from fullrank.runs.statistics import flat
 
-T = TypeVar("T")
-
-_NAMES = {RETURN: "all agents", WIN_RATE: "won", STEPS_PER_S: "played"}
-"""Names of curves by tag; the name of a side's return is the side, other tags are names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """Content of one pair of axes."""
-
-    label: str
-    tags: Callable[[Iterable[str]], Sequence[str]]
-    """Tags of the curves among all tags of a run."""
-    scale: str = "linear"
-    bounds: tuple[float, float] | None = None
-
-    def curves(self, numbers: Mapping[str, T]) -> dict[str, T]:
-        """The numbers of the panel by the names of its curves, out of numbers by tag."""
-        return {
-            _NAMES.get(tag, tag.removeprefix("return/")): numbers[tag]
-            for tag in self.tags(numbers)
-            if tag in numbers
-        }
-
-
-def _returns(tags: Iterable[str]) -> Sequence[str]:
-    """The return of each side, or of all agents where there is one side."""
-    sides = [tag for tag in tags if tag.startswith("return/") and tag != RETURN]
-    return sides if len(sides) > 1 else (RETURN,)
-
-
-def _named(*names: str) -> Callable[[Iterable[str]], Sequence[str]]:
-    """Tags of these names, and those of each group of agents."""
-    return lambda tags: [tag for tag in tags if tag.partition("/")[0] in names]
-
-
-RETURNS = Panel(label="mean episode return", tags=_returns)
-PANELS = (
-    RETURNS,
-    Panel(label="win rate", tags=_named(WIN_RATE), bounds=(-0.02, 1.02)),
-    Panel(
-        label="error", tags=_named("loss", "td_error_abs", "critic_loss", "qf1_loss"), scale="log"
-    ),
-    Panel(label="value of an action", tags=_named("q_taken_mean", "qf1_values", "target_mean")),
-    Panel(label="environment steps / s", tags=_named(STEPS_PER_S)),
-)
-"""Panels above that of the round times, each drawn if a run has its numbers."""
+_LATEMARKS = 6
+"""Most iterations whose environment steps are marked."""
+_LOGARITHMIC_FROM = 20.0
+"""Ratio of the slowest to the median round from which the axis is logarithmic."""
 
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """Colour by number of late learners: none, one, two, more."""
-_COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#d55e00", "#4a4f55")
-"""Colours of the sides of a run, or of several runs, in rotation."""
-_STYLES = ("-", "--", ":", "-.")
-"""Line styles of the sides when several runs are drawn, and of more curves than colours."""
 MARKS = 6
 """Most iterations whose environment steps are marked."""
-_WINDOWS_PER_RUN = 40
-"""Number of moving-mean windows in a run."""
 _LOGARITHMIC_FROM = 20.0
 """Ratio of the slowest to the median round from which the axis is logarithmic."""
+
+Levels: TypeAlias = Mapping[str, float]
+"""Mean returns by name."""
 
 
 def plot(
@@ -97,15 +67,28 @@ def plot(
             "--output", help="PNG to write; default: <run>/plot.png, or plot.png for several runs."
         ),
     ] = None,
+    x: Annotated[
+        Abscissa, typer.Option("--x", help="Horizontal axis; seconds are those of training.")
+    ] = Abscissa.UPDATES,
 ) -> None:
-    """Plot return, win rate and loss if any, and round time by iteration, of one run or several."""
+    """Plot return, win rate and loss if any, and round time, of one run or several.
+
+    Runs that differ in their seed alone are one curve: their interquartile mean, the mean of fewer
+    than four, in a 95 % bootstrap band. Lines show random and good play where they are known.
+    """
     stories = [Story.read(find_run(run)) for run in runs]
     if len(stories) == 1:
         (story,) = stories
-        figure = draw(story.records, story.evaluations, title=_title(story.config))
+        figure = draw(
+            story.records,
+            story.evaluations,
+            title=_title(story.config),
+            x=x,
+            levels=_levels(story.config),
+        )
         picture = output or story.directory / "plot.png"
     else:
-        figure = draw_together(stories)
+        figure = draw_together(stories, x=x, levels=_levels)
         picture = output or Path("plot.png")
     try:
         figure.savefig(picture, dpi=150)
@@ -114,44 +97,13 @@ def plot(
     say(picture)
 
 
-Looks: TypeAlias = Sequence[tuple[str, str]]
-"""Colour and line style of each side."""
-Curves: TypeAlias = Mapping[str, Mapping[int, float]]
-"""Numbers by name and iteration."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """Data of one run that is drawn."""
-
-    directory: Path
-    config: RunConfig
-    records: Sequence[IterationRecord]
-    """At least one."""
-    evaluations: Sequence[EvaluationRecord]
-
-    @classmethod
-    def read(cls, directory: Path) -> Self:
-        """Read the files of a run.
-
-        Raises:
-            FullrankError: One is missing or damaged, or there is no iteration yet.
-        """
-        records = read_records(directory / METRICS)
-        if not records:
-            raise FullrankError(
-                f"{directory} has no finished iteration yet; there is nothing to plot"
-            )
-        return cls(
-            directory=directory,
-            config=read_config(directory),
-            records=records,
-            evaluations=read_evaluations(directory),
-        )
-
-
 def draw(
-    records: Sequence[IterationRecord], evaluations: Sequence[EvaluationRecord] = (), *, title: str
+    records: Sequence[IterationRecord],
+    evaluations: Sequence[EvaluationRecord] = (),
+    *,
+    title: str,
+    x: Abscissa = Abscissa.UPDATES,
+    levels: Levels = MappingProxyType({}),
 ) -> Figure:
     """Panels over a common axis: return, other recorded curves, and seconds per round.
 
@@ -163,23 +115,29 @@ def draw(
         evaluations: Evaluations of greedy policies, drawn with their intervals over the curves;
             superseded ones are hollow.
         title: Title of the figure.
+        x: Horizontal axis.
+        levels: Returns that are drawn as lines, by name.
     """
-    numbers = series(records)
+    at = x.of(records)
+    numbers = _placed(records, at)
     panels = [panel for panel in PANELS if panel is RETURNS or panel.curves(numbers)]
-    figure, all_axes, rounds = _figure(title, panels)
-    looks = [(colour, style) for style in _STYLES for colour in _COLOURS]
+    figure, grid = new_figure(title, panels, x=x)
+    *all_axes, rounds = grid[:, 0]
+    looks = [(colour, style) for style in STYLES for colour in COLOURS]
     for axes, panel in zip(all_axes, panels, strict=True):
         curves = panel.curves(numbers)
-        _draw_curves(axes, curves, looks, window=_window(map(len, curves.values())))
-        _draw_evaluations(axes, evaluations, looks, panel=panel, terms=begun(records))
-        _explain(axes)
-    _draw_rounds(rounds, records)
-    if STEPS in numbers:
+        draw_curves(axes, curves, looks, window=window_of(map(len, curves.values())))
+        draw_evaluations(axes, evaluations, looks, panel=panel, terms=begun(records), at=at)
+        if panel is RETURNS:
+            _draw_levels(axes, levels)
+        explain(axes)
+    _draw_rounds(rounds, records, at)
+    if STEPS in numbers and x is Abscissa.UPDATES:
         _count_steps(all_axes[0], numbers[STEPS])
     return figure
 
 
-def _count_steps(axes: Axes, steps: Mapping[int, float]) -> None:
+def _count_steps(axes: Axes, steps: Mapping[float, float]) -> None:
     """Mark the environment steps until some iterations above the uppermost panel."""
     chosen = sorted(steps)[:: -(-len(steps) // MARKS)]
     above = axes.secondary_xaxis("top")
@@ -187,119 +145,165 @@ def _count_steps(axes: Axes, steps: Mapping[int, float]) -> None:
     above.set_xlabel("environment steps")
 
 
-def draw_together(stories: Sequence[Story]) -> Figure:
-    """The panels of ``draw`` with moving means of several runs: colour by run, style by side."""
-    tasks = dict.fromkeys(_task(story.config) for story in stories)
-    numbers = [series(story.records) for story in stories]
-    panels = [panel for panel in PANELS if panel is RETURNS or any(map(panel.curves, numbers))]
-    figure, all_axes, rounds = _figure(" · ".join(tasks), panels)
-    rounds_window = _window(len(story.records) for story in stories)
-    for axes, panel in zip(all_axes, panels, strict=True):
-        curves = [panel.curves(each) for each in numbers]
-        window = _window(len(values) for by_side in curves for values in by_side.values())
-        for story, by_side, colour in zip(stories, curves, cycle(_COLOURS), strict=False):
-            name, looks = story.directory.name, [(colour, style) for style in _STYLES]
-            _draw_curves(axes, by_side, looks, window=window, name=name)
-            terms = begun(story.records)
-            _draw_evaluations(axes, story.evaluations, looks, panel=panel, terms=terms, name=name)
-        _explain(axes)
-    for story, colour in zip(stories, cycle(_COLOURS), strict=False):
-        iterations = [record.iteration for record in story.records]
-        round_s = np.array([record.round_s for record in story.records])
-        rounds.plot(iterations, _moving_mean(round_s, rounds_window), color=colour)
-    rounds.set_ylim(bottom=0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedGroup:
+    """Runs of one task that differ in their seed alone."""
+
+    name: str
+    """The method, or the directory of a single run."""
+    stories: Sequence[Story]
+
+
+def _groups(stories: Sequence[Story]) -> dict[str, list[SeedGroup]]:
+    """Groups by task; a second run of a seed belongs to a group of its own."""
+    names = places([flat({**as_tables(story.config), "seed": 0}) for story in stories])
+    seen: Counter[tuple[str, str, int]] = Counter()
+    found: dict[tuple[str, str, int], list[Story]] = {}
+    for (task, method), story in zip(names, stories, strict=True):
+        key = (task, method, story.config.seed)
+        found.setdefault((task, method, seen[key]), []).append(story)
+        seen[key] += 1
+    groups: dict[str, list[SeedGroup]] = {}
+    for (task, method, _), alike in found.items():
+        name = method if len(alike) > 1 else alike[0].directory.name
+        groups.setdefault(task, []).append(SeedGroup(name=name, stories=alike))
+    return groups
+
+
+def draw_together(
+    stories: Sequence[Story],
+    *,
+    x: Abscissa = Abscissa.UPDATES,
+    levels: Callable[[RunConfig], Levels] = lambda config: {},
+) -> Figure:
+    """The panels of ``draw`` for several runs: column by task, colour by group, style by side.
+
+    A group of several runs is an interquartile mean in its band, a single run a moving mean.
+    """
+    groups = _groups(stories)
+    panels = [
+        panel
+        for panel in PANELS
+        if panel is RETURNS or any(panel.curves(series(story.records)) for story in stories)
+    ]
+    titles = dict.fromkeys(_task(story.config) for story in stories)
+    title = " · ".join(titles) if len(groups) == 1 else ""
+    figure, grid = new_figure(title, panels, x=x, columns=len(groups))
+    looks = looks_of(dict.fromkeys(group.name for each in groups.values() for group in each))
+    for (task, alike), column in zip(groups.items(), grid.T, strict=True):
+        if len(groups) > 1:
+            column[0].set_title(drawn(task), fontsize=11)
+        for group in alike:
+            _draw_group(column, panels, group, looks[group.name][0], x)
+        _draw_levels(column[0], levels(alike[0].stories[0].config))
+        for axes, panel in zip(column, panels, strict=False):
+            _name_styles(axes, panel, alike)
+        column[-1].set_ylim(bottom=0)
+    found = [axes.get_legend_handles_labels() for axes in grid.flat]
+    handles = {label: handle for each in found for handle, label in zip(*each, strict=True)}
+    width = 3 if max(map(len, handles), default=0) > 24 else 4
+    figure.legend(
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=width,
+        frameon=False,
+        fontsize=9,
+    )
     return figure
 
 
-def _figure(title: str, panels: Sequence[Panel]) -> tuple[Figure, Sequence[Axes], Axes]:
-    """A figure with axes for the panels, and axes for round times."""
-    figure = Figure(figsize=(9, 4 + 2 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
-    heights = (3, *[2.4] * (len(panels) - 1), 2)
-    *all_axes, rounds = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
-    figure.suptitle(title, fontsize=11)
-    for axes, panel in zip(all_axes, panels, strict=True):
-        axes.set_ylabel(panel.label)
-        axes.set_yscale(panel.scale)
-        if panel.bounds is not None:
-            axes.set_ylim(panel.bounds)
-    rounds.set_ylabel("round time (s)")
-    rounds.set_xlabel("iteration")
-    rounds.xaxis.get_major_locator().set_params(integer=True)
-    for axes in (*all_axes, rounds):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
-    return figure, all_axes, rounds
+def _name_styles(axes: Axes, panel: Panel, groups: Sequence[SeedGroup]) -> None:
+    """Name the line styles of the curves of a panel that several seeds have, or say it is empty."""
+    if not axes.lines:
+        reason = "no episode has ended yet" if panel is RETURNS else "not recorded for this task"
+        axes.text(0.5, 0.5, reason, ha="center", transform=axes.transAxes)
+    seeds = [group for group in groups if len(group.stories) > 1]
+    names = [*panel.curves(series(seeds[0].stories[0].records))] if seeds else []
+    if len(names) > 1:
+        lines = [
+            Line2D([], [], color="#333333", linestyle=style, label=drawn(name))
+            for name, style in zip(names, cycle(STYLES), strict=False)
+        ]
+        axes.legend(handles=lines, loc="best", frameon=False, fontsize=8)
 
 
-def _draw_curves(axes: Axes, curves: Curves, looks: Looks, *, window: int, name: str = "") -> None:
-    """Draw each side's moving mean over its raw values; ``name`` labels the run."""
-    for (side, values), (colour, style) in zip(curves.items(), cycle(looks), strict=False):
-        iterations = np.array(sorted(values))
-        raw = np.array([values[iteration] for iteration in sorted(values)])
-        axes.plot(iterations, raw, color=colour, alpha=0.25 if not name else 0.1, linewidth=0.8)
-        called = f"{name} {side if len(curves) > 1 else ''}".strip() if name else side
-        label = drawn(f"{called}, mean of {window}" if window > 1 else called)
-        smooth = _moving_mean(raw, window)
-        axes.plot(iterations, smooth, color=colour, linestyle=style, linewidth=1.8, label=label)
-
-
-def _draw_evaluations(
-    axes: Axes,
-    evaluations: Sequence[EvaluationRecord],
-    looks: Looks,
-    *,
-    panel: Panel,
-    terms: Mapping[int, int],
-    name: str = "",
+def _draw_group(
+    column: Sequence[Axes], panels: Sequence[Panel], group: SeedGroup, colour: str, x: Abscissa
 ) -> None:
-    """Draw points with intervals for each side; superseded ones are hollow."""
-    superseded = [record for record in evaluations if record.superseded(terms)]
-    current = [record for record in evaluations if not record.superseded(terms)]
-    for chosen, fill, what in (
-        (current, None, "greedily"),
-        (superseded, "none", "greedily, superseded"),
-    ):
-        if not chosen:
+    """Draw the curves of a group into the axes of its task."""
+    looks = [(colour, style) for style in STYLES]
+    ats = [x.of(story.records) for story in group.stories]
+    numbers = [_placed(s.records, at) for s, at in zip(group.stories, ats, strict=True)]
+    for axes, panel in zip(column, panels, strict=False):
+        curves = [panel.curves(each) for each in numbers]
+        if len(curves) > 1:
+            label = f"{group.name}, {len(curves)} seeds"
+            for side, look in zip(curves[0], cycle(looks), strict=False):
+                _draw_seeds(axes, [each[side] for each in curves if side in each], look, label)
             continue
-        played = [panel.curves(intervals(record)) for record in chosen]
-        for side, (colour, _) in zip(played[0], looks, strict=False):
-            called = side if len(played[0]) > 1 else ""
-            mean, low, high = np.array([curves[side] for curves in played]).T
-            axes.errorbar(
-                [record.iteration for record in chosen],
-                mean,
-                yerr=np.maximum((mean - low, high - mean), 0.0),
-                fmt="o",
-                markersize=4,
-                markerfacecolor=fill,
-                color=colour,
-                capsize=2,
-                label=drawn(" ".join(filter(None, (name, called, what)))),
-            )
-
-
-def _explain(axes: Axes) -> None:
-    if axes.lines:
-        axes.legend(loc="best", frameon=False, fontsize=9)
+        window = window_of(map(len, curves[0].values()))
+        draw_curves(axes, curves[0], looks, window=window, name=group.name)
+        (story,), terms = group.stories, begun(group.stories[0].records)
+        draw_evaluations(
+            axes, story.evaluations, looks, panel=panel, terms=terms, at=ats[0], name=group.name
+        )
+    rounds = [
+        {at[record.iteration]: record.round_s for record in story.records}
+        for story, at in zip(group.stories, ats, strict=True)
+    ]
+    if len(rounds) > 1:
+        _draw_seeds(column[-1], rounds, (colour, "-"), "")
     else:
-        axes.text(0.5, 0.5, "no episode has ended yet", ha="center", transform=axes.transAxes)
+        smooth = moving_mean(np.array([*rounds[0].values()]), window_of([len(rounds[0])]))
+        column[-1].plot([*rounds[0]], smooth, color=colour)
 
 
-def _window(lengths: Iterable[int]) -> int:
-    """Window of the moving mean, common to curves of the given lengths."""
-    return max(1, max(lengths, default=0) // _WINDOWS_PER_RUN)
+def _draw_seeds(
+    axes: Axes, curves: Sequence[Mapping[float, float]], look: tuple[str, str], label: str
+) -> None:
+    """Draw the centre of the curves of several seeds in its band."""
+    grid, values = on_grid(curves)
+    draw_band(axes, grid, band([values], interquartile_mean), look, label=label)
 
 
-def _moving_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """Centred mean over ``window`` entries, fewer at the ends; same length as ``values``."""
-    ones = np.ones(min(window, len(values)))
-    return np.convolve(values, ones, "same") / np.convolve(np.ones(len(values)), ones, "same")
+def _placed(
+    records: Sequence[IterationRecord], at: Mapping[int, float]
+) -> dict[str, dict[float, float]]:
+    """Numbers of iterations by tag and place."""
+    return {
+        tag: {at[iteration]: value for iteration, value in values.items()}
+        for tag, values in series(records).items()
+    }
 
 
-def _draw_rounds(axes: Axes, records: Sequence[IterationRecord]) -> None:
+REFERENCE_EPISODES = 20
+"""Episodes of a reference policy: a fifth of a second."""
+
+
+def _levels(config: RunConfig) -> Levels:
+    """Mean returns of the reference policies of a task of this package with one side."""
+    if is_adapted(config.environment.name):
+        return {}
+    from fullrank.cli.policies import play_references  # imports torch
+    from fullrank.training.references import GOOD, RANDOM
+
+    played = play_references(config, episodes=REFERENCE_EPISODES, seed=0)
+    return {
+        f"{name} play, {REFERENCE_EPISODES} episodes": float(each.returns.mean())
+        for name, each in played.items()
+        if len(each.side_returns) == 1 and name in (RANDOM, GOOD)
+    }
+
+
+def _draw_levels(axes: Axes, levels: Levels) -> None:
+    for (name, value), style in zip(levels.items(), (":", "--"), strict=False):
+        axes.axhline(value, color="#333333", linewidth=1.1, linestyle=style, label=drawn(name))
+
+
+def _draw_rounds(axes: Axes, records: Sequence[IterationRecord], at: Mapping[int, float]) -> None:
     late = np.minimum([len(record.late) for record in records], len(_LATE_COLOURS) - 1)
-    iterations = np.array([record.iteration for record in records])
+    iterations = np.array([at[record.iteration] for record in records])
     round_s = np.array([record.round_s for record in records])
     for number, colour in enumerate(_LATE_COLOURS):
         chosen = late == number

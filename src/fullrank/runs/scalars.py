@@ -75,6 +75,13 @@ def series(records: Iterable[IterationRecord]) -> dict[str, dict[int, float]]:
     return dict(curves)
 
 
+def by_steps(records: Iterable[IterationRecord], tag: str) -> dict[float, float]:
+    """Numbers of a tag by the environment steps until their iterations, where both are known."""
+    curves = series(records)
+    steps = curves.get(STEPS, {})
+    return {steps[at]: value for at, value in curves.get(tag, {}).items() if at in steps}
+
+
 def means(records: Iterable[IterationRecord]) -> dict[str, float]:
     """Mean of each number over the iterations that know it."""
     return {tag: mean(values.values()) for tag, values in series(records).items()}

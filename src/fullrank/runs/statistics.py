@@ -9,7 +9,8 @@ the same parameters and episodes.
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -106,6 +107,19 @@ class RunResult:
     scores: Mapping[str, float]
     """Mean return of the policies by side and, where there are wins, the percentage of episodes won
     as ``WINS``; with a good reference policy the closed gap as ``GAP``."""
+    measure: str = ""
+    """Name of the result by which methods are compared over tasks."""
+    episodes: Sequence[float] = ()
+    """This result in each episode; its mean is the run's."""
+    scale: tuple[float, float] | None = None
+    """Results of random and of good play, or without and with every win, where they are known."""
+    curve: Mapping[float, float] = field(default_factory=dict)
+    """The same in training, by environment steps; empty if it was not recorded."""
+
+    @property
+    def result(self) -> float:
+        """The result of the policies."""
+        return fmean(self.episodes)
 
 
 def grouped(results: Iterable[RunResult]) -> list[list[RunResult]]:
@@ -126,6 +140,20 @@ def labels(groups: Sequence[Sequence[RunResult]]) -> list[str]:
     ]
 
 
+def named(tables: Sequence[Mapping[str, Hashable]], key: str) -> list[str]:
+    """Name of each table of settings: the value of ``key``, and what sets it apart from its like.
+
+    These are settings in which tables with the same value of ``key`` differ, without commas.
+    """
+    names = []
+    for table in tables:
+        alike = [other for other in tables if other[key] == table[key]]
+        apart = [each for each in sorted(table) if len({other.get(each) for other in alike}) > 1]
+        words = [str(table[key]), *(f"{each.split('.')[-1]}={table[each]}" for each in apart)]
+        names.append(" ".join(words).replace(",", ";"))
+    return names
+
+
 def centre(group: Sequence[RunResult], score: str) -> Interval:
     """Interquartile mean of a score over the runs of a group, with its interval."""
     return _over_runs([result.scores[score] for result in group])
@@ -138,17 +166,21 @@ def difference(
 
     None if the groups play different environments or have no seed in common.
     """
-    by_seed = {result.seed: result for result in base if _task(result) == _task(group[0])}
+    by_seed = {
+        result.seed: result
+        for result in base
+        if task_of(result.settings) == task_of(group[0].settings)
+    }
     pairs = [(result, by_seed[result.seed]) for result in group if result.seed in by_seed]
     differences = [result.scores[score] - other.scores[score] for result, other in pairs]
     return _over_runs(differences) if differences else None
 
 
-def _task(result: RunResult) -> Mapping[str, Hashable]:
+def task_of(settings: Mapping[str, Hashable]) -> Mapping[str, Hashable]:
     """Settings of the environment, but for its number of copies."""
     return {
         key: value
-        for key, value in result.settings.items()
+        for key, value in settings.items()
         if key.startswith("environment.") and key != "environment.copies"
     }
 

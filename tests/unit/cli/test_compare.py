@@ -1,7 +1,9 @@
 """``fullrank compare``: groups, intervals, exact zeros, and runs that cannot be compared."""
 
+import csv
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -69,3 +71,29 @@ def test_runs_that_cannot_be_compared_are_one_line(fullrank: Command, tmp_path: 
         assert (outcome.code, outcome.output) == (code, "")
         assert message in outcome.error
         assert len(outcome.error.splitlines()) == 1
+
+
+def test_the_figure_and_numbers_of_a_comparison_are_written(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    runs = [
+        finished(tmp_path / f"{hidden}-{seed}", seed=seed, algorithm__hidden=hidden)
+        for hidden in (8, 16)
+        for seed in (0, 1)
+    ]
+    written = tmp_path / "written"
+    words = [*map(str, runs), "--episodes", "3", "--out", str(written)]
+    outcome = fullrank("compare", *words)
+    assert outcome.code == 0, outcome.error
+    assert "undecided, too few runs; probability of improvement" in outcome.output
+    assert (written / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (written / "comparison.pdf").read_bytes().startswith(b"%PDF")
+    rows = list(csv.DictReader((written / "scores.csv").open()))
+    assert {row["method"] for row in rows} == {"maddpg hidden=8", "maddpg hidden=16"}
+    facts = json.loads((written / "marl_eval.json").read_text())
+    played = facts["fullrank"]["cooperative_navigation"]["maddpg hidden=8"]["seed_1"]
+    returns = played["absolute_metrics"]["return"]
+    (row,) = [row for row in rows if (row["method"], row["seed"]) == ("maddpg hidden=8", "1")]
+    assert len(returns) == 3
+    assert fmean(returns) == pytest.approx(float(row["result"]))
+    assert (written / "scores.tex").read_text().count(r"\\") == 3

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.cli.plot import Story, _moving_mean, draw, draw_together
+from fullrank.cli.panels import Abscissa, Story
+from fullrank.cli.plot import draw, draw_together
 from fullrank.common.types import Interval
 from fullrank.config import load, to_toml
+from fullrank.runs.aggregates import moving_mean
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, to_line
 
@@ -167,10 +169,78 @@ def test_a_run_in_which_no_episode_ended_says_so() -> None:
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(1, 40))
 def test_the_moving_mean_is_the_mean_of_the_window(values: list[float], window: int) -> None:
-    smooth = _moving_mean(np.array(values), window)
+    smooth = moving_mean(np.array(values), window)
     assert len(smooth) == len(values)
     window = min(window, len(values))
     for index in range(len(values)):
         first = index - window // 2
         inside = values[max(0, first) : first + window]
         assert smooth[index] == pytest.approx(np.mean(inside), abs=1e-6)
+
+
+def seeded(name: str, seed: int, **settings: object) -> Story:
+    lines = [
+        record(
+            i,
+            return_mean=float(i + seed),
+            iteration_s=2.0,
+            rows={0: 0, 1: 1},
+            bytes_sent={"commit": 1},
+            statistics={"env_steps": 50 * (i + 1)},
+        )
+        for i in range(10)
+    ]
+    options = {key.replace("__", "."): value for key, value in {"seed": seed, **settings}.items()}
+    config = load(options=options).config
+    return Story(directory=Path(name), config=config, records=lines, evaluations=())
+
+
+def test_runs_that_differ_in_their_seed_are_one_curve_in_a_band() -> None:
+    stories = [seeded(str(seed), seed) for seed in (0, 1, 5)]
+    figure = draw_together([*stories, seeded("other", 0, algorithm__hidden=8)])
+    returns = figure.axes[0]
+    labels = {line.get_label(): np.asarray(line.get_ydata()) for line in returns.lines}
+    (name,) = (str(label) for label in labels if "3 seeds" in str(label))
+    assert name.startswith("maddpg")
+    np.testing.assert_allclose(labels[name], np.linspace(2.0, 11.0, 100))
+    assert len(returns.collections) == 1
+    assert "other" in labels
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == [name, "other"]
+
+
+def test_a_second_run_of_a_seed_is_no_sample() -> None:
+    figure = draw_together([seeded("one", 0), seeded("two", 0)])
+    assert {"one", "two"} <= {line.get_label() for line in figure.axes[0].lines}
+
+
+def test_each_task_has_a_column_and_each_method_one_colour() -> None:
+    tasks = ("cooperative_navigation", "predator_prey")
+    stories = [
+        seeded(f"{task}-{seed}", seed, environment__name=task) for task in tasks for seed in (0, 1)
+    ]
+    figure = draw_together(stories, levels=lambda config: {"random play": -3.0})
+    first, second = figure.axes[:2]
+    assert [first.get_title(), second.get_title()] == list(tasks)
+    assert first.lines[0].get_color() == second.lines[0].get_color()
+    assert np.asarray(first.lines[-1].get_ydata()).tolist() == [-3.0, -3.0]
+    assert "random play" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("x", "last"),
+    [("updates", 9.0), ("steps", 500.0), ("seconds", 20.0), ("machine-seconds", 60.0)],
+)
+def test_curves_are_drawn_over_updates_steps_or_seconds(x: str, last: float) -> None:
+    story = seeded("one", 0)
+    for figure in (
+        draw(story.records, title="", x=Abscissa(x)),
+        draw_together([story, seeded("two", 1)], x=Abscissa(x)),
+    ):
+        assert np.asarray(figure.axes[0].lines[0].get_xdata())[-1] == last
+
+
+def test_steps_that_were_not_recorded_are_one_line(fullrank: Command, run: Path) -> None:
+    code, _, error = fullrank("plot", str(run), "--x", "steps")
+    assert (code, len(error.splitlines())) == (1, 1)
+    assert "no environment steps; choose another --x" in error
