@@ -1,13 +1,14 @@
 """Claim: ``make train`` reaches -475 within 60 s and -425 within 240 s in every seed.
 
-Each seed is trained with the defaults by ``fullrank train --local``, what ``make train`` runs, or
-by services with ``--services``: cooperative navigation, M = 3, where random play has -685. The
-seconds of a checkpoint are those from the start of the command until it was written; afterwards the
-policies of the checkpoints play the same 200 episodes greedily, in order, until both returns are
-reached. Environment steps are those collected until then, the warm-up's included. Prints a Markdown
-table; exits with 1 if the claim fails.
+Each seed is trained with the defaults by ``fullrank train --local``, what ``make train`` runs, by
+services with ``--services``, or with a file of settings: cooperative navigation, M = 3, where
+random play has -685. The seconds of a checkpoint are those from the start of the command until it
+was written; afterwards the policies of the checkpoints play the same 200 episodes greedily, in
+order, until both returns are reached. Environment steps are those collected until then, the
+warm-up's included. Prints a Markdown table; exits with 1 if the claim fails.
 
     python benchmarks/learns.py --seeds 1 2 3 4 5 --curves docs/learns.png
+    python benchmarks/learns.py --config examples/three_agents.toml --claims 25 40
 """
 
 import argparse
@@ -27,13 +28,14 @@ from fullrank.common.types import Interval
 from fullrank.config.toml import read_config
 from fullrank.runs.checkpoint import load, saved
 from fullrank.runs.identity import CHECKPOINTS
+from fullrank.runs.record import METRICS, read_records
+from fullrank.runs.scalars import STEPS
 from fullrank.runs.statistics import bootstrap
 from fullrank.training.evaluation import Greedy
 from fullrank.wiring.training import training_of
 
 EVALUATION_SEED, EPISODES = 1000, 200
-CLAIMS_S = {-475.0: 60.0, -425.0: 240.0}
-"""Seconds within which each return is claimed to be reached."""
+GOALS = (-475.0, -425.0)
 REFERENCES = {
     "random play": -685.7,
     "authors of [Wang21], 10,000 updates": -417.1,
@@ -70,15 +72,19 @@ class Trained:
 
 def main() -> int:
     arguments = _arguments()
+    claims = dict(zip(GOALS, arguments.claims, strict=True))
+    options = ["--config", str(arguments.config)] if arguments.config else []
+    options += [] if arguments.services else ["--local"]
+    options += [word for override in arguments.set for word in ("--set", override)]
     runs = []
     print("| seed | return | claimed, s | seconds | updates | environment steps | run, s |")
     print("|---|---|---|---|---|---|---|")
     for seed in arguments.seeds:
-        runs.append(_train(seed, services=arguments.services, overrides=arguments.set))
-        for goal, claim in CLAIMS_S.items():
+        runs.append(_train(seed, options))
+        for goal, claim in claims.items():
             print(_row(runs[-1], goal, claim), flush=True)
     print()
-    for goal in CLAIMS_S:
+    for goal in GOALS:
         taken = [point.seconds for run in runs if (point := run.reached(goal))]
         if taken:
             print(
@@ -89,7 +95,7 @@ def main() -> int:
     late = [
         (run.seed, goal)
         for run in runs
-        for goal, claim in CLAIMS_S.items()
+        for goal, claim in claims.items()
         if not _in_time(run, goal, claim)
     ]
     print(f"\nlate or never: {late}" if late else "\nevery seed reaches both in time")
@@ -107,14 +113,12 @@ def _row(run: Trained, goal: float, claim_s: float) -> str:
     return f"| {run.seed} | {goal:.0f} | {claim_s:.0f} | {facts} | {run.whole_s:.0f} |"
 
 
-def _train(seed: int, *, services: bool, overrides: Sequence[str]) -> Trained:
+def _train(seed: int, options: Sequence[str]) -> Trained:
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
         command = [sys.executable, "-m", "fullrank", "train", "--run-dir", str(run)]
         command += ["--seed", str(seed), "--set", "checkpoint.keep=1000000"]
-        command += [] if services else ["--local"]
-        for override in overrides:
-            command += ["--set", override]
+        command += options
         started, began = time.time(), time.perf_counter()
         subprocess.run(command, check=True, stdout=sys.stderr)
         whole_s = time.perf_counter() - began
@@ -127,6 +131,7 @@ def _curve(run: Path, started: float) -> list[Point]:
     training = training_of(config)
     training.collector.close()
     points, reached = list[Point](), False
+    records = read_records(run / METRICS)
     newest, *_ = checkpoints = saved(run / CHECKPOINTS)
     for index, path in enumerate(reversed(checkpoints)):
         if reached and index % 10 and path != newest:
@@ -136,7 +141,7 @@ def _curve(run: Path, started: float) -> list[Point]:
         greedy = Greedy(training.algorithm.actor)
         played = play_episodes(config, greedy, episodes=EPISODES, seed=EVALUATION_SEED)
         updates = checkpoint.iteration + 1
-        collected = updates * config.environment.copies * config.collect.steps
+        collected = int(records[checkpoint.iteration].statistics[STEPS] or 0)
         points.append(
             Point(
                 updates=updates,
@@ -145,7 +150,7 @@ def _curve(run: Path, started: float) -> list[Point]:
                 result=bootstrap(played.returns),
             )
         )
-        reached = reached or points[-1].result.mean >= max(CLAIMS_S)
+        reached = reached or points[-1].result.mean >= max(GOALS)
     return points
 
 
@@ -173,6 +178,15 @@ def _draw(runs: Sequence[Trained], path: Path) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--config", type=Path, help="file of settings")
+    parser.add_argument(
+        "--claims",
+        type=float,
+        nargs=2,
+        default=[60.0, 240.0],
+        metavar="SECONDS",
+        help="within which -475 and -425 are claimed to be reached",
+    )
     parser.add_argument("--services", action="store_true", help="by services")
     parser.add_argument("--curves", type=Path, help="PNG to write")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
