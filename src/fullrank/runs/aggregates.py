@@ -101,7 +101,7 @@ def on_grid(curves: Sequence[Mapping[float, float]], *, points: int = 100) -> tu
     )
 
 
-Cells: TypeAlias = Mapping[str, Mapping[str, Sequence[RunResult]]]
+ByTask: TypeAlias = Mapping[str, Mapping[str, Sequence[RunResult]]]
 """Runs by task and method."""
 
 
@@ -127,7 +127,7 @@ def places(settings: Sequence[Mapping[str, Hashable]]) -> list[tuple[str, str]]:
     return [(task, methods[index]) for index, task in enumerate(tasks)]
 
 
-def by_task(results: Sequence[RunResult]) -> Cells:
+def by_task(results: Sequence[RunResult]) -> ByTask:
     """Runs by the names of task and method."""
     cells: dict[str, dict[str, list[RunResult]]] = {}
     names = places([result.settings for result in results])
@@ -144,7 +144,7 @@ class Study:
     worst and the best run.
     """
 
-    cells: Cells
+    cells: ByTask
     methods: Sequence[str]
     """The best first, by interquartile mean."""
     scales: Mapping[str, tuple[float, float]]
