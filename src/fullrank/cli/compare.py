@@ -70,7 +70,7 @@ def compare(
     directories = [find_run(run) for run in runs]
     configs = [runnable_config(directory, trust) for directory in directories]
     results = [
-        _played(directory, config, episodes=episodes, seed=seed)
+        played(directory, config, episodes=episodes, seed=seed)
         for directory, config in zip(directories, configs, strict=True)
     ]
     groups = grouped(results)
@@ -110,15 +110,20 @@ def report(results: Sequence[RunResult], folder: Path, *, error: bool) -> None:
         say(path, error=error)
 
 
-def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> RunResult:
+def played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> RunResult:
+    """The result of the newest policies of a run, which play greedily.
+
+    Raises:
+        CheckpointUnusable: There is no usable checkpoint.
+    """
     policies = trained(directory, config)
-    played = play_episodes(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
+    greedy = play_episodes(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
     settings = flat(as_tables(config))
     del settings["seed"]
-    scores = {side: float(values.mean()) for side, values in played.side_returns.items()}
-    if played.won is not None:
-        scores[WINS] = 100 * float(played.won.mean())
-    played_by = {"trained": played, **play_references(config, episodes=episodes, seed=seed)}
+    scores = {side: float(values.mean()) for side, values in greedy.side_returns.items()}
+    if greedy.won is not None:
+        scores[WINS] = 100 * float(greedy.won.mean())
+    played_by = {"trained": greedy, **play_references(config, episodes=episodes, seed=seed)}
     if (closed := share_closed(played_by, "trained")) is not None:
         scores[GAP] = 100 * closed.mean
     measure, values, scale = _measured(played_by)

@@ -51,6 +51,7 @@ VERBS = {
     "dashboard": Verb(TRAIN, "fullrank.cli.serve:dashboard", "Watch runs on a web page."),
     "eval": Verb(TRAIN, "fullrank.cli.evaluate:evaluate", "Evaluate a run's trained policies."),
     "compare": Verb(TRAIN, "fullrank.cli.compare:compare", "Compare the policies of several runs."),
+    "bench": Verb(TRAIN, "fullrank.cli.bench:bench", "Train and compare combinations of a file."),
     "plot": Verb(TRAIN, "fullrank.cli.plot:plot", "Plot a run's returns and round times."),
     "render": Verb(TRAIN, "fullrank.cli.render:render", "Render an episode as a GIF or MP4."),
     "export": Verb(TRAIN, "fullrank.cli.export:export", "Export policies as standalone files."),

@@ -142,6 +142,30 @@ def train(
         topology=topology,
     )
     sized = of_new_run(layers, local=local)
+    begin(sized, run_dir, local=local, tls=tls, verbose=verbose)
+
+
+def begin(
+    sized: Resolved,
+    run_dir: Path | None,
+    *,
+    local: bool,
+    tls: bool = False,
+    verbose: bool = False,
+) -> None:
+    """Train a new run to its end.
+
+    Args:
+        sized: Configuration, as of ``of_new_run``.
+        run_dir: Directory, new or empty; None: one below runs/.
+        local: True to train in this process.
+        tls: True to make certificates for the services.
+        verbose: True to show the coding of each iteration.
+
+    Raises:
+        RunDirectoryInUse: The directory holds something.
+        FullrankError: The run failed.
+    """
     resolved = sized.config
     for line in costs_of(sized):
         say(line)

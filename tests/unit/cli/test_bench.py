@@ -1,0 +1,103 @@
+"""``fullrank bench``: every combination is trained once, resumed where begun, and compared."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from fullrank.cli.bench import Bench
+
+from .conftest import Command
+
+FILE = """
+directory = "{directory}"
+algorithms = ["vdn", {{ name = "iql", hidden = 8 }}]
+tasks = ["two_step_game"]
+seeds = [0, 1]
+[common]
+iterations = {iterations}
+collect.warmup = 16
+environment.copies = 2
+algorithm.batch_size = 4
+metrics.sinks = []
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(FILE.format(directory=tmp_path / "runs", iterations=2))
+    return path
+
+
+def test_combinations_are_trained_once_and_compared(fullrank: Command, file: Path) -> None:
+    outcome = fullrank("bench", str(file))
+    assert outcome.code == 0, outcome.error
+    assert "run 4 of 4" in outcome.output
+    assert "probability of improvement" in outcome.output
+    runs = file.parent / "runs"
+    with (runs / "comparison" / "scores.csv").open() as scores:
+        rows = [(row["method"], row["seed"]) for row in csv.DictReader(scores)]
+    assert sorted(rows) == [
+        ("iql", "0"), ("iql", "1"), ("vdn", "0"), ("vdn", "1"),
+    ]  # fmt: skip
+    metrics = {path: path.read_bytes() for path in runs.glob("*/metrics.jsonl")}
+    assert len(metrics) == 4
+    again = fullrank("bench", str(file))
+    assert again.code == 0, again.error
+    assert {path: path.read_bytes() for path in metrics} == metrics
+
+    file.write_text(FILE.format(directory=runs, iterations=3))
+    other = fullrank("bench", str(file))
+    assert (other.code, "other settings than the bench" in other.error) == (2, True)
+
+
+def test_settings_are_combined_with_all_others(tmp_path: Path) -> None:
+    bench = Bench(
+        algorithms=["vdn", "iql"],
+        tasks=["two_step_game", {"name": "smac_lite", "map": "3m"}],
+        seeds=[3, 4],
+        settings={"a": {"algorithm": {"hidden": 8}}, "b": {"algorithm": {"hidden": 16}}},
+        common={"iterations": 7, "algorithm": {"discount": 0.5, "hidden": 32}},
+        directory=str(tmp_path),
+    )
+    runs = bench.runs()
+    assert len(runs) == 16
+    config = runs[tmp_path / "smac_lite-map=3m-iql-b-seed4"].config
+    assert (config.environment.name, config.algorithm.name) == ("smac_lite", "iql")
+    assert config.algorithm.params == {"discount": 0.5, "hidden": 16}
+    assert (config.seed, config.iterations) == (4, 7)
+
+
+def test_a_run_that_was_begun_goes_on(
+    fullrank: Command, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fullrank("bench", str(file)).code == 0
+    (run, *_) = sorted((file.parent / "runs").glob("*-seed0"))
+    identity = json.loads((run / "run.json").read_text())
+    assert identity.pop("ending")["state"] == "finished"
+    (run / "run.json").write_text(json.dumps(identity))
+    resumed: list[Path] = []
+    monkeypatch.setattr("fullrank.cli.bench.resume", lambda path, local: resumed.append(path))
+    assert fullrank("bench", str(file)).code == 0
+    assert resumed == [run]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds = [0, 1]", "seeds = [0, 0]", "two runs"),
+        ("seeds", "seed", "seed"),
+        ('"vdn"', '"vnd"', "unknown algorithm 'vnd'"),
+    ],
+)
+def test_a_wrong_file_is_one_line_and_trains_nothing(
+    fullrank: Command, file: Path, old: str, new: str, message: str
+) -> None:
+    file.write_text(file.read_text().replace(old, new))
+    outcome = fullrank("bench", str(file))
+    assert (outcome.code != 0, outcome.output) == (True, "")
+    assert message in outcome.error
+    assert len(outcome.error.splitlines()) == 1
+    assert not (file.parent / "runs").exists()
