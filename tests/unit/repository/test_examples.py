@@ -1,9 +1,15 @@
 """Examples that need no services run as they are; other tests run the rest with services."""
 
+import ast
+import difflib
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,3 +61,44 @@ def test_the_configuration_of_three_agents_ends_with_a_collection() -> None:
 def test_an_environment_of_one_s_own_is_learnt() -> None:
     first, last = (float(line.split()[-1]) for line in printed("bring_your_environment.py"))
     assert last > first
+
+
+def test_a_loop_of_one_s_own_is_coded_by_15_lines_to_the_same_bits_in_any_order() -> None:
+    plain, coded = ((EXAMPLES / name).read_text() for name in ("ppo.py", "ppo_coded.py"))
+    code = [
+        [line for line in ast.unparse(_without_docstrings(ast.parse(text))).splitlines() if line]
+        for text in (plain, coded)
+    ]
+    changed = [line for line in difflib.ndiff(code[0], code[1]) if line.startswith("+ ")]
+    assert len(changed) <= 15, changed
+    threads = torch.get_num_threads()
+    module = runpy.run_path(str(EXAMPLES / "ppo_coded.py"))
+    digests = set()
+    for order in ((0, 1, 2, 3), (3, 1, 2, 0)):
+        module["train"].__globals__["as_completed"] = partial(_in_order, order)
+        agent = module["train"](1, _Inline())
+        digests.add(b"".join(each.detach().numpy().tobytes() for each in agent.parameters()))
+    torch.set_num_threads(threads)
+    assert len(digests) == 1
+
+
+class _Inline:
+    """A pool that computes at once."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+def _in_order(order: Sequence[int], rows: Mapping[Future[Any], int]) -> Iterator[Future[Any]]:
+    return iter(sorted(rows, key=lambda future: order.index(rows[future])))
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return tree
