@@ -71,6 +71,8 @@ PANELS = (
 """Panels above that of the round times, each drawn if a run has its numbers."""
 
 
+BESIDE = (1.0, 1.02)
+"""Place of a panel's legend, right of its curves."""
 _WINDOWS_PER_RUN = 40
 """Number of moving-mean windows in a run."""
 
@@ -159,7 +161,7 @@ def new_figure(
     title: str, panels: Sequence[Panel], *, x: Abscissa, columns: int = 1
 ) -> tuple[Figure, Any]:
     """A figure, and its axes by row and column: those of the panels, and of round times."""
-    width = 9.0 if columns == 1 else 6.0 * columns
+    width = 10.5 if columns == 1 else 7.0 * columns
     figure = Figure(figsize=(width, 4 + 2 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
     heights = (3, *[2.4] * (len(panels) - 1), 2)
@@ -235,7 +237,7 @@ def draw_evaluations(
 def explain(axes: Axes) -> None:
     """Add the legend, or say that there is nothing to explain."""
     if axes.lines:
-        axes.legend(loc="best", frameon=False, fontsize=9)
+        axes.legend(loc="upper left", bbox_to_anchor=BESIDE, frameon=False, fontsize=9)
     else:
         axes.text(0.5, 0.5, "no episode has ended yet", ha="center", transform=axes.transAxes)
 

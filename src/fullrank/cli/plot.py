@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import Annotated, TypeAlias
 
@@ -16,6 +17,7 @@ from matplotlib.lines import Line2D
 
 from fullrank.cli.figures import COLOURS, STYLES, draw_band, looks_of
 from fullrank.cli.panels import (
+    BESIDE,
     PANELS,
     RETURNS,
     Abscissa,
@@ -34,7 +36,7 @@ from fullrank.common.text import drawn
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.environments import variant_of
 from fullrank.environments.base import is_adapted
-from fullrank.runs.aggregates import band, interquartile_mean, moving_mean, on_grid, places
+from fullrank.runs.aggregates import band, interquartile_mean, on_grid, places
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, begun
 from fullrank.runs.scalars import STEPS, series
@@ -219,13 +221,16 @@ def _name_styles(axes: Axes, panel: Panel, groups: Sequence[SeedGroup]) -> None:
         reason = "no episode has ended yet" if panel is RETURNS else "not recorded for this task"
         axes.text(0.5, 0.5, reason, ha="center", transform=axes.transAxes)
     seeds = [group for group in groups if len(group.stories) > 1]
-    names = [*panel.curves(series(seeds[0].stories[0].records))] if seeds else []
-    if len(names) > 1:
+    found = seeds[0].stories[0].records if seeds else []
+    names = [*_few(panel.curves(_placed(found, Abscissa.UPDATES.of(found))))]
+    if len(names) > 1 or "mean of" in "".join(names):
         lines = [
             Line2D([], [], color="#333333", linestyle=style, label=drawn(name))
             for name, style in zip(names, cycle(STYLES), strict=False)
         ]
-        axes.legend(handles=lines, loc="best", frameon=False, fontsize=8)
+        axes.legend(
+            handles=lines, loc="upper left", bbox_to_anchor=BESIDE, frameon=False, fontsize=9
+        )
 
 
 def _draw_group(
@@ -238,9 +243,11 @@ def _draw_group(
     for axes, panel in zip(column, panels, strict=False):
         curves = [panel.curves(each) for each in numbers]
         if len(curves) > 1:
+            curves = [_few(each) for each in curves]
             label = f"{group.name}, {len(curves)} seeds"
-            for side, look in zip(curves[0], cycle(looks), strict=False):
-                _draw_seeds(axes, [each[side] for each in curves if side in each], look, label)
+            sides = dict.fromkeys(side for each in curves for side in each)
+            for side, look in zip(sides, cycle(looks), strict=False):
+                _draw_seeds(axes, [each[side] for each in curves if each.get(side)], look, label)
             continue
         window = window_of(map(len, curves[0].values()))
         draw_curves(axes, curves[0], looks, window=window, name=group.name)
@@ -252,19 +259,26 @@ def _draw_group(
         {at[record.iteration]: record.round_s for record in story.records}
         for story, at in zip(group.stories, ats, strict=True)
     ]
-    if len(rounds) > 1:
-        _draw_seeds(column[-1], rounds, (colour, "-"), "")
-    else:
-        smooth = moving_mean(np.array([*rounds[0].values()]), window_of([len(rounds[0])]))
-        column[-1].plot([*rounds[0]], smooth, color=colour)
+    _draw_seeds(column[-1], rounds, (colour, "-"), "")
+
+
+def _few(curves: dict[str, dict[float, float]]) -> dict[str, dict[float, float]]:
+    """The curves of a panel, or their mean where they are more than line styles."""
+    if len(curves) <= len(STYLES):
+        return curves
+    common = set.intersection(*map(set, curves.values()))
+    name = next(iter(curves)).partition("/")[0]
+    mean = {at: fmean(each[at] for each in curves.values()) for at in sorted(common)}
+    return {f"{name}, mean of {len(curves)}": mean}
 
 
 def _draw_seeds(
     axes: Axes, curves: Sequence[Mapping[float, float]], look: tuple[str, str], label: str
 ) -> None:
     """Draw the centre of the curves of several seeds in its band."""
-    grid, values = on_grid(curves)
-    draw_band(axes, grid, band([values], interquartile_mean), look, label=label)
+    if curves:
+        grid, values = on_grid(curves)
+        draw_band(axes, grid, band([values], interquartile_mean), look, label=label)
 
 
 def _placed(

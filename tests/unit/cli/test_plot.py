@@ -1,5 +1,6 @@
 """``fullrank plot``: the contents of the figure, and the error for a run without iterations."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -244,3 +245,17 @@ def test_steps_that_were_not_recorded_are_one_line(fullrank: Command, run: Path)
     code, _, error = fullrank("plot", str(run), "--x", "steps")
     assert (code, len(error.splitlines())) == (1, 1)
     assert "no environment steps; choose another --x" in error
+
+
+def test_curves_of_many_agents_are_their_mean_where_seeds_have_a_band() -> None:
+    losses = {f"critic_loss/{agent}": float(agent + 1) for agent in range(5)}
+    stories = [
+        replace(seeded(str(seed), seed), records=[record(i, statistics=losses) for i in range(3)])
+        for seed in (0, 1)
+    ]
+    errors = draw_together(stories).axes[1]
+    (line,) = errors.lines
+    assert set(np.asarray(line.get_ydata())) == {3.0}
+    shown = errors.get_legend()
+    assert shown is not None
+    assert [text.get_text() for text in shown.get_texts()] == ["critic_loss, mean of 5"]
