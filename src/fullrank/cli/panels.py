@@ -89,8 +89,8 @@ class Abscissa(StrEnum):
         """Place of each iteration.
 
         Seconds are those of training, without its interruptions; machine seconds are these times
-        the processes at work: learners that were assigned rows, collectors that played, and the
-        controller where it is a process of its own.
+        the processes at work: learners that were assigned rows, and the controller where it is a
+        process of its own; collectors are not counted.
 
         Raises:
             FullrankError: An earlier version has not recorded the environment steps.
@@ -112,7 +112,7 @@ LABELS = {
     Abscissa.UPDATES: "iteration",
     Abscissa.STEPS: "environment steps",
     Abscissa.SECONDS: "seconds of training",
-    Abscissa.MACHINE_SECONDS: "seconds of all processes at work",
+    Abscissa.MACHINE_SECONDS: "seconds of learners and controller",
 }
 
 
