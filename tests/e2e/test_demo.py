@@ -7,9 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.waiting import WAIT_S
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 BROWSER = """#!/bin/sh
@@ -27,7 +26,6 @@ def test_the_demonstration_ends_equal_with_a_page_and_leaves_no_process(tmp_path
         capture_output=True,
         text=True,
         env={**os.environ, **environ},
-        timeout=WAIT_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
