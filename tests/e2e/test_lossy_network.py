@@ -7,11 +7,11 @@ from tests.e2e.commands import centralised, digests, fullrank, records, settings
 
 pytestmark = pytest.mark.e2e
 
-LOST = 0.05
-"""Share of packets lost."""
+EVERY = 20
+"""Number of packets of which one is lost."""
 NETWORK = f"""
 ip link set lo up || exit
-iptables -A INPUT -i lo -m statistic --mode random --probability {LOST} -j DROP || exit
+iptables -A INPUT -i lo -m statistic --mode nth --every {EVERY} -j DROP || exit
 "$@"
 code=$?
 iptables -nvxL INPUT >&3
@@ -41,6 +41,6 @@ def test_a_network_that_loses_packets_changes_no_bit(run_dir: Path, losses: Path
     outcome = fullrank("train", *options, within=lossy(losses))
     assert (outcome.code, outcome.error) == (0, "")
     [drops] = [line.split() for line in losses.read_text().splitlines() if "DROP" in line]
-    assert int(drops[0]) > 8
+    assert int(drops[0]) >= 2  # a run of 8 iterations has more than a hundred packets
     assert {record.term for record in records(run_dir)} == {1}
     assert digests(run_dir) == centralised(run_dir)

@@ -128,8 +128,9 @@ class LiveView:
             table.add_column(header, justify="right", style="bold" if header == "return" else "")
         for row in self._rows:
             table.add_row(*row)
-        note = f"median round {1000 * median(self._rounds):.0f} ms  {self._left}"
-        note = note if self._rounds else ""
+        note = ""
+        if self._rounds:
+            note = f"median round {1000 * median(self._rounds):.0f} ms  {self._left}"
         return Group(self._message, self._progress, table, note)
 
     def close(self) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from rich.live import Live
 from rich.table import Table
+from tests.unit.runs.test_record import record
 
 from fullrank.cli import progress
-from fullrank.cli.progress import LineView, counting
+from fullrank.cli.progress import LineView, counting, view
 from fullrank.cli.render import Moment, frames
 from fullrank.cli.say import start_log
 from fullrank.cli.status_view import headline, learners, picture
@@ -61,6 +62,19 @@ def test_titles_lines_and_live_views(printed: tuple[Terminal, io.StringIO]) -> N
     assert "\x1b" not in said
     assert said.count(SHOWN) == 5
     assert r"\nfullrank: all is well" in said
+
+
+def test_a_live_view_begins_without_iterations_and_shows_codes_if_asked_for() -> None:
+    file = io.StringIO()
+    terminal = Terminal(file=file, force_terminal=True, color_system=None, width=120)
+    for coding in (False, True):
+        shown = view(terminal, iterations=3, coding=coding)
+        shown.say("waiting")
+        shown.show([record(0, iteration_s=60.0)])
+        shown.close()
+        assert ("kappa" in file.getvalue()) == coding
+    assert "2 min left" in file.getvalue()
+    assert "1/3" in file.getvalue()
 
 
 def test_an_error_is_one_plain_line(fullrank: Any) -> None:
