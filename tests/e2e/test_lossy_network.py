@@ -11,7 +11,7 @@ EVERY = 20
 """Number of packets of which one is lost."""
 NETWORK = f"""
 ip link set lo up || exit
-iptables -A INPUT -i lo -m statistic --mode nth --every {EVERY} -j DROP || exit
+iptables -A INPUT -i lo -m statistic --mode nth --every {EVERY} --packet 0 -j DROP || exit
 "$@"
 code=$?
 iptables -nvxL INPUT >&3
