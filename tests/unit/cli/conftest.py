@@ -1,8 +1,9 @@
 """Fixtures that run the command line within the test process."""
 
+import logging
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -29,9 +30,15 @@ Command: TypeAlias = Callable[..., Outcome]
 
 
 @pytest.fixture
-def fullrank(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """``fullrank(*words)`` runs the command line, without lines of progress on a slow machine."""
+def fullrank(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Command]:
+    """``fullrank(*words)`` runs the command line, without lines of progress on a slow machine.
+
+    The log, which some commands send elsewhere, is as before afterwards.
+    """
     monkeypatch.setattr("fullrank.cli.progress.LINE_PERIOD_S", math.inf)
+    level, handlers = logging.root.level, [*logging.root.handlers]
 
     def run(*words: str) -> Outcome:
         with pytest.raises(SystemExit) as end:
@@ -40,7 +47,9 @@ def fullrank(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         assert isinstance(code, int)
         return Outcome(code, *capsys.readouterr())
 
-    return run
+    yield run
+    logging.root.setLevel(level)
+    logging.root.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
