@@ -58,12 +58,12 @@ def train(
         processes.append(start("learner", dialled, run_dir, prepare))
         processes += [start(name, resolved, run_dir, prepare) for name in ("controller", "replay")]
         _wait(run_dir, resolved, processes)
-        cpu_s = _cpu_s(processes)
+        spent_s = cpu_s(processes)
     finally:
         for process in processes:
             process.terminate()
             process.join()
-    return read_records(run_dir / "metrics.jsonl"), cpu_s
+    return read_records(run_dir / "metrics.jsonl"), spent_s
 
 
 def start(
@@ -108,7 +108,7 @@ def _wait(run_dir: Path, resolved: Resolved, processes: Sequence[BaseProcess]) -
             time.sleep(0.1)
 
 
-def _cpu_s(processes: Sequence[BaseProcess]) -> float:
+def cpu_s(processes: Sequence[BaseProcess]) -> float:
     """User and system time so far, children included, seconds."""
     total = 0.0
     for process in processes:
