@@ -8,7 +8,7 @@ order, until both returns are reached. Environment steps are those collected unt
 warm-up's included. Prints a Markdown table; exits with 1 if the claim fails.
 
     python benchmarks/learns.py --seeds 1 2 3 4 5 --curves docs/learns.png
-    python benchmarks/learns.py --config examples/three_agents.toml --claims 25 40
+    python benchmarks/learns.py --config examples/three_agents.toml --claims 30 60
 """
 
 import argparse
