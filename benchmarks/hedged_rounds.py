@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
+import psutil
 
 from fullrank.codes import codes
 from fullrank.codes.learner_codes import code_for_learners
@@ -266,13 +267,14 @@ def cpu_ms(settings: Sequence[str], iterations: int) -> tuple[float, float]:
         run_dir = Path(scratch) / "run"
         names = ("learner", "controller", "replay")
         started = {name: start(name, resolved, run_dir) for name in names}
+        controller, learners = (
+            psutil.Process(started[name].pid) for name in ("controller", "learner")
+        )
         try:
             with StatusPoller(run_dir, resolved.config) as watch:
                 while (status := watch.status()).state is not RunState.FINISHED:
                     if status.committed >= 20:
-                        controller, learners = started["controller"], started["learner"]
-                        both_s = cpu_s([controller]), cpu_s([learners])
-                        spent.append((status.committed, *both_s))
+                        spent.append((status.committed, cpu_s(controller), cpu_s(learners)))
                     time.sleep(0.1)
         finally:
             for process in started.values():

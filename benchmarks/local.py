@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -25,6 +24,7 @@ import psutil
 
 from fullrank.config.layers import load
 from fullrank.local import LocalRun
+from local_services import cpu_s
 
 TURNS, WARM = 3, 20
 """Repetitions, and iterations before the measured ones."""
@@ -46,16 +46,6 @@ class Cost(NamedTuple):
     cpu_s: float
     start_s: float = 0.0
     start_cpu_s: float = 0.0
-
-
-def cpu_s(root: psutil.Process) -> float:
-    """CPU time of a process and its descendants so far, seconds."""
-    total = 0.0
-    for process in (root, *root.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
 
 
 def command(settings: Sequence[str], iterations: int, *, local: bool) -> Cost:

@@ -58,7 +58,7 @@ def train(
         processes.append(start("learner", dialled, run_dir, prepare))
         processes += [start(name, resolved, run_dir, prepare) for name in ("controller", "replay")]
         _wait(run_dir, resolved, processes)
-        spent_s = cpu_s(processes)
+        spent_s = sum(cpu_s(psutil.Process(process.pid)) for process in processes)
     finally:
         for process in processes:
             process.terminate()
@@ -108,12 +108,11 @@ def _wait(run_dir: Path, resolved: Resolved, processes: Sequence[BaseProcess]) -
             time.sleep(0.1)
 
 
-def cpu_s(processes: Sequence[BaseProcess]) -> float:
-    """User and system time so far, children included, seconds."""
+def cpu_s(root: psutil.Process) -> float:
+    """CPU time of a process and its descendants so far, seconds."""
     total = 0.0
-    for process in processes:
-        root = psutil.Process(process.pid)
-        for member in (root, *root.children(recursive=True)):
-            times = member.cpu_times()
+    for process in (root, *root.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
             total += times.user + times.system
     return total

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import psutil
 
+from local_services import cpu_s
+
 CAPACITY = 1_000_000
 MEMORY_CLAIM_BYTES = 4 * 2**30
 WITHIN_S = 120.0
@@ -54,16 +56,6 @@ def training(run: Path, options: Sequence[str]) -> Iterator[psutil.Process]:
 def all_of(root: psutil.Process) -> list[psutil.Process]:
     """Return a process and its descendants."""
     return [root, *root.children(recursive=True)]
-
-
-def cpu_s(root: psutil.Process) -> float:
-    """CPU time of a process and its descendants so far, seconds."""
-    total = 0.0
-    for process in all_of(root):
-        with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
 
 
 def proportional_bytes(root: psutil.Process) -> int:

@@ -21,7 +21,6 @@ class Totals:
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
         self._phases_s: defaultdict[str, float] = defaultdict(float)
-        self._round_s = 0.0
         self._rounds, self._decoded = Buckets(), Buckets()
         self._arrivals: defaultdict[str, Buckets] = defaultdict(Buckets)
         self._bytes: dict[str, Counter[str]] = {"sent": Counter(), "received": Counter()}
@@ -36,7 +35,6 @@ class Totals:
         self._count["rounds"] += 1
         self._count["inexact"] += not record.exact
         self._count["wrong"] += len(record.quarantined)
-        self._round_s += record.round_s
         self._rounds.add(record.round_s)
         self._decoded.add(record.decode_s)
         for learner, seconds in record.arrival_s.items():
@@ -58,7 +56,7 @@ class Totals:
         """All totals, and gauges of the last iteration."""
         count = self._count
         yield counter("rounds", "Rounds committed.", count["rounds"])
-        yield counter("round_seconds", "Duration of all rounds committed.", self._round_s)
+        yield counter("round_seconds", "Duration of all rounds committed.", self._rounds.sum_s)
         yield histogram("round_duration_seconds", "Rounds, by duration.", {"": self._rounds})
         yield histogram("decode_duration_seconds", "Decodings.", {"": self._decoded})
         yield histogram(

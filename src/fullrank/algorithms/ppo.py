@@ -114,10 +114,8 @@ class PPO(OnPolicy):
 
     def members(self, environment: EnvironmentSpec) -> tuple[GroupMembers, ...]:
         """Return the members of each group, which observe features of images."""
-        image, members = (
-            image_of(self.model, environment.agents),
-            OnPolicy.members(self, environment),
-        )
+        members = OnPolicy.members(self, environment)
+        image = image_of(self.model, environment.agents)
         if image is None:
             return members
         return tuple(replace(own, image=image, observation=self.hidden) for own in members)

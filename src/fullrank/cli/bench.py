@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from pydantic import ConfigDict, TypeAdapter
 
-from fullrank.cli.compare import played, report
+from fullrank.cli.compare import EPISODES, SEED, played, report
 from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
 from fullrank.cli.train import begin, of_new_run, resume
@@ -21,9 +21,6 @@ from fullrank.config.layers import Resolved, load, resolve
 from fullrank.config.leaves import SETTINGS, flatten, read_toml
 from fullrank.config.toml import config_digest, read_config
 from fullrank.runs.ending import read_ending
-
-EPISODES, SEED = 100, 1000
-"""Greedy episodes of each run, and the seed of their initial states, as of ``compare``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,9 @@ from fullrank.training.references import GOOD, RANDOM, share_closed
 SHARES = {WINS: "win_percent", GAP: "gap_closed_percent"}
 """Scores that are no returns, and their keys in JSON."""
 
+EPISODES, SEED = 100, 1000
+"""Greedy episodes of each run, and the seed of their initial states."""
+
 OutOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -56,8 +59,8 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Run directories, or their names below runs/.")
     ],
-    episodes: EpisodesOption = 100,
-    seed: InitialSeedOption = 1000,
+    episodes: EpisodesOption = EPISODES,
+    seed: InitialSeedOption = SEED,
     out: OutOption = None,
     trust: TrustOption = None,
     as_json: JsonOption = False,
