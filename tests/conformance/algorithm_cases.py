@@ -13,7 +13,7 @@ from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.qplex import QPLEX
 from fullrank.algorithms.sac import SAC
 from fullrank.common.types import FloatArray
-from fullrank.conformance.subjects import BATCH, HIDDEN, SEED, Subject
+from fullrank.conformance.subjects import BATCH, HIDDEN, SEED, TEAMS, Subject
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.replay import Layout
 
@@ -43,6 +43,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ippo of images": ("ippo", {"layer_norm": True}),
     "mappo of images": ("mappo", {"recurrent": True, "micro_batches": 2}),
     "pqn of images": ("pqn", {}),
+    "ippo of several choices": ("ippo", {"recurrent": True}),
+    "mappo of several choices": ("mappo", {}),
     "coma with memory": ("coma", {"recurrent": True}),
     "ippo with memory": ("ippo", {"recurrent": True}),
     "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
@@ -91,7 +93,8 @@ def subject(name: str) -> Subject:
     registered, settings = VARIANTS.get(name, (name, {}))
     sides = {"ddpg_sides": ("lone",)} if hasattr(algorithms.get(registered), "ddpg_sides") else {}
     viewers = VIEWERS if name.endswith("of images") else ()
-    return Subject(registered, settings, sides, viewers)
+    choosers = TEAMS["of agents with several choices"] if name.endswith("choices") else ()
+    return Subject(registered, settings, sides, viewers or choosers)
 
 
 def team(name: str) -> Sequence[AgentSpec]:

@@ -284,13 +284,13 @@ def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:
     """Return the layout of the steps of the environment's episodes.
 
     Raises:
-        ConfigError: An agent's actions are continuous.
+        ConfigError: An agent's actions are continuous, or several choices at once.
     """
     for agent in environment.agents:
         if not isinstance(agent.action, Discrete):
             raise ConfigError(
-                f"{agent.name} has continuous actions, and value-based algorithms choose among "
-                "discrete ones; use maddpg"
+                f"{agent.name} has {agent.action.kind}, and value-based algorithms choose one "
+                "of all actions; use ippo"
             )
     return EpisodeLayout(
         observation_sizes=tuple(agent.observation_size for agent in environment.agents),

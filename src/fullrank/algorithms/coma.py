@@ -73,12 +73,12 @@ class COMA(OnPolicy):
         """Build the policy and the critic of an agent's group.
 
         Raises:
-            ConfigError: The agent's actions are continuous.
+            ConfigError: The agent's actions are continuous, or several choices at once.
         """
         spec, own = environment.agents[agent], self.group_of(environment, agent)
         if not isinstance(spec.action, Discrete):
             raise ConfigError(
-                f"{spec.name} has continuous actions, and coma compares an action with all others; "
+                f"{spec.name} has {spec.action.kind}, and coma compares an action with all others; "
                 "use mappo"
             )
         layout = self.layout(environment)

@@ -16,7 +16,7 @@ from fullrank.algorithms.trajectories import by_agent
 from fullrank.algorithms.updates import Entries
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray, UnitIndex
-from fullrank.environments.base import AgentSpec, Continuous
+from fullrank.environments.base import AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.networks.images import Image
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.parameters import ParameterGroup
@@ -51,13 +51,18 @@ class GroupMembers:
     """Entries of the widest observation; others are padded with zeros."""
     actions: int
     """Most actions of an agent; others have further ones that are never available. Where actions
-    are continuous, the number of their entries."""
-    box: Continuous | None
-    """Range of continuous actions; None where actions are discrete."""
+    are vectors, the number of their entries."""
+    vector: Continuous | MultiDiscrete | None
+    """Range or choices of actions that are vectors, of all members; None where they are indices."""
     identity: bool
     """True if an agent's place among the members is part of its input, one-hot."""
     image: Image | None = None
     """Image that each of them observes, of which ``observation`` features are made; else None."""
+
+    @property
+    def box(self) -> Continuous | None:
+        """Return the range of continuous actions; None where actions are discrete."""
+        return self.vector if isinstance(self.vector, Continuous) else None
 
     def width(self, seen: int) -> int:
         """Return the number of inputs of a network that sees so many entries."""
@@ -80,18 +85,18 @@ def members_of(
         ConfigError: Their actions are of several kinds or ranges.
     """
     own = [specs[agent] for agent in agents]
-    boxes = [spec.action if isinstance(spec.action, Continuous) else None for spec in own]
-    for spec, box in zip(own, boxes, strict=True):
-        if box != boxes[0]:
+    vectors = [None if isinstance(spec.action, Discrete) else spec.action for spec in own]
+    for spec, vector in zip(own, vectors, strict=True):
+        if vector != vectors[0]:
             raise ConfigError(
                 f"{own[0].name} and {spec.name} cannot share networks, because their actions are "
-                "of different kinds or ranges: choose other groups in algorithm.share"
+                "of different kinds, choices or ranges: choose other groups in algorithm.share"
             )
     return GroupMembers(
         agents=agents,
         observation=max(spec.observation_size for spec in own),
         actions=max(spec.action.size for spec in own),
-        box=boxes[0],
+        vector=vectors[0],
         identity=identity and len(agents) > 1,
     )
 
@@ -111,7 +116,7 @@ class Steps:
         apart: As given.
         available: Mask of the actions that may be chosen, shape (rows, n, A).
         action: Index of each agent's action, shape (rows, n); 0 where it could not act.
-        entries: Continuous action of each agent, shape (rows, n, largest number of entries).
+        entries: Action of each agent for which it is a vector, shape (rows, n, largest size).
         acted: True where an agent could act, shape (rows, n).
         acts: 1 where an agent chose among several actions, else 0, shape (rows, n). An agent
             without a choice has nothing to learn about its policy.
@@ -131,9 +136,9 @@ class Steps:
         self.available = self._split(layout.available, layout.action_sizes) > 0
         taken = self._tensor(layout.action)
         self.action = taken.clamp_min(0.0).to(torch.int64)
-        continuous = layout.continuous or (0,) * layout.agents
-        self.entries = self._split(layout.entries, continuous)
-        offered, enough = self.available.sum(2), [1 if size else 2 for size in continuous]
+        vectors = layout.vectors or (0,) * layout.agents
+        self.entries = self._split(layout.entries, vectors)
+        offered, enough = self.available.sum(2), [1 if size else 2 for size in vectors]
         several = offered >= torch.tensor(enough, device=device)
         self.acted = taken >= 0
         self.acts = (self.acted & several).to(taken.dtype)

@@ -51,7 +51,7 @@ from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
-from fullrank.environments.base import Continuous
+from fullrank.environments.base import Discrete
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
 from fullrank.networks.parameters import ParameterGroup
@@ -158,14 +158,14 @@ class OnPolicy(ABC):
     def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
         """Return the layout of a step, with what is derived of it where it is played."""
         agents, own = environment.agents, self.reward == "own"
-        continuous = [isinstance(agent.action, Continuous) for agent in agents]
         actions = tuple(agent.action.size for agent in agents)
+        vectors = tuple(0 if isinstance(a.action, Discrete) else a.action.size for a in agents)
         return EpisodeLayout(
             observation_sizes=tuple(agent.observation_size for agent in agents),
             action_sizes=actions,
             state_size=environment.state_size,
             own_rewards=own,
-            continuous=tuple(np.multiply(actions, continuous).tolist()) if any(continuous) else (),
+            vectors=vectors if any(vectors) else (),
             derived=tuple((name, len(agents)) for name in self.derived),
         )
 
@@ -200,11 +200,11 @@ class OnPolicy(ABC):
         """Fill the derived columns of episodes, played with ``nets``.
 
         Their bits do not depend on the other episodes: networks see one at a time, and so does the
-        likelihood of continuous actions, as functions of many numbers may round by place. Images
-        are copied one episode at a time.
+        likelihood of actions that are vectors, as functions of many numbers may round by place.
+        Images are copied one episode at a time.
         """
         places = episodes_in(rows, layout.length)
-        alone = bool(layout.continuous) or any(own.image for own in groups)
+        alone = bool(layout.vectors) or any(own.image for own in groups)
         for together in [[place] for place in places] if alone else [places]:
             self._prepare(rows[together[0].start : together[-1].stop], nets, groups, layout)
 

@@ -1,10 +1,11 @@
 """Stochastic policies: the likelihoods of their actions, and their actor.
 
 Discrete actions are drawn from the softmax of a perceptron's outputs, over those that are
-available. A continuous action is drawn from a Gaussian and clipped to its range [low, high]; the
-mean is the range's share tanh of a perceptron's outputs, and the deviation is a parameter. The
-likelihood is that of the clipped action [Fujita18]: a bound has the probability of all that lies
-beyond it, so that nothing but the action itself need be kept.
+available; of several choices at once, each from its own part of the outputs. A continuous action is
+drawn from a Gaussian and clipped to its range [low, high]; the mean is the range's share tanh of a
+perceptron's outputs, and the deviation is a parameter. The likelihood is that of the clipped action
+[Fujita18]: a bound has the probability of all that lies beyond it, so that nothing but the action
+itself need be kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +23,9 @@ from fullrank.algorithms.trajectories import by_agent, image_layers, own_layers
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
-from fullrank.environments.base import AgentSpec, Continuous
+from fullrank.environments.base import AgentSpec, Continuous, MultiDiscrete
 from fullrank.networks.fused import kernels
-from fullrank.networks.heads import Choose, Head, Relaxed, Squashed
+from fullrank.networks.heads import Choices, Choose, Head, Relaxed, Squashed
 from fullrank.networks.images import Seeing, above
 from fullrank.networks.modules import layers_of
 from fullrank.networks.normalised import Normalising
@@ -143,6 +144,26 @@ def categorical(logits: Tensor, available: Tensor, action: Tensor) -> tuple[Tens
     return chosen, -(every.exp() * every).sum(-1)
 
 
+def categoricals(
+    logits: Tensor, available: Tensor, action: Tensor, choices: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probability and the entropy of independent choices: the sums of theirs.
+
+    Args:
+        logits: Outputs of the policy, choice by choice, shape (..., A).
+        available: Mask of the actions that may be chosen, of the same shape.
+        action: The actions, one-hot in each choice, of the same shape.
+        choices: Number of actions in each choice.
+    """
+    by_choice = (torch.split(each, list(choices), -1) for each in (logits, available, action))
+    parts = [
+        categorical(outputs, offered, taken.argmax(-1))
+        for outputs, offered, taken in zip(*by_choice, strict=True)
+    ]
+    chosen, entropy = (torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+    return chosen, entropy
+
+
 def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[Tensor, Tensor]:
     """Return the log-likelihood of each clipped action, and the entropy before it is clipped.
 
@@ -253,6 +274,8 @@ class PolicyActor:
         """Return the head of an agent; a likelihood is that of one action, not of a mixture."""
         if isinstance(agent.action, Continuous):
             return LearnedSpread(agent.action, device=self._device)
+        if isinstance(agent.action, MultiDiscrete):
+            return Choices(agent.action)
         return Relaxed(replace(agent.action, relaxed=False))
 
     def memory(self, copies: int) -> Memory:

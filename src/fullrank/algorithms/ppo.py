@@ -44,7 +44,13 @@ from fullrank.algorithms.on_policy import (
     rescale,
 )
 from fullrank.algorithms.on_policy_learner import Moved, OnPolicy
-from fullrank.algorithms.policies import categorical, clipped_gaussian, over_episodes, policy_of
+from fullrank.algorithms.policies import (
+    categorical,
+    categoricals,
+    clipped_gaussian,
+    over_episodes,
+    policy_of,
+)
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
@@ -242,12 +248,15 @@ class PPO(OnPolicy):
         """
         steps = self.seen(own, nets, steps)
         agents, outputs = list(own.agents), self.outputs(own, nets, steps)
-        if own.box is None:
-            available = steps.available[:, agents, : own.actions]
-            chosen, entropy = categorical(outputs, available, steps.action[:, agents])
-        else:
-            taken = steps.entries[:, agents, : own.actions]
+        available, taken = (
+            each[:, agents, : own.actions] for each in (steps.available, steps.entries)
+        )
+        if own.box is not None:
             chosen, entropy = clipped_gaussian(outputs, taken, own.box)
+        elif own.vector is not None:
+            chosen, entropy = categoricals(outputs, available, taken, own.vector.choices)
+        else:
+            chosen, entropy = categorical(outputs, available, steps.action[:, agents])
         seen = own.inputs(self.value_sees(steps, own))
         values = over_episodes(nets.value[agents[0]], seen, steps.lengths, apart=steps.apart)
         return chosen, entropy, values[..., 0]

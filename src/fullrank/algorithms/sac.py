@@ -36,7 +36,7 @@ from fullrank.algorithms.policies import DrawnBeforeTanh, drawn_before_tanh, log
 from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.algorithms.updates import Parts, Statistics, check_micro_batches
 from fullrank.common.errors import ConfigError
-from fullrank.environments.base import ActionSpec, AgentSpec, Continuous
+from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
 from fullrank.networks.heads import Head, Relaxed
 from fullrank.networks.modules import perceptron
 
@@ -151,6 +151,7 @@ class SAC(ActorCritic):
         """Return the head that draws actions from a policy's distribution."""
         if isinstance(action, Continuous):
             return DrawnBeforeTanh(action, device=device)
+        assert isinstance(action, Discrete)  # others have no layout
         return Relaxed(replace(action, relaxed=False))
 
     def losses(

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fullrank.algorithms.base import EnvironmentSpec, algorithms
+from fullrank.algorithms.base import EnvironmentSpec, algorithms, layout_of
 from fullrank.cli.options import AgentsOption, ConfigOption, JsonOption, SetOption, resolve
 from fullrank.cli.say import kept_stdout, say_json
 from fullrank.cli.terminal import Terminal
@@ -15,7 +15,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 from fullrank.config.plugins import EPISODIC, PER_AGENT, spec_of
 from fullrank.config.tree import RunConfig
-from fullrank.environments import Discrete
+from fullrank.environments import Continuous
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import shares_reward
 from fullrank.training.survey import AgentSurvey, EnvironmentSurvey, several_teams, sides_of, survey
@@ -99,7 +99,7 @@ def _facts(
         "difference": seen.differs,
         "seeds_differ": seen.seeded,
         "step_ms": 1e3 * seen.step_s,
-        "row_bytes": FLOAT_BYTES * spec.layout.row_size,
+        "row_bytes": FLOAT_BYTES * layout_of(spec.agents, masked=spec.masked).row_size,
         "warmup": {"transitions": warm_up, "minutes": warm_up * seen.step_s / 60},
         "algorithms": {name: _refusal(name, spec, one_team) for name in (*PER_AGENT, *EPISODIC)},
         "warnings": _warnings(seen),
@@ -183,9 +183,10 @@ def _line(agent: AgentSurvey) -> str:
     """Describe an agent."""
     spec, parts = agent.spec, [f"  {agent.spec.name} observes {agent.spec.observation_size}"]
     parts[0] += f" in {_range(agent.observed)}"
-    if isinstance(spec.action, Discrete):
+    if not isinstance(spec.action, Continuous):
         masked = "" if agent.permitted == 1.0 else f", of which {agent.permitted:.0%} are permitted"
-        parts.append(f"acts by one of {spec.action.n}{masked}")
+        ones = [f"one of {size}" for size in spec.action.choices]
+        parts.append(f"acts by {' and '.join(ones)}{masked}")
     else:
         bounds = min(spec.action.low), max(spec.action.high)
         parts.append(f"acts by {spec.action.size} in {_range(bounds)}")

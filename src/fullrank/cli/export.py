@@ -21,7 +21,7 @@ from fullrank.common.durable import rename, writing
 from fullrank.common.errors import FullrankError
 from fullrank.common.text import markdown
 from fullrank.config.tree import RunConfig
-from fullrank.environments import AgentSpec, Discrete, variant_of
+from fullrank.environments import AgentSpec, Continuous, variant_of
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy, PolicyFunction
 from fullrank.export.recurrent import PlayStep, RecurrentGraph, RecurrentPolicy, RecurrentTensors
@@ -96,9 +96,9 @@ class Card:
 
 
 def _actions(agent: AgentSpec) -> str:
-    if isinstance(agent.action, Discrete):
-        return f"one of {agent.action.n}"
-    return f"from {list(agent.action.low)} to {list(agent.action.high)}"
+    if isinstance(agent.action, Continuous):
+        return f"from {list(agent.action.low)} to {list(agent.action.high)}"
+    return " and ".join(f"one of {size}" for size in agent.action.choices)
 
 
 def _table(heads: Sequence[str], *rows: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from fullrank.conformance.subjects import (
     random_updates,
     units_of,
 )
-from fullrank.environments import Continuous, Discrete
+from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.local import LocalRun
 from fullrank.replay.episodes import episodes_in
 from fullrank.replay.items import rows_of_items, spread
@@ -269,9 +269,11 @@ class AlgorithmLaws:
                 if isinstance(spec.action, Continuous):
                     assert (taken >= spec.action.low).all()
                     assert (taken <= spec.action.high).all()
-                else:
-                    np.testing.assert_allclose(taken.sum(1), 1.0, atol=1e-6)
-                    assert spec.action.relaxed or set(np.unique(taken)) <= {0.0, 1.0}
+                    continue
+                for choice in by_choice(taken, spec):
+                    np.testing.assert_allclose(choice.sum(1), 1.0, atol=1e-6)
+                relaxed = isinstance(spec.action, Discrete) and spec.action.relaxed
+                assert relaxed or set(np.unique(taken)) <= {0.0, 1.0}
 
     def test_actions_that_are_not_available_are_never_taken(self, subject: Subject) -> None:
         """Environments refuse them."""
@@ -280,8 +282,9 @@ class AlgorithmLaws:
         shape = (64, sum(where.observation_sizes))
         observation = generator.standard_normal(shape, dtype=np.float32)
         available = generator.random((64, sum(where.action_sizes))) < 0.5
-        for agent in range(where.agents):
-            available[:, where.action_of(agent).start] = True  # at least one action is available
+        for agent, spec in enumerate(subject.team):
+            for choice in by_choice(available[:, where.action_of(agent)], spec):
+                choice[:, 0] = True  # at least one action is available
         actor, alive = algorithm.actor, np.ones((64, where.agents), bool)
         explored, _ = actor.act(
             observation, actor.memory(64), iteration=0, step=0, alive=alive, available=available
@@ -289,7 +292,7 @@ class AlgorithmLaws:
         greedy, _ = actor.act_greedily(observation, actor.memory(64), available=available)
         for agent, spec in enumerate(subject.team):
             own = where.action_of(agent)
-            if isinstance(spec.action, Discrete):
+            if spec.action.choices:
                 assert not explored[:, own][~available[:, own]].any()
                 assert not greedy[:, own][~available[:, own]].any()
 
@@ -374,6 +377,12 @@ def check_company(algorithm: Algorithm, rows: FloatArray) -> list[dict[int, byte
             same(together, expected, cause=f"computed beside {units}; {IMPURE}")
         by_threads.append(alone)
     return by_threads
+
+
+def by_choice(action: np.ndarray[Any, Any], spec: AgentSpec) -> list[np.ndarray[Any, Any]]:
+    """Return views of the parts of an agent's actions or masks, one for each choice."""
+    parts = np.split(action, np.cumsum(spec.action.choices[:-1]), axis=1)
+    return parts if spec.action.choices else []
 
 
 def differing(one: Mapping[Any, bytes], other: Mapping[Any, bytes]) -> list[Any]:

@@ -158,9 +158,10 @@ class EnvironmentLaws:
             choices = np.stack(
                 [available[:, owner == i].sum(axis=1) for i in range(len(agents))], 1
             )
-            assert (choices >= 1).all()
-            discrete = np.array([isinstance(agent.action, Discrete) for agent in agents])
-            assert (choices[~alive & discrete & ~np.array(ended)] == 1).all()
+            least = np.array([len(agent.action.choices) for agent in agents])
+            assert (choices >= np.maximum(least, 1)).all()
+            idle = ~alive & (least > 0) & ~np.array(ended)
+            assert (choices == least)[idle].all()
             np.testing.assert_array_equal(state_of(again, observation), state)
             np.testing.assert_array_equal(available_of(again), available)
             np.testing.assert_array_equal(state_of(alone, single)[0], state[2])

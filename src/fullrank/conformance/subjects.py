@@ -19,7 +19,8 @@ from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import GRID
-from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
+from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete, make_environment
+from fullrank.environments.base import ActionSpec
 from fullrank.replay import Layout
 from fullrank.replay.episodes import NO_ACTION
 
@@ -59,7 +60,7 @@ MIXED = (  # of two sides, so that both kinds of critics are computed
 """Agents of unequal observations and actions, of which some agree."""
 
 
-def alike(count: int, action: Continuous | Discrete, *, observation: int = 5) -> list[AgentSpec]:
+def alike(count: int, action: ActionSpec, *, observation: int = 5) -> list[AgentSpec]:
     """Return agents of one side with equal observations and actions."""
     return [
         AgentSpec(name=f"agent_{i}", observation_size=observation, action=action, side="team")
@@ -73,6 +74,7 @@ TEAMS: Mapping[str, Sequence[AgentSpec]] = {
     "of continuous actions": (_GRIPPER, *alike(2, Continuous((-2.0,), (1.0,)))),
     "of equal discrete agents": alike(3, Discrete(4)),
     "of equal continuous agents": alike(3, Continuous((-1.0, 0.0), (1.0, 3.0))),
+    "of agents with several choices": alike(3, MultiDiscrete((3, 2, 4))),
 }
 """Teams by their kind; the laws hold for the first one that an algorithm does not refuse."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,32 @@ class Discrete:
     n: int
     relaxed: bool = False
 
+    kind: ClassVar[str] = "discrete actions"
+
     @property
     def size(self) -> int:
         """Entries of the action vector."""
         return self.n
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Sizes of the one-hot parts of the action vector."""
+        return (self.n,)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiDiscrete:
+    """Several choices at once: in each, one of so many actions, written as vectors side by side."""
+
+    choices: tuple[int, ...]
+    """Number of actions in each choice; at least one choice, each of at least one action."""
+
+    kind: ClassVar[str] = "several actions at once"
+
+    @property
+    def size(self) -> int:
+        """Entries of the action vector."""
+        return sum(self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +69,20 @@ class Continuous:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
+    kind: ClassVar[str] = "continuous actions"
+
     @property
     def size(self) -> int:
         """Entries of the action vector."""
         return len(self.low)
 
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """No part of the action vector is one-hot."""
+        return ()
 
-ActionSpec: TypeAlias = Discrete | Continuous
+
+ActionSpec: TypeAlias = Discrete | MultiDiscrete | Continuous
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray, IntArray
-from fullrank.environments.base import AgentSpec, Discrete, Environment
+from fullrank.environments.base import AgentSpec, Environment
 
 
 @runtime_checkable
@@ -31,10 +31,10 @@ class Masked(Protocol):
     def available(self) -> BoolArray:
         """Return the actions permitted now, shape (E, sum of action sizes).
 
-        Every agent always has at least one. An agent that is not alive has exactly one, its no-op;
-        action 0 stands for it where the game has none, since the action of such an agent is
-        ignored. An agent whose episode a time limit ended keeps those of its last state. Entries of
-        continuous actions are True.
+        Every agent always has at least one, in each of its choices. An agent that is not alive has
+        exactly one, its no-op; action 0 stands for it where the game has none, since the action of
+        such an agent is ignored. An agent whose episode a time limit ended keeps those of its last
+        state. Entries of continuous actions are True.
         """
 
 
@@ -139,7 +139,9 @@ def shares_reward(environment: Environment) -> bool:
 def chosen_actions(
     agents: Sequence[AgentSpec], action: FloatArray, *, available: BoolArray, alive: BoolArray
 ) -> IntArray:
-    """Return the index of each agent's action, shape (E, M); meaningless for ``Continuous`` agents.
+    """Return the index of each agent's action, shape (E, M); that of its first choice of several.
+
+    It is meaningless for ``Continuous`` agents.
 
     Args:
         agents: The environment's agents.
@@ -150,17 +152,17 @@ def chosen_actions(
     Raises:
         EnvironmentFailed: A living agent chose an action that is not available.
     """
-    parts = _parts(agents)
+    parts, owner = _parts(agents)
     chosen = np.stack([action[:, part].argmax(axis=1) for part in parts], axis=1)
     starts = np.array([part.start for part in parts])
-    refused = alive & ~np.take_along_axis(available, starts + chosen, axis=1)
+    refused = alive[:, owner] & ~np.take_along_axis(available, starts + chosen, axis=1)
     if refused.any():
-        copy, agent = np.argwhere(refused)[0].tolist()
+        copy, place = np.argwhere(refused)[0].tolist()
         raise EnvironmentFailed(
-            f"{agents[agent].name} of copy {copy} chose action {chosen[copy, agent]}, which is "
-            "not available; choose among the actions that available() permits"
+            f"{agents[owner[place]].name} of copy {copy} chose action {chosen[copy, place]}, which "
+            "is not available; choose among the actions that available() permits"
         )
-    return chosen
+    return chosen[:, np.searchsorted(owner, np.arange(len(agents)))]
 
 
 def permitted_actions(
@@ -174,17 +176,19 @@ def permitted_actions(
         available: Permitted actions, of the same shape.
     """
     permitted = action.copy()
-    for agent, part in zip(agents, _parts(agents), strict=True):
-        if isinstance(agent.action, Discrete):
+    for part, agent in zip(*_parts(agents), strict=True):
+        if agents[agent].action.choices:
             mask = available[:, part]
             chosen = action[:, part].argmax(axis=1)
             refused = ~np.take_along_axis(mask, chosen[:, None], axis=1)[:, 0]
             first = mask[refused].argmax(axis=1)
-            permitted[refused, part] = np.eye(agent.action.n, dtype=np.float32)[first]
+            permitted[refused, part] = np.eye(mask.shape[1], dtype=np.float32)[first]
     return permitted
 
 
-def _parts(agents: Sequence[AgentSpec]) -> list[slice]:
-    """Return each agent's part of a joint action."""
-    stops = np.cumsum([agent.action.size for agent in agents]).tolist()
-    return [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
+def _parts(agents: Sequence[AgentSpec]) -> tuple[list[slice], list[int]]:
+    """Return the parts of a joint action, one for each choice or range, and each one's agent."""
+    sizes = [agent.action.choices or (agent.action.size,) for agent in agents]
+    stops = np.cumsum([size for own in sizes for size in own]).tolist()
+    parts = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
+    return parts, [agent for agent, own in enumerate(sizes) for _ in own]

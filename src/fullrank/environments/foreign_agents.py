@@ -4,6 +4,9 @@ A mask is the entry ``action_mask`` of a ``Dict`` observation; the other entries
 observation, flattened by ascending key, or the entry ``observation`` (``observations``) as it is
 where there is no other. The spaces say which agents have one. A mask may also come from an info.
 An observation of bytes of three axes is an image, of height, width and channels.
+
+Actions are ``Discrete``, several choices at once (``MultiDiscrete``, ``MultiBinary``, or a
+``Tuple`` or ``Dict`` of such spaces), or a finite box of real numbers.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -15,8 +18,14 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Box, utils
 
-from fullrank.common.types import BoolArray, FloatArray
-from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
+from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.environments.base import (
+    ActionSpec,
+    AgentSpec,
+    Continuous,
+    Discrete,
+    MultiDiscrete,
+)
 from fullrank.environments.instances import naming_agent
 
 Space = gymnasium.Space[Any]
@@ -28,9 +37,11 @@ def observation_space(agent: AgentSpec) -> Box:
 
 
 def action_space(agent: AgentSpec) -> Space:
-    """``Discrete`` (also for an agent that takes relaxed actions), or a box."""
+    """``Discrete`` (also for an agent that takes relaxed actions), ``MultiDiscrete``, or a box."""
     if isinstance(agent.action, Discrete):
         return gymnasium.spaces.Discrete(agent.action.n)
+    if isinstance(agent.action, MultiDiscrete):
+        return gymnasium.spaces.MultiDiscrete([*agent.action.choices])
     low, high = (np.array(bound, np.float32) for bound in (agent.action.low, agent.action.high))
     return Box(low, high, dtype=np.float32)
 
@@ -38,26 +49,49 @@ def action_space(agent: AgentSpec) -> Space:
 def pack_action(spec: ActionSpec, action: Any) -> FloatArray:
     """A PettingZoo agent's action as a vector, shape (size,)."""
     vector = np.zeros(spec.size, dtype=np.float32)
-    if isinstance(spec, Discrete):
-        vector[int(action)] = 1.0
-    else:
+    if isinstance(spec, Continuous):
         vector[:] = action
+    else:
+        vector[_starts(spec) + np.ravel(action).astype(int)] = 1.0
     return vector
+
+
+def _starts(spec: ActionSpec) -> IntArray:
+    """The first entry of each choice in an action vector."""
+    return np.cumsum((0, *spec.choices[:-1]))
 
 
 def action_spec(space: Space) -> ActionSpec:
     """The action specification of a gymnasium space.
 
     Raises:
-        TypeError: The space is neither ``Discrete`` nor a finite box of real numbers.
+        TypeError: The space is neither of choices nor a finite box of real numbers.
     """
     if isinstance(space, gymnasium.spaces.Discrete):
         return Discrete(int(space.n))
+    if choices := _choices(space):
+        return MultiDiscrete(choices)
     if isinstance(space, Box) and space.is_bounded() and np.issubdtype(space.dtype, np.floating):
         return Continuous(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
     raise TypeError(
-        f"actions of {space} are not supported; Discrete and finite boxes of real numbers are"
+        f"actions of {space} are not supported; Discrete, MultiDiscrete, MultiBinary, Tuples and "
+        "Dicts of these, and finite boxes of real numbers are"
     )
+
+
+def _choices(space: Any) -> tuple[int, ...]:
+    """The number of actions in each choice of a space; none if a part of it is no choice."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return tuple(space.nvec.ravel().tolist())
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return (2,) * int(np.prod(space.shape))
+    if not isinstance(space, spaces.Tuple | spaces.Dict):
+        return ()
+    within = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+    parts = [*map(_choices, within)]
+    return tuple(size for own in parts for size in own) if all(parts) else ()
 
 
 def unpack_action(space: Any, vector: FloatArray) -> Any:
@@ -67,10 +101,23 @@ def unpack_action(space: Any, vector: FloatArray) -> Any:
         space: A space that ``action_spec`` accepts.
         vector: Shape (size,).
     """
+    if isinstance(space, Box):
+        low, high = (np.ravel(bound) for bound in (space.low, space.high))
+        return np.clip(vector, low, high).reshape(space.shape).astype(space.dtype)
+    parts = np.split(vector, np.cumsum(_choices(space))[:-1])
+    return _chosen(space, iter([int(part.argmax()) for part in parts]))
+
+
+def _chosen(space: Any, indices: Iterator[int]) -> Any:
+    """An action of a space, whose choices take the next indices."""
     if isinstance(space, gymnasium.spaces.Discrete):
-        return int(space.start) + int(vector.argmax())
-    low, high = (np.ravel(bound) for bound in (space.low, space.high))
-    return np.clip(vector, low, high).reshape(space.shape).astype(space.dtype)
+        return int(space.start) + next(indices)
+    if isinstance(space, spaces.Dict):
+        return {key: _chosen(part, indices) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_chosen(part, indices) for part in space.spaces)
+    taken = np.array([next(indices) for _ in _choices(space)], space.dtype).reshape(space.shape)
+    return taken + getattr(space, "start", 0)
 
 
 def pack_observation(space: Space, observation: Any) -> FloatArray:
@@ -98,27 +145,30 @@ def pack_mask(space: Space, mask: Any) -> BoolArray:
 
     Args:
         space: The agent's action space, one that ``action_spec`` accepts.
-        mask: One entry per action, 1 where available and 0 elsewhere; None permits all. That of a
-            box may forbid nothing.
+        mask: One entry per action, 1 where available and 0 elsewhere; None permits all. Those of
+            several choices lie one after the other, flat or in a sequence of masks. That of a box
+            may forbid nothing.
 
     Raises:
-        ValueError: The mask has another shape than the actions or other entries, permits no action,
-            or forbids a part of a box.
+        ValueError: The mask has another shape than the actions or other entries, permits no action
+            of a choice, or forbids a part of a box.
     """
-    size = action_spec(space).size
+    spec = action_spec(space)
     if mask is None:
-        return np.ones(size, dtype=bool)
-    given = np.asarray(mask)
-    if not isinstance(space, gymnasium.spaces.Discrete):
-        if not given.all():
-            raise ValueError(f"an action mask forbids a part of {space}; masks are for Discrete")
-        return np.ones(size, dtype=bool)
+        return np.ones(spec.size, dtype=bool)
+    if isinstance(spec, Continuous):
+        if not np.asarray(mask).all():
+            raise ValueError(f"an action mask forbids a part of {space}; masks are for choices")
+        return np.ones(spec.size, dtype=bool)
+    if isinstance(spec, MultiDiscrete) and isinstance(mask, tuple | list):
+        mask = np.concatenate([*map(np.ravel, mask)])
+    given, size = np.asarray(mask), spec.size
     if given.shape != (size,):
         raise ValueError(f"an action mask has shape {given.shape}, not ({size},)")
     available: BoolArray = given == 1
     if not (available | (given == 0)).all():
         raise ValueError(f"an action mask has an entry other than 0 and 1: {given.tolist()}")
-    if not available.any():
+    if not np.logical_or.reduceat(available, _starts(spec)).all():
         raise ValueError("an action mask permits no action")
     return available
 
@@ -225,11 +275,11 @@ def _without_mask(space: Space, action: Space) -> tuple[bool, str, Space]:
             raise TypeError(f"the mask {nested} lies too deep; {MASK} is a key of the observation")
         return False, "", space
     assert isinstance(space, spaces.Dict)
-    size, own = action_spec(action).size, utils.flatdim(space[MASK])
-    if isinstance(action, spaces.Discrete) and own != size:
+    spec, own = action_spec(action), utils.flatdim(space[MASK])
+    if not isinstance(spec, Continuous) and own != spec.size:
         raise TypeError(
-            f"{MASK} has {own} entries, and there are {size} actions; give one entry for each, or "
-            "call it by another name"
+            f"{MASK} has {own} entries, and there are {spec.size} actions; give one entry for "
+            "each, or call it by another name"
         )
     rest = {key: space[key] for key in keys if key != MASK}
     if not rest:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import CodeRefused, ConfigError, EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray
-from fullrank.environments.base import AgentSpec, Discrete, Step
+from fullrank.environments.base import AgentSpec, Step
 from fullrank.environments.capabilities import chosen_actions
 
 
@@ -172,10 +172,9 @@ class Instances:
 
 def _idle(agent: AgentSpec) -> BoolArray:
     """Return the available actions of an agent that is not alive, shape (action size,)."""
-    available = np.ones(agent.action.size, dtype=bool)
-    if isinstance(agent.action, Discrete):
-        available[1:] = False
-    return available
+    if not agent.action.choices:
+        return np.ones(agent.action.size, dtype=bool)
+    return np.concatenate([np.arange(size) == 0 for size in agent.action.choices])
 
 
 def require_agents(environment: str, agents: int, *, own: int) -> None:

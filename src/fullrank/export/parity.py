@@ -1,7 +1,7 @@
 """Check that exported policies act like the run's own."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from fullrank.algorithms import Player
 from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray
-from fullrank.environments.base import Discrete
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.export.policy import Policy, PolicyFunction
 from fullrank.export.recurrent import NOTHING_YET, PlayStep, RecurrentPolicy
 
@@ -90,7 +89,7 @@ def check_recurrent(
             if policy.layers.image is not None:
                 part[:] = np.rint(np.abs(part) * 80.0).clip(max=255.0)
         available = generator.random((EPISODES, sum(action_sizes))) < 0.5
-        for mask in np.split(available, np.cumsum(action_sizes)[:-1], axis=1):
+        for mask in _by_choice(available, [n for p in policies for n in p.agent.action.choices]):
             mask[:, 0] |= ~mask.any(axis=1)
         action, memory = actor.act_greedily(joint, memory, available=available)
         parts = (_split(joint, observation_sizes), _split(available, action_sizes))
@@ -100,8 +99,8 @@ def check_recurrent(
             ours, theirs = carried[agent]
             expected, ours = policies[agent].step(seen, last[agent], ours)
             values, theirs = exported[agent](seen, last[agent], theirs)
-            permitted = values[np.arange(EPISODES), taken.argmax(axis=1)]
-            missed = np.where(mask, values, -np.inf).max(axis=1) - permitted
+            choices = policies[agent].agent.action.choices
+            missed = _missed(values, taken, choices, mask=mask)
             differences.append(_relative(values, expected, missed))
             carried[agent], last[agent] = np.stack([ours, theirs]), taken.argmax(axis=1)
     return _largest(differences)
@@ -126,11 +125,30 @@ def _difference(
     policy: Policy, play: PolicyFunction, observation: FloatArray, taken: FloatArray
 ) -> float:
     outputs, expected = play(observation), policy.outputs(observation)
-    if isinstance(policy.agent.action, Discrete):
-        missed = outputs.max(axis=1) - (outputs * taken).sum(axis=1)
+    if choices := policy.agent.action.choices:
+        missed = _missed(outputs, taken, choices)
     else:
         missed = np.abs(outputs - taken)
     return _relative(outputs, expected, missed)
+
+
+def _missed(
+    values: FloatArray,
+    taken: FloatArray,
+    choices: Sequence[int],
+    *,
+    mask: BoolArray | Literal[True] = True,
+) -> FloatArray:
+    """Return by how much the best values lie above those of the actions taken, choice by choice."""
+    best, own = (
+        _by_choice(each, choices) for each in (np.where(mask, values, -np.inf), values * taken)
+    )
+    return np.stack([b.max(axis=1) - o.sum(axis=1) for b, o in zip(best, own, strict=True)])
+
+
+def _by_choice(joint: NDArray[S], choices: Sequence[int]) -> list[NDArray[S]]:
+    """Return views of the parts of a joint array."""
+    return np.split(joint, np.cumsum(choices)[:-1], axis=1)
 
 
 def _relative(outputs: FloatArray, expected: FloatArray, missed: FloatArray) -> float:

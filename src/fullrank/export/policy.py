@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from fullrank.common.types import FloatArray
-from fullrank.environments.base import AgentSpec, Continuous, Discrete
+from fullrank.environments.base import AgentSpec, Continuous
 
 PolicyFunction: TypeAlias = Callable[[FloatArray], FloatArray]
 """Observations of one agent, shape (B, observation size), to outputs as of ``Policy.outputs``."""
@@ -33,10 +33,10 @@ class Policy:
         for layer in hidden:
             signal = np.maximum(_affine(layer, signal), 0.0)
         values = _affine(last, signal)
-        if isinstance(self.agent.action, Discrete):
-            return values
-        centre, half = centre_and_half(self.agent.action)
-        return np.tanh(values) * half + centre
+        if isinstance(self.agent.action, Continuous):
+            centre, half = centre_and_half(self.agent.action)
+            return np.tanh(values) * half + centre
+        return values
 
 
 def _affine(layer: FloatArray, signal: FloatArray) -> FloatArray:

@@ -123,7 +123,8 @@ class RecurrentTensors:
         "`torch.nn.functional.layer_norm` precedes each ReLU but those of convolutions. The input "
         "is the observation and, if `last_action` in the metadata is true, the last action as "
         "one-hot. State and last "
-        "action are zero when an episode begins; choose the available action of highest value."
+        "action are zero when an episode begins; choose the available action of highest value, "
+        "in each choice if there are several."
     )
 
     @staticmethod
@@ -221,10 +222,7 @@ _FORWARD = """
 rectified = Relu (from_input)
 values = Gemm <transB = 1> (rectified, weight_out, bias_out)
 """
-_CHOOSE = """
-permitted = Where (available, values, lowest)
-action = ArgMax <axis = 1, keepdims = 0> (permitted)
-"""
+_CHOOSE = "permitted = Where (available, values, lowest)\n"
 _RELU = re.compile(r"(\w+) = Relu \((\w+)\)")
 _NORMALISED_RELU = r"normal_\2 = LayerNormalization (\2, scale) \1 = Relu (normal_\2)"
 """The layer normalisation of ONNX adds the same term to variances."""
@@ -235,9 +233,9 @@ class RecurrentGraph:
 
     Inputs: ``observation`` float32 (batch, observation size); ``available`` bool (batch, actions);
     ``last_action`` int64 (batch,), if the network sees it; ``state`` float32 (batch, hidden).
-    Outputs: ``action`` int64 (batch,), the available action of highest value; ``values`` float32
-    (batch, actions); ``next_state`` float32 (batch, hidden). Policies without memory have no
-    states.
+    Outputs: ``action`` int64 (batch,), the available action of highest value, or (batch, choices),
+    that of each choice; ``values`` float32 (batch, actions); ``next_state`` float32 (batch,
+    hidden). Policies without memory have no states.
     """
 
     USAGE = (
@@ -245,9 +243,9 @@ class RecurrentGraph:
         "returns it), `available` (bool, the actions that may be chosen; all true without masks), "
         "`last_action` (int64, the last `action`; -1 when an episode begins) and `state` "
         "(float32, the last `next_state`; zeros when an episode begins), each with a leading "
-        "batch axis. The outputs are `action` (int64, the available action of highest value), "
-        "`values` and `next_state`. A policy without memory has neither state, and one that does "
-        "not see it no `last_action`."
+        "batch axis. The outputs are `action` (int64, the available action of highest value, or "
+        "that of each choice), `values` and `next_state`. A policy without memory has neither "
+        "state, and one that does not see it no `last_action`."
     )
 
     @staticmethod
@@ -262,7 +260,9 @@ class RecurrentGraph:
             arrays |= {f"weight_{name}": matrix[:, :-1], f"bias_{name}": matrix[:, -1]}
         inputs = [f"float[batch, {agent.observation_size}] observation"]
         inputs.append(f"bool[batch, {agent.action.size}] available")
-        results = ["int64[batch] action", f"float[batch, {agent.action.size}] values"]
+        kind, nodes, constants = graph.likeliest("permitted", agent.action.choices)
+        arrays |= constants
+        results = [f"{kind} action", f"float[batch, {agent.action.size}] values"]
         if layers.last_action:
             arrays |= {"choices": np.arange(agent.action.size)[None], "one": np.array([1])}
             inputs.append("int64[batch] last_action")
@@ -275,7 +275,7 @@ class RecurrentGraph:
             arrays |= _constants(seen)
             arrays["image_shape"] = np.array([-1, *seen.image])
             arrays["nought"] = np.zeros(1, np.float32)
-        body += _ENTER + (_FORWARD if layers.state_gates is None else _REMEMBER) + _CHOOSE
+        body += _ENTER + (_FORWARD if layers.state_gates is None else _REMEMBER) + _CHOOSE + nodes
         if layers.normalised:
             arrays["scale"] = np.ones(policy.hidden, np.float32)
             body = _RELU.sub(_NORMALISED_RELU, body)

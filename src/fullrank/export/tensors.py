@@ -13,8 +13,8 @@ from fullrank.export.policy import Policy, PolicyFunction
 
 USAGE = (
     "safetensors: `weight_0`, `bias_0`, ... of a perceptron from the input up, with ReLU between "
-    "layers. The outputs are logits if the action is discrete; otherwise tanh maps them into the "
-    "range of the action."
+    "layers. The outputs are logits if the action is discrete, choice by choice if it is of "
+    "several; otherwise tanh maps them into the range of the action."
 )
 
 

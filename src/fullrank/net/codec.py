@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import InvalidContribution, Malformed
 from fullrank.common.foreign import shown
-from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
+from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.replay_pb2 import GetSamplesResponse
 from fullrank.v1.tensor_pb2 import Chunk
@@ -160,6 +160,8 @@ def encode_agent(spec: AgentSpec) -> pb.Agent:
     )
     if isinstance(spec.action, Discrete):
         agent.discrete.n, agent.discrete.relaxed = spec.action.n, spec.action.relaxed
+    elif isinstance(spec.action, MultiDiscrete):
+        agent.multi_discrete.choices.extend(spec.action.choices)
     else:
         agent.continuous.low.extend(spec.action.low)
         agent.continuous.high.extend(spec.action.high)
@@ -177,7 +179,8 @@ def decode_agent(agent: pb.Agent) -> AgentSpec:
 
     Raises:
         ConfigError: ``always_zero`` or the image does not fit the observation.
-        Malformed: It has no action, a size is out of range, or a box has no bounds.
+        Malformed: It has no action, a size is out of range, a choice has no action, or a box has no
+            bounds.
     """
     action = _action_of(agent)
     if max(agent.observation_size, action.size) > AGENT_ENTRIES or not action.size:
@@ -224,6 +227,11 @@ def decode_agents(welcome: pb.Welcome) -> list[AgentSpec]:
 def _action_of(agent: pb.Agent) -> ActionSpec:
     if agent.WhichOneof("action") == "discrete":
         return Discrete(agent.discrete.n, agent.discrete.relaxed)
+    if agent.WhichOneof("action") == "multi_discrete":
+        choices = tuple(agent.multi_discrete.choices)
+        if 0 in choices:
+            raise Malformed(f"agent {shown(agent.name)} has a choice among no actions")
+        return MultiDiscrete(choices)
     low, high = tuple(agent.continuous.low), tuple(agent.continuous.high)
     if len(low) != len(high) or not all(map(math.isfinite, (*low, *high))):
         raise Malformed(f"the actions of agent {shown(agent.name)} have no finite bounds")

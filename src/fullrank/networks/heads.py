@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
-from fullrank.environments.base import ActionSpec, Continuous, Discrete
+from fullrank.environments.base import ActionSpec, Continuous, Discrete, MultiDiscrete
 
 SMALLEST_UNIFORM = np.float32(2.0**-25)
 """Replacement for a uniform draw of 0, whose logarithm is infinite."""
@@ -84,6 +84,35 @@ class Relaxed:
         return outputs.masked_fill(~available, -torch.inf)
 
 
+class Choices(Relaxed):
+    """Several discrete actions at once, each chosen as ``Relaxed`` chooses one."""
+
+    def __init__(self, spec: MultiDiscrete) -> None:
+        super().__init__(Discrete(spec.size))
+        self._sizes = list(spec.choices)
+
+    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """Return a point of each choice's simplex."""
+        return torch.cat([*map(_softmax, torch.split(noise.add_(outputs), self._sizes, 1))], 1)
+
+    def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
+        """Apply the transposed Jacobian of each softmax."""
+        by_choice = (
+            torch.split(each, self._sizes, 1) for each in (outputs, actions, action_gradient)
+        )
+        parts = [Relaxed.gradient(self, *part) for part in zip(*by_choice, strict=True)]
+        return torch.cat(parts, 1)
+
+    def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
+        """Return the argmax of the sample, one-hot in each choice."""
+        (noise,) = torch.from_numpy(self.draw([generator], tuple(outputs.shape)))
+        return self.mode(self.sample(outputs, noise.to(outputs.device)))
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """Return the likeliest action of each choice as one-hot."""
+        return torch.cat([*map(_one_hot, torch.split(outputs, self._sizes, 1))], 1)
+
+
 class Squashed:
     """Continuous actions: tanh into [low, high], with Gaussian noise in exploration only.
 
@@ -131,6 +160,8 @@ def make_head(spec: ActionSpec, *, noise: float, device: torch.device) -> Head:
     """Return the head for an action specification."""
     if isinstance(spec, Discrete):
         return Relaxed(spec)
+    if isinstance(spec, MultiDiscrete):
+        return Choices(spec)
     return Squashed(spec, noise=noise, device=device)
 
 

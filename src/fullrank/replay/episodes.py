@@ -1,11 +1,11 @@
 """Episodes as facts of their rows: the packed row of one step, and whole episodes within rows.
 
 ``[observation | state | available | action | reward | terminated | length | own rewards | entries |
-derived]``, where the parts of agents lie agent by agent. Own rewards and the entries of continuous
-actions are there where the layout asks for them. An episode of L steps has L + 1 rows: the last one
-holds the observation, state and available actions after the last step, and in ``length`` the number
-L, which is 0 in all other rows. Derived columns follow from the episode and the parameters that
-played it.
+derived]``, where the parts of agents lie agent by agent. Own rewards and the entries of actions
+that are vectors are there where the layout asks for them. An episode of L steps has L + 1 rows: the
+last one holds the observation, state and available actions after the last step, and in ``length``
+the number L, which is 0 in all other rows. Derived columns follow from the episode and the
+parameters that played it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -32,9 +32,10 @@ class EpisodeLayout:
     """Names and entries of the derived columns."""
     own_rewards: bool = False
     """True if a row also holds each agent's own reward."""
-    continuous: tuple[int, ...] = ()
-    """Entries of each agent's continuous action, 0 where its actions are discrete; none: all
-    agents' are. The action of an agent with entries is numbered 0."""
+    vectors: tuple[int, ...] = ()
+    """Entries of each agent's action where it is a vector, continuous or of several choices, and 0
+    where it is an index; none: it is one for all agents. A vector is numbered 0, and
+    ``NO_ACTION`` where the agent was not alive or had no choice."""
     image_sizes: tuple[int, ...] = ()
     """Bytes of each agent's image, which its observation holds packed; none: observations are
     kept as they are."""
@@ -55,7 +56,7 @@ class EpisodeLayout:
     rewards: slice = field(init=False, compare=False, repr=False)
     """Reward of each agent, standardised as the team's is; empty unless ``own_rewards``."""
     entries: slice = field(init=False, compare=False, repr=False)
-    """Continuous action of each agent that has one; zero where it could not act."""
+    """Action of each agent for which it is a vector; zero where it could not act."""
 
     def __post_init__(self) -> None:
         observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
@@ -68,9 +69,7 @@ class EpisodeLayout:
             object.__setattr__(self, name, part)
         rewards = slice(end + 3, end + 3 + self.agents * self.own_rewards)
         object.__setattr__(self, "rewards", rewards)
-        object.__setattr__(
-            self, "entries", slice(rewards.stop, rewards.stop + sum(self.continuous))
-        )
+        object.__setattr__(self, "entries", slice(rewards.stop, rewards.stop + sum(self.vectors)))
 
     @property
     def agents(self) -> int:
@@ -129,7 +128,7 @@ class EpisodeLayout:
                 "terminated": (slice(self.terminated, self.length), ()),
                 "length": (slice(self.length, self.length + 1), ()),
                 "own reward": (self.rewards, [1] * self.agents * self.own_rewards),
-                "action entry": (self.entries, self.continuous),
+                "action entry": (self.entries, self.vectors),
                 **{name: (part, ()) for name, part in self.columns.items()},
             },
         )
@@ -146,7 +145,7 @@ class EpisodeLayout:
         rows[:, self.action] = generator.integers(
             0, self.action_sizes, size=(len(rows), self.agents)
         )
-        rows[:, self.action][:, np.array(self.continuous) > 0] = 0.0
+        rows[:, self.action][:, np.array(self.vectors) > 0] = 0.0
         rows[:, self.terminated] = rows[:, self.length] = 0.0
         rows[ends, self.length] = lengths
         rows[ends - 1, self.terminated] = generator.random(episodes) < 0.5

@@ -13,7 +13,7 @@ import numpy as np
 from fullrank.algorithms.roles import Player
 from fullrank.common.seeding import derive, stream
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
-from fullrank.environments.base import AgentSpec, Discrete, Environment
+from fullrank.environments.base import AgentSpec, Continuous, Environment
 from fullrank.environments.capabilities import Contested, horizon_of
 from fullrank.training.episodes import Episodes, team_returns, team_reward
 
@@ -193,14 +193,14 @@ def _action_tables(agents: Sequence[AgentSpec]) -> tuple[Array, Array, IntArray,
     """Return each entry's bounds (0 in one-hot parts), and offset and size of each one-hot part."""
     low, high, offsets, choices = list[float](), list[float](), list[int](), list[int]()
     for agent in agents:
-        if isinstance(agent.action, Discrete):
-            offsets.append(len(low))
-            choices.append(agent.action.n)
-            low += [0.0] * agent.action.n
-            high += [0.0] * agent.action.n
-        else:
+        if isinstance(agent.action, Continuous):
             low += agent.action.low
             high += agent.action.high
+        for choice in agent.action.choices:
+            offsets.append(len(low))
+            choices.append(choice)
+            low += [0.0] * choice
+            high += [0.0] * choice
     return (
         np.array(low),
         np.array(high),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.seeding import derive
 from fullrank.common.types import Array, BoolArray, FloatArray
-from fullrank.environments.base import AgentSpec, Discrete, Environment
+from fullrank.environments.base import AgentSpec, Environment
 from fullrank.environments.capabilities import available_of
 from fullrank.environments.instances import Instances
 from fullrank.training.episodes import Episodes
@@ -262,7 +262,7 @@ def _of_agent(
         spec=spec,
         observed=(float(observed.min()), float(observed.max())),
         rewards=(float(rewards.min()), float(rewards.max())),
-        permitted=float(permitted.mean()) if isinstance(spec.action, Discrete) else 1.0,
+        permitted=float(permitted.mean()) if spec.action.choices else 1.0,
         acted=sum(int(lives.sum()) for lives in alive),
         terminated=died,
         left=gone - died,

@@ -130,7 +130,8 @@ class EpisodeRound(WholeEpisodes):
     ) -> None:
         super().__init__(environment, player, row_size=layout.row_size)
         self._layout, self._scale = layout, scale
-        self._continuous = np.array(layout.continuous) > 0
+        self._vectors = np.array(layout.vectors) > 0
+        self._least = np.array([len(agent.action.choices) for agent in environment.agents])
         self._last = np.zeros((environment.copies, layout.row_size), np.float32)
         self._kept = [np.zeros((environment.copies, layout.row_size), np.float32)]
 
@@ -157,10 +158,12 @@ class EpisodeRound(WholeEpisodes):
         # An agent that does not act is forced into its only action, or has none.
         forced = offered & np.repeat(~alive, layout.action_sizes, axis=1)
         chosen = chosen_actions(agents, action + forced, available=offered, alive=alive)
-        acts = np.logical_or.reduceat(offered, np.cumsum((0, *layout.action_sizes[:-1])), axis=1)
-        if layout.continuous:
-            chosen[:, self._continuous] = 0
-            rows[:, layout.entries] = action[:, np.repeat(self._continuous, layout.action_sizes)]
+        starts = np.cumsum((0, *layout.action_sizes[:-1]))
+        acts = np.logical_or.reduceat(offered, starts, axis=1)
+        if layout.vectors:
+            chooses = alive & (np.add.reduceat(offered, starts, axis=1, dtype=int) > self._least)
+            acts[:, self._vectors], chosen[:, self._vectors] = chooses[:, self._vectors], 0
+            rows[:, layout.entries] = action[:, np.repeat(self._vectors, layout.action_sizes)]
         rows[:, layout.action] = np.where(acts, chosen, NO_ACTION)
         outcome = self._episodes.advance(action)
         reward = team_reward(self._environment, outcome.reward)

@@ -304,6 +304,7 @@ class Agent(_message.Message):
     OBSERVATION_SIZE_FIELD_NUMBER: _builtins.int
     DISCRETE_FIELD_NUMBER: _builtins.int
     CONTINUOUS_FIELD_NUMBER: _builtins.int
+    MULTI_DISCRETE_FIELD_NUMBER: _builtins.int
     SIDE_FIELD_NUMBER: _builtins.int
     ALWAYS_ZERO_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
@@ -316,6 +317,8 @@ class Agent(_message.Message):
     def discrete(self) -> Global___Discrete: ...
     @_builtins.property
     def continuous(self) -> Global___Continuous: ...
+    @_builtins.property
+    def multi_discrete(self) -> Global___MultiDiscrete: ...
     @_builtins.property
     def always_zero(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Entries of the observation that are always zero, which transitions leave out."""
@@ -331,15 +334,16 @@ class Agent(_message.Message):
         observation_size: _builtins.int = ...,
         discrete: Global___Discrete | None = ...,
         continuous: Global___Continuous | None = ...,
+        multi_discrete: Global___MultiDiscrete | None = ...,
         side: _builtins.str = ...,
         always_zero: _abc.Iterable[_builtins.int] | None = ...,
         image: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "continuous", b"continuous", "discrete", b"discrete"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "continuous", b"continuous", "discrete", b"discrete", "multi_discrete", b"multi_discrete"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "always_zero", b"always_zero", "continuous", b"continuous", "discrete", b"discrete", "image", b"image", "name", b"name", "observation_size", b"observation_size", "side", b"side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "always_zero", b"always_zero", "continuous", b"continuous", "discrete", b"discrete", "image", b"image", "multi_discrete", b"multi_discrete", "name", b"name", "observation_size", b"observation_size", "side", b"side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["discrete", "continuous"]  # noqa: Y015
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["discrete", "continuous", "multi_discrete"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
 
@@ -367,6 +371,30 @@ class Discrete(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Discrete: _TypeAlias = Discrete  # noqa: Y015
+
+@_typing.final
+class MultiDiscrete(_message.Message):
+    """Several choices at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHOICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of actions in each choice."""
+
+    def __init__(
+        self,
+        *,
+        choices: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MultiDiscrete: _TypeAlias = MultiDiscrete  # noqa: Y015
 
 @_typing.final
 class Continuous(_message.Message):

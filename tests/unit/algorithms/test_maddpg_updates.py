@@ -132,6 +132,7 @@ class Reference:
         if isinstance(spec, Continuous):
             low, high = torch.tensor(spec.low), torch.tensor(spec.high)
             return low + (high - low) * (outputs.tanh() + 1) / 2, outputs
+        assert isinstance(spec, Discrete)
         generator = stream(self.seed, purpose, iteration, unit)
         drawn = generator.random((spec.n, len(state)), dtype=np.float32)
         uniform = torch.tensor(np.maximum(drawn, np.float32(2.0**-25)), dtype=torch.float64)

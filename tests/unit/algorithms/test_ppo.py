@@ -19,25 +19,29 @@ from fullrank.algorithms.ppo import PPO
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
-from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete
+from fullrank.environments.base import ActionSpec
 from fullrank.replay.episodes import NO_ACTION, episodes_in
 
-SIZES = ((7, 5), (4, 3), (7, 4), (5, 2))
+SIZES = ((7, 5), (4, 3), (7, 4), (5, 2), (6, 5))
 """Entries of the observation, and actions or entries of the action, of each agent."""
 ARM, LOW, HIGH = 3, (-1.0, 0.0), (1.0, 3.0)
 """The agent with continuous actions, and their range."""
+HAND, CHOICES = 4, (2, 3)
+"""The agent with two choices at once, and the number of actions in each."""
+OF_VECTORS: dict[int, ActionSpec] = {ARM: Continuous(LOW, HIGH), HAND: MultiDiscrete(CHOICES)}
 ENVIRONMENT = EnvironmentSpec(
     agents=tuple(
         AgentSpec(
             name=f"agent_{number}",
             observation_size=seen,
-            action=Continuous(LOW, HIGH) if number == ARM else Discrete(actions),
+            action=OF_VECTORS.get(number, Discrete(actions)),
         )
         for number, (seen, actions) in enumerate(SIZES)
     ),
     state_size=6,
 )
-ALIKE = {"team": ("agent_0", "agent_1", "agent_2"), "arm": ("agent_3",)}
+ALIKE = {"team": ("agent_0", "agent_1", "agent_2"), "arm": ("agent_3",), "hand": ("agent_4",)}
 SMALL: dict[str, Any] = {"batch_size": 7, "micro_batches": 3, "hidden": 11, "clip_norm": 1e9}
 LEARNERS: dict[str, PPO] = {
     "ippo": IPPO(**SMALL, share=ALIKE),
@@ -45,9 +49,14 @@ LEARNERS: dict[str, PPO] = {
     "ippo with memory": IPPO(**SMALL, share=ALIKE, recurrent=True),
     "ippo of normalised layers": IPPO(**SMALL, share=ALIKE, layer_norm=True),
     "mappo": MAPPO(**SMALL, share=ALIKE, entropy_weight=0.3),
-    "mappo of three groups": MAPPO(
+    "mappo of four groups": MAPPO(
         **SMALL,
-        share={"pair": ("agent_0", "agent_2"), "one": ("agent_1",), "arm": ("agent_3",)},
+        share={
+            "pair": ("agent_0", "agent_2"),
+            "one": ("agent_1",),
+            "arm": ("agent_3",),
+            "hand": ("agent_4",),
+        },
         reward="own",
         normalise_advantages=False,
         normalise_values=False,
@@ -67,7 +76,14 @@ def played(learner: PPO, *, seed: int = 3) -> FloatArray:
         rows[np.arange(len(rows)), start + actions[:, agent]] = 1.0
     idle = generator.random((len(rows), layout.agents)) < 0.2
     rows[:, layout.action][idle] = NO_ACTION
-    rows[:, layout.entries] = np.clip(rows[:, layout.entries] * 2, LOW, HIGH)
+    arm, hand = np.split(rows[:, layout.entries], [len(LOW)], axis=1)
+    rows[:, layout.entries][:, : len(LOW)] = np.clip(arm * 2, LOW, HIGH)
+    first = starts[HAND]
+    for part, size in zip((slice(2), slice(2, 5)), CHOICES, strict=True):
+        chosen = np.eye(size, dtype=np.float32)[hand[:, part].argmax(axis=1)]
+        rows[:, layout.entries][:, len(LOW) :][:, part] = chosen
+        rows[:, first : first + size] = np.maximum(rows[:, first : first + size], chosen)
+        first += size
     rows[:, layout.columns["log_prob"]] = -1.0 + 0.1 * rows[:, layout.columns["log_prob"]]
     return rows
 
@@ -128,6 +144,18 @@ def of_box(before: Tensor, deviation: Tensor, entries: Tensor) -> tuple[Tensor, 
     return torch.stack(total).sum(), torch.stack(entropy).sum()
 
 
+def of_choices(told: Tensor, offered: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-likelihood and entropy of the choices, each a distribution over what is offered."""
+    total, entropy = [], []
+    for part in (slice(2), slice(2, 5)):
+        single: Any = torch.distributions.Categorical(
+            logits=told[part].masked_fill(~offered[part], -1e9)
+        )
+        total.append(single.log_prob(taken[part].argmax()))
+        entropy.append(single.entropy())
+    return torch.stack(total).sum(), torch.stack(entropy).sum()
+
+
 def plain(
     learner: PPO, algorithm: Algorithm, rows: FloatArray, agents: tuple[int, ...]
 ) -> tuple[Array, Mapping[str, float]]:
@@ -156,7 +184,7 @@ def plain(
                 start = sum(count for _, count in SIZES[:agent])
                 offered = step[layout.available][start : start + choices] > 0
                 action, arm = int(step[layout.action][agent]), agent == ARM
-                acts = action >= 0 and int(offered.sum()) > (not arm)
+                acts = action >= 0 and int(offered.sum()) > (agent not in OF_VECTORS)
                 term = {name: column[agent] for name, column in columns.items()}
                 inputs = own if isinstance(learner, IPPO) else step[layout.state]
                 seen_by = torch.cat([inputs, identity])
@@ -169,7 +197,9 @@ def plain(
                 )
                 term["acts"] = acts
                 if acts and arm:
-                    log_prob, term["entropy"] = of_box(told, policy[0], step[layout.entries])
+                    log_prob, term["entropy"] = of_box(told, policy[0], step[layout.entries][:2])
+                elif acts and agent == HAND:
+                    log_prob, term["entropy"] = of_choices(told, offered, step[layout.entries][2:])
                 elif acts:
                     every = torch.log_softmax(told[:choices][offered], 0)
                     log_prob = every[int(offered[:action].sum())]
@@ -224,7 +254,7 @@ def test_units_add_up_to_the_gradient_of_the_papers_losses(name: str) -> None:
         view = algorithm.parameters.view(section.id)
         view += generator.normal(scale=0.3, size=view.shape).astype(np.float32)
     if name == "mappo":
-        for section in algorithm.problem.sections[4:6]:
+        for section in (each for each in algorithm.problem.sections if each.role == "scale"):
             algorithm.parameters.view(section.id)[:] = 0.01, 0.02, 0.07
     units = range(len(algorithm.problem.units))
     updates = dict(algorithm.gradients.compute(rows, units, iteration=0))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pettingzoo
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 COUNTER = count()
 """A state that no reset clears."""
@@ -172,6 +172,77 @@ class Ledge(Game):
             Ledge.illegal += not self.mask(agent)[action]
             self.places[agent] = min(4, max(0, self.places[agent] + int(action) - 1))
         return super().step(actions)
+
+
+class Locks(Game):
+    """Agents see three colours and two signs, and are paid for each that they name.
+
+    The space of actions has one of several forms; one agent may end early, and a mask may leave it
+    one colour, or no choice at all.
+    """
+
+    forms: ClassVar[dict[str, gymnasium.Space[Any]]] = {
+        "several": MultiDiscrete([3, 2]),
+        "in a tuple": Tuple((Discrete(3), MultiDiscrete([2]))),
+        "in a dictionary": Dict({"colour": Discrete(3), "sign": Discrete(2)}),
+    }
+
+    def __init__(
+        self, *, form: str = "several", ends: int = 0, mask: Sequence[int] | None = None
+    ) -> None:
+        super().__init__()
+        self._form, self._ends, self._mask = form, ends, mask
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the space of a colour and a sign, one-hot."""
+        return Box(0, 1, (5,), np.float32)
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the space of the form."""
+        return self.forms[self._form]
+
+    def observe(self, agent: str) -> Any:
+        """Return what the agent is to name."""
+        return np.concatenate(
+            [np.eye(n)[key] for n, key in zip((3, 2), self.keys[agent], strict=True)]
+        )
+
+    def tell(self) -> dict[str, Any]:
+        """Return infos, with the mask for the first agent if there is one."""
+        self.keys = {
+            agent: (self.random.integers(3), self.random.integers(2)) for agent in self.names
+        }
+        if self._mask is None:
+            return {agent: {} for agent in self.agents}
+        masks = {agent: np.ones(5, np.int8) for agent in self.agents}
+        masks[self.names[0]] = np.array(self._mask, np.int8)
+        return {agent: {"action_mask": mask} for agent, mask in masks.items()}
+
+    def pay(self, actions: Mapping[str, Any]) -> dict[str, float]:
+        """Pay each agent for what it named."""
+        named = {
+            agent: np.hstack([*own.values()] if isinstance(own, dict) else own)
+            for agent, own in actions.items()
+        }
+        return {agent: float((own == self.keys[agent]).sum()) for agent, own in named.items()}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        """Begin an episode."""
+        self.random, self.steps, self.agents = np.random.default_rng(seed), 0, [*self.names]
+        infos = self.tell()
+        return {agent: self.observe(agent) for agent in self.agents}, infos
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """Pay for the keys seen, and show the next ones; end the second agent early if told so."""
+        paid = self.pay(actions)
+        self.played.append(actions)
+        self.steps += 1
+        infos, acted = self.tell(), [*self.agents]
+        seen, none = {agent: self.observe(agent) for agent in acted}, dict.fromkeys(acted, False)
+        over, early = self.steps >= self.horizon, self.steps == self._ends
+        terminated = none | ({self.names[1]: True} if early else {})
+        self.agents = [] if over else [agent for agent in acted if not terminated[agent]]
+        return seen, paid, terminated, dict.fromkeys(acted, over), infos
 
 
 class Pennies(Game):

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pettingzoo
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, Text
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.environments import Continuous, make_environment
@@ -297,7 +297,7 @@ def test_a_state_space_makes_the_state_known() -> None:
         ("builtins:eval", {"source": "1 / 0"}, "is not called: TypeError"),
         ("os:environ", {}, "is not called: TypeError"),
         (f"{HERE}:Counting", {"unknown": 1}, "cannot be used: TypeError"),
-        (f"{HERE}:Counting", {"action_space": MultiDiscrete([2, 2])}, "actions of MultiDiscrete"),
+        (f"{HERE}:Counting", {"action_space": Text(3)}, "actions of Text"),
         (f"{HERE}:Counting", {"action_space": Box(-np.inf, 1, (1,))}, "finite boxes"),
         (f"{HERE}:Counting", {"late": True}, r"agents that join later .*blue_0"),
         (f"{HERE}:raises_at_two", {}, "copy 0: .* in step 2 of seed 7: RuntimeError: the eng"),

@@ -1,6 +1,7 @@
 """Exported files give the policy's outputs for every kind of observation and action."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pytest
 from safetensors import safe_open
 
 from fullrank.algorithms import Actor, EnvironmentSpec
+from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray
-from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy, PolicyFunction
 from fullrank.export.recurrent import PlayStep, RecurrentGraph, RecurrentPolicy, RecurrentTensors
@@ -24,6 +26,8 @@ SCOUT = AgentSpec(name="scout", observation_size=7, action=Discrete(5))
 GRIPPER = AgentSpec(
     name="gripper", observation_size=3, action=Continuous((-1.0, 0.0), (1.0, 3.0)), side="lone"
 )
+HAND = AgentSpec(name="hand", observation_size=4, action=MultiDiscrete((3, 2)))
+EVERY = (SCOUT, GRIPPER, HAND)
 FACTS = {"run": "mine"}
 
 
@@ -40,7 +44,7 @@ def seen_by(agent: AgentSpec, *, batch: int = 50) -> FloatArray:
 
 
 @pytest.mark.parametrize("form", [graph, tensors], ids=["onnx", "safetensors"])
-@pytest.mark.parametrize("agent", [SCOUT, GRIPPER], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("agent", EVERY, ids=lambda agent: agent.name)
 def test_a_file_says_what_the_policy_says(
     form: Form[Policy, PolicyFunction], agent: AgentSpec, tmp_path: Path
 ) -> None:
@@ -71,6 +75,15 @@ def test_a_discrete_action_of_onnx_is_the_index_of_the_largest_logit(tmp_path: P
     assert session.get_modelmeta().custom_metadata_map == FACTS
 
 
+def test_an_action_of_several_choices_has_an_index_for_each(tmp_path: Path) -> None:
+    policy, path = policy_of(HAND), tmp_path / "policy.onnx"
+    graph.save(policy, path, facts=FACTS)
+    (action,) = onnxruntime.InferenceSession(path).run(["action"], {"observation": seen_by(HAND)})
+    logits = policy.outputs(seen_by(HAND))
+    best = np.stack([logits[:, :3].argmax(axis=1), logits[:, 3:].argmax(axis=1)], axis=1)
+    assert action.tolist() == best.tolist()
+
+
 def test_safetensors_tell_the_range_of_the_action(tmp_path: Path) -> None:
     tensors.save(policy_of(GRIPPER), tmp_path / "policy", facts=FACTS)
     with safe_open(tmp_path / "policy", framework="numpy") as file:
@@ -82,37 +95,36 @@ def test_safetensors_tell_the_range_of_the_action(tmp_path: Path) -> None:
 
 
 def act(joint: FloatArray) -> FloatArray:
-    """Observations of the scout's and the gripper's policies."""
-    scouted = policy_of(SCOUT).outputs(joint[:, :7])
-    return np.column_stack(
-        [np.eye(5, dtype=np.float32)[scouted.argmax(1)], policy_of(GRIPPER).outputs(joint[:, 7:])]
-    )
+    """What the three policies take, given their observations side by side."""
+    seen = dict(zip(EVERY, np.split(joint, [7, 10], axis=1), strict=True))
+    scouted, gripped, handled = (policy_of(agent).outputs(own) for agent, own in seen.items())
+    choices = (scouted, handled[:, :3], handled[:, 3:])
+    taken = [np.eye(own.shape[1], dtype=np.float32)[own.argmax(1)] for own in choices]
+    return np.column_stack([taken[0], gripped, *taken[1:]])
 
 
-def differs(scout: PolicyFunction, gripper: PolicyFunction) -> float:
-    policies = [policy_of(SCOUT), policy_of(GRIPPER)]
-    return parity.check(policies, [scout, gripper], act, seed=0)
+def differs(*plays: PolicyFunction) -> float:
+    return parity.check([*map(policy_of, EVERY)], plays, act, seed=0)
 
 
 def test_equal_policies_differ_by_nothing() -> None:
-    assert differs(policy_of(SCOUT).outputs, policy_of(GRIPPER).outputs) == 0.0
+    assert differs(*(policy_of(agent).outputs for agent in EVERY)) == 0.0
 
 
 @pytest.mark.parametrize("wrong", [1e-3, np.nan])
-@pytest.mark.parametrize("agent", [SCOUT, GRIPPER], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("agent", EVERY, ids=lambda agent: agent.name)
 def test_a_policy_that_is_off_is_refused(agent: AgentSpec, wrong: float) -> None:
     def off(observation: FloatArray) -> FloatArray:
         outputs = policy_of(agent).outputs(observation)
         outputs[17, 0] += np.float32(wrong * max(1.0, np.abs(outputs).max()))
         return outputs
 
-    plays = {one: off if one is agent else policy_of(one).outputs for one in (SCOUT, GRIPPER)}
     with pytest.raises(FullrankError, match="differ from the run's by"):
-        differs(plays[SCOUT], plays[GRIPPER])
+        differs(*(off if one is agent else policy_of(one).outputs for one in EVERY))
 
 
 def test_policies_of_another_run_are_refused() -> None:
-    policies = [policy_of(SCOUT, hidden=9), policy_of(GRIPPER)]
+    policies = [policy_of(SCOUT, hidden=9), policy_of(GRIPPER), policy_of(HAND)]
     with pytest.raises(FullrankError, match="differ from the run's by"):
         parity.check(policies, [policy.outputs for policy in policies], act, seed=0)
 
@@ -172,6 +184,23 @@ def test_recurrent_files_act_as_the_team_over_episodes(
     for number, policy in enumerate(policies):
         form.save(policy, tmp_path / str(number), facts=FACTS)
         steps.append(form.load(policy, tmp_path / str(number)))
+    assert parity.check_recurrent(policies, steps, actor, seed=0) < 1e-5
+
+
+@pytest.mark.parametrize("form", RECURRENT, ids=["onnx", "safetensors"])
+def test_recurrent_files_of_several_choices_act_as_the_team(
+    form: Form[RecurrentPolicy, PlayStep], tmp_path: Path
+) -> None:
+    agents = (HAND, replace(HAND, name="other"))
+    config = IPPO(hidden=6, recurrent=True)
+    actor = config.make(EnvironmentSpec(agents=agents), seed=3, device="cpu").actor
+    policies, steps = list[RecurrentPolicy](), list[PlayStep]()
+    for number, agent in enumerate(agents):
+        layers = actor.policy(number)
+        assert isinstance(layers, RecurrentLayers)
+        policies.append(RecurrentPolicy(agent=agent, layers=layers))
+        form.save(policies[-1], tmp_path / agent.name, facts=FACTS)
+        steps.append(form.load(policies[-1], tmp_path / agent.name))
     assert parity.check_recurrent(policies, steps, actor, seed=0) < 1e-5
 
 

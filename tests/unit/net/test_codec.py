@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fullrank.common.errors import InvalidContribution
-from fullrank.environments.base import AgentSpec, Continuous, Discrete
+from fullrank.environments.base import AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.net import codec
 from fullrank.net.codec import (
     CONTROLLER_CHUNKS,
@@ -159,6 +159,7 @@ specs = st.builds(
     always_zero=st.sets(st.integers(0, 3), max_size=3).map(lambda zeros: tuple(sorted(zeros))),
     action=st.one_of(
         st.builds(Discrete, st.integers(1, 100), st.booleans()),
+        st.lists(st.integers(1, 9), min_size=1).map(lambda sizes: MultiDiscrete(tuple(sizes))),
         st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4).map(
             lambda pairs: Continuous(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
         ),
