@@ -222,7 +222,7 @@ def _lines(facts: JSON) -> list[str]:
         f"sides: {', '.join(facts['sides'])}; rewards: {facts['rewards']}",
         f"determinism: {same if facts['deterministic'] else 'none'}",
         f"cost: {facts['step_ms']:.2g} ms a step, {facts['row_bytes']:,} bytes a transition in "
-        f"replay, {warm_up['minutes']:.2g} min for a warm-up of {warm_up['transitions']:,}",
+        f"replay, {60 * warm_up['minutes']:,.0f} s for a warm-up of {warm_up['transitions']:,}",
         f"suits: {', '.join(suits) or 'no built-in algorithm'}",
         *(f"not {', '.join(names)}: {reason}" for reason, names in reasons.items()),
         *(f"warning: {line}" for line in facts["warnings"]),

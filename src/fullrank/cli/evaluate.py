@@ -28,6 +28,7 @@ from fullrank.cli.options import (
     TrustOption,
 )
 from fullrank.cli.policies import (
+    NONE,
     Trained,
     Version,
     facts_of,
@@ -211,10 +212,6 @@ def _await(source: Source, seen: Version, patience_s: float) -> Trained:
     newer = patient(source.newer, seen)
     assert newer is not None
     return newer
-
-
-NONE = Version(0, -1)
-"""Precedes every version."""
 
 
 SourceArgument: TypeAlias = Annotated[

@@ -1,23 +1,29 @@
 """The newest policies of a run, episodes played by them, and the outcome of a finished run."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from fullrank.algorithms import Algorithm
 from fullrank.cli.progress import counting
 from fullrank.cli.say import kept_stdout
+from fullrank.common.errors import CheckpointUnusable, ConfigError
 from fullrank.common.types import JSON, Interval
-from fullrank.config.tree import RunConfig
-from fullrank.environments import AgentSpec, variant_of
+from fullrank.config.tree import RunConfig, as_tables
+from fullrank.environments import AgentSpec, Environment, variant_of
 from fullrank.environments.base import is_adapted
+from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.environments.particle.scene import Drawable
-from fullrank.runs.checkpoint import newest
-from fullrank.runs.evaluations import append, read_evaluations
+from fullrank.environments.processes import EnvironmentProcess
+from fullrank.runs.checkpoint import newest, saved
+from fullrank.runs.evaluations import append, from_facts, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
+from fullrank.runs.progress import Standing
 from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.statistics import bootstrap, wilson
+from fullrank.sinks import open_evaluation_sinks
 from fullrank.training.episodes import episode_statistics
 from fullrank.training.evaluation import (
     Act,
@@ -28,7 +34,15 @@ from fullrank.training.evaluation import (
     random_actions,
 )
 from fullrank.training.references import GOOD, RANDOM, references, share_closed
-from fullrank.wiring.plugins import environment_of
+from fullrank.training.trainer import part
+from fullrank.wiring.plugins import (
+    algorithm_config_of,
+    algorithm_of,
+    environment_of,
+    networks_of,
+    problem_that_fits,
+    spec_of_agents,
+)
 from fullrank.wiring.training import training_of
 
 COPIES = 50
@@ -47,6 +61,10 @@ class Version(NamedTuple):
     def saved(cls, iteration: int, facts: JSON) -> Self:
         """Version of a checkpoint's policies."""
         return cls(facts.get("term", 0), iteration)
+
+
+NONE = Version(0, -1)
+"""Precedes every version."""
 
 
 class Trained(NamedTuple):
@@ -95,7 +113,7 @@ def play_references(config: RunConfig, *, episodes: int, seed: int) -> dict[str,
     played = {}
     with closing(environment):
         for name, act in references(environment, seed=seed).items():
-            with counting(f"playing by the policy {name!r}", episodes, "episodes") as told:
+            with counting("playing", episodes, f"episodes by the policy {name!r}") as told:
                 played[name] = evaluate(environment, act, episodes, seed, told=told)
     return played
 
@@ -150,6 +168,95 @@ def _returns(evaluation: Evaluation) -> JSON:
     if evaluation.won is not None:
         facts["win_rate"] = wilson(evaluation.won)._asdict()
     return facts
+
+
+def environment_beside(config: RunConfig) -> Environment:
+    """The environment that ``follow`` plays; that of another package begins in its own process."""
+    named = config.environment
+    if not is_adapted(named.name):
+        return environment_of(config, copies=COPIES)
+    return EnvironmentProcess(named.name, agents=named.agents, params=named.params)
+
+
+LOOK_S = 1.0
+"""Time between two looks for a newer checkpoint."""
+MOST_BYTES = 2**29
+"""Largest networks, with targets and moments, that are held a second time."""
+
+
+def follow(
+    path: Path,
+    config: RunConfig,
+    environment: Environment,
+    rest: Callable[[float], None],
+    compare: Callable[[Standing], None],
+) -> None:
+    """Play references and the policies of a run that trains, and record the evaluations.
+
+    Args:
+        path: Directory of the run.
+        config: Its configuration, with the devices of this process.
+        environment: Plays all episodes.
+        rest: Called with the least time to wait, seconds, after every step; raises at the end.
+        compare: Takes the returns so far.
+
+    Raises:
+        ConfigError: The networks are too large to be held twice.
+        EnvironmentFailed: The environment raised, or its process has ended.
+    """
+    algorithm = _algorithm_beside(config, environment)
+    episodes, act = episodes_of(config), Greedy(algorithm.actor)
+    played: dict[str, Evaluation] = {}
+
+    def play(name: str, act: Act) -> float:
+        played[name] = evaluate(environment, act, episodes, SEED, told=lambda _: rest(0.0))
+        return float(played[name].returns.mean())
+
+    acts = references(environment, seed=SEED)
+    means = {name: play(name, acts[name]) for name in (RANDOM, GOOD) if name in acts}
+    compare(standing := Standing(random=means[RANDOM], good=means.get(GOOD)))
+    earlier = [Version(each.term, each.iteration) for each in read_evaluations(path)]
+    sinks = open_evaluation_sinks(
+        path,
+        config.metrics.sinks,
+        first_iteration=max(earlier, default=NONE).iteration + 1,
+        config=as_tables(config),
+    )
+    with closing(sinks):
+        for version in _versions(path, algorithm, rest):
+            if version in earlier:
+                continue
+            greedy = play("trained", act)
+            facts = facts_of(
+                config, Trained(version, environment.agents, algorithm), played, seed=SEED
+            )
+            append(path, facts)
+            sinks.write(from_facts(facts))
+            compare(replace(standing, greedy=greedy, iterations=version.iteration + 1))
+
+
+def _algorithm_beside(config: RunConfig, environment: Environment) -> Algorithm:
+    agents, offered = environment.agents, offers_masks(environment)
+    facts: dict[str, Any] = {"state_size": own_state_size(environment), "masked": offered}
+    spec = spec_of_agents(config, agents, **facts)
+    networks, bytes_ = networks_of(problem_that_fits(algorithm_config_of(config), spec))
+    if bytes_ > MOST_BYTES:
+        raise ConfigError(f"{networks} are too large to be held twice")
+    return algorithm_of(config, agents, **facts)
+
+
+def _versions(path: Path, algorithm: Algorithm, rest: Callable[[float], None]) -> Iterator[Version]:
+    """Load each checkpoint that is the newest when it is looked for; yield its version."""
+    last: list[Path] = []
+    while True:
+        rest(LOOK_S)
+        if (found := saved(path / CHECKPOINTS)[:1]) in ([], last):
+            continue
+        with suppress(CheckpointUnusable):  # removed meanwhile
+            checkpoint = newest(path / CHECKPOINTS)
+            algorithm.optimiser.load(part(checkpoint.arrays, "algorithm"))
+            last = found
+            yield Version.saved(checkpoint.iteration, checkpoint.facts)
 
 
 EPISODES, FEW = 100, 10

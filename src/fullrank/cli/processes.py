@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
+from fullrank.cli.beside import Beside
 from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.say import start_log
 from fullrank.cli.terminal import Terminal
@@ -187,6 +188,7 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: boo
     main = find_service("local")
     launch = load(path / "config.toml", environ=os.environ, overrides=())
     shown = view(console, iterations=config.iterations, coding=coding)
+    beside = Beside(path, config, shown)
     try:
         shown.say(f"run {path}")
         shown.say(f"training in {path}")
@@ -195,7 +197,7 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: boo
                 resolved=launch,
                 run_dir=path,
                 until_finished=True,
-                observers=[_Batches(shown)],
+                observers=[_Batches(shown, beside)],
                 report=lambda text: shown.say(text or f"training in {path}"),
             )
         )
@@ -203,6 +205,7 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: boo
             shown.say(f"stopped; continue with: fullrank resume --local {path}")
             raise KeyboardInterrupt
     finally:
+        beside.close()
         shown.close()
 
 
@@ -216,10 +219,11 @@ class _Batches:
 
     Args:
         shown: The view.
+        beside: Plays once there is a return.
     """
 
-    def __init__(self, shown: ProgressView) -> None:
-        self._shown = shown
+    def __init__(self, shown: ProgressView, beside: Beside) -> None:
+        self._shown, self._beside = shown, beside
         self._pending: list[IterationRecord] = []
         self._shown_at = 0.0
 
@@ -232,6 +236,7 @@ class _Batches:
     def close(self) -> None:
         """Show the records that were kept."""
         self._shown.show(self._pending)
+        self._beside.seen(self._pending)
         self._pending, self._shown_at = [], time.monotonic()
 
 
@@ -279,18 +284,26 @@ def run_on_services(path: Path, config: RunConfig, console: Terminal, coding: bo
     processes = services(path, learners=config.learners, collectors=config.collectors.count)
     with interrupting(), processes as started, StatusPoller(path, config) as watch:
         shown = view(console, iterations=config.iterations, coding=coding)
+        beside = Beside(path, config, shown)
         try:
             shown.say(f"run {path}")
             shown.say(redundancy(config))
-            _follow(path, shown, watch, started)
+            _follow(path, shown, beside, watch, started)
         except KeyboardInterrupt:
             shown.say(f"stopping; continue with: fullrank resume {path}")
             raise
         finally:
+            beside.close()
             shown.close()
 
 
-def _follow(path: Path, shown: ProgressView, watch: StatusPoller, started: list[Service]) -> None:
+def _follow(
+    path: Path,
+    shown: ProgressView,
+    beside: Beside,
+    watch: StatusPoller,
+    started: list[Service],
+) -> None:
     """Show committed iterations until the run is finished.
 
     Raises:
@@ -309,5 +322,6 @@ def _follow(path: Path, shown: ProgressView, watch: StatusPoller, started: list[
         if message not in ("", said) and status.state is not RunState.FAILED:
             shown.say(said := message)  # the reason of a failure is the error of its service
         shown.show(committed)
+        beside.seen(committed)
         ensure_alive(started)
         time.sleep(POLL_S)

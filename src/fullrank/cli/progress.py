@@ -1,5 +1,6 @@
 """Progress of a training run and of shorter work: live in a terminal, plain lines in a pipe."""
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from fullrank.cli.terminal import Terminal
-from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, TimeLeft
+from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, Standing, TimeLeft
 from fullrank.runs.record import IterationRecord
 
 SHOWN = 10
 """Number of iterations in the live table."""
+NUMBER = re.compile(r"[\d,]+")
 
 
 @contextmanager
@@ -36,11 +38,11 @@ def counting(
         Takes the number of things done.
     """
     console, said_s = Terminal(stderr=True), clock()
-    live = console.status(f"{doing} {total} {things}") if console.is_terminal else None
+    live = console.status(f"{doing} {things}: 0 of {total}") if console.is_terminal else None
 
     def tell(done: int) -> None:
         nonlocal said_s
-        line = f"{doing} {total} {things}: {done}"
+        line = f"{doing} {things}: {done} of {total}"
         if live is not None:
             live.update(line)
         elif clock() >= said_s + LINE_PERIOD_S:
@@ -60,6 +62,9 @@ class ProgressView(Protocol):
     def show(self, records: Iterable[IterationRecord]) -> None:
         """Show the iterations committed since the last call."""
 
+    def compare(self, standing: Standing) -> None:
+        """Compare the returns of the next iterations with these."""
+
     def close(self) -> None:
         """Finish the display."""
 
@@ -74,17 +79,36 @@ def view(console: Terminal, *, iterations: int, coding: bool) -> ProgressView:
 class LineView:
     """A line every few seconds, for logs and pipes."""
 
-    def __init__(self, console: Terminal, *, iterations: int, coding: bool = False) -> None:
-        self._console, clock = console, time.monotonic
-        self._lines = Lines(self.say, iterations=iterations, clock=clock, coding=coding)
+    def __init__(
+        self,
+        console: Terminal,
+        *,
+        iterations: int,
+        coding: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console, self._clock = console, clock
+        self._words, self._until_s = "", 0.0
+        self._lines = Lines(self._print, iterations=iterations, clock=clock, coding=coding)
 
     def say(self, message: str) -> None:
-        """Print the message."""
-        self._console.print(message, highlight=False, soft_wrap=True)
+        """Print the message, unless one of the last seconds differs in its numbers alone."""
+        words = NUMBER.sub("", message)
+        if words == self._words and self._clock() < self._until_s:
+            return
+        self._words, self._until_s = words, self._clock() + LINE_PERIOD_S
+        self._print(message)
 
     def show(self, records: Iterable[IterationRecord]) -> None:
         """Print a line if enough time has passed since the last one."""
         self._lines.write(*records)
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def compare(self, standing: Standing) -> None:
+        """Write them into the next lines."""
+        self._lines.compare(standing)
 
     def close(self) -> None:
         """Print the last record."""
@@ -128,10 +152,16 @@ class LiveView:
             table.add_column(header, justify="right", style="bold" if header == "return" else "")
         for row in self._rows:
             table.add_row(*row)
-        note = ""
+        notes = []
         if self._rounds:
-            note = f"median round {1000 * median(self._rounds):.0f} ms  {self._left}"
-        return Group(self._message, self._progress, table, note)
+            returned = self._rows[-1][1] + self._cells.place()
+            notes.append(f"return {returned}  {self._cells.standing}")
+            notes.append(f"median round {1000 * median(self._rounds):.0f} ms  {self._left}")
+        return Group(self._message, self._progress, table, *notes)
+
+    def compare(self, standing: Standing) -> None:
+        """Show them below the table."""
+        self._cells.standing = standing
 
     def close(self) -> None:
         """Leave the last state on the screen."""

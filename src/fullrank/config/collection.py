@@ -19,10 +19,10 @@ class CollectSettings:
     by algorithms that learn from whole episodes: every copy plays one in each iteration."""
     warmup: NonNegative = 25_600
     """Number of transitions collected before the first iteration; by default 2,000 for algorithms
-    that learn from whole episodes."""
+    that learn from whole episodes, and of PettingZoo's and gymnasium's environments."""
     warmup_copies: Count = 64
-    """Number of copies that are stepped together during the warm-up; by default 8 for algorithms
-    that learn from whole episodes."""
+    """Number of copies that are stepped together during the warm-up; by default 8 where 2,000 is
+    the default of ``warmup``."""
     lag: Annotated[int, Field(ge=0, le=64)] = 0
     """Number of iterations that are collected ahead, while updates run: iteration i is collected
     with the policies of iteration i - lag. More than 1 needs ``mode = "keyed"``."""

@@ -211,6 +211,10 @@ def resolve(layers: Iterable[ConfigLayer]) -> Resolved:
     return Resolved(config=config, origin=_origins(config) | given)
 
 
+BRIEF = {"warmup": 2_000, "warmup_copies": 8}
+"""A warm-up of rows or of copies that take long to make."""
+
+
 @cache
 def _tree() -> TypeAdapter[RunConfig]:
     """Return the validator of the tree, whose construction takes tens of milliseconds."""
@@ -220,14 +224,14 @@ def _tree() -> TypeAdapter[RunConfig]:
 def _nested(leaves: ConfigLayer) -> str:
     # A plug-in table without a name keeps its default name. The default number of agents applies to
     # the default environment only, the default copies to environments that step them as arrays, and
-    # the default numbers to algorithms that learn from single transitions.
+    # the default numbers to these and to algorithms that learn from single transitions.
     root: JSON = {section: {"name": TABLES[section].name, "params": {}} for section in PLUGINS}
     if name_of(leaves, ("environment", "name")) != TABLES["environment"].name:
         root["environment"]["agents"] = 0
     if is_adapted(name_of(leaves, ("environment", "name"))):
-        root["environment"]["copies"], root["collect"] = 4, {"steps": 25}
+        root["environment"]["copies"], root["collect"] = 4, {"steps": 25, **BRIEF}
     if name_of(leaves, ("algorithm", "name")) in EPISODIC:
-        root |= {"iterations": 2_000, "collect": {"warmup": 2_000, "warmup_copies": 8}}
+        root |= {"iterations": 2_000, "collect": {**BRIEF}}
         root["environment"].setdefault("copies", 8)
     if leaves.get(("collectors", "count"), Leaf(0, "")).value:
         root.setdefault("collect", {})["mode"] = "keyed"

@@ -298,6 +298,9 @@ class MetricsSettings:
 
     sinks: Local[tuple[str, ...]] = ("tensorboard",)
     """Registered sinks: ``tensorboard``, ``wandb``; a sink that cannot be opened is dropped."""
+    greedy_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.02
+    """Largest share of the time in which ``fullrank train`` and ``resume`` play the references and,
+    without exploration, the policies of checkpoints; 0: they play none while the run goes on."""
     prometheus: OptionalAddress = ""
     """Address at which every service serves Prometheus metrics in plain HTTP; empty: none. With
     port 0 each takes a free port and writes it to ``services/NAME-metrics.json`` of the run."""

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from fullrank.common.errors import EnvironmentFailed, FullrankError
 from fullrank.common.types import BoolArray, FloatArray
@@ -131,6 +132,14 @@ class _Child:
         self._reason = self._reason or reason
         self._signal()
 
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of the process so far, 0 once it has ended."""
+        try:
+            user_s, system_s, *_ = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return float(user_s + system_s)
+
     def _signal(self) -> None:
         if self._process.returncode is None:
             try:
@@ -221,6 +230,10 @@ class EnvironmentProcess:
     def end(self, reason: str) -> None:
         """Kill the process, with all that it started; requests then fail with the reason."""
         self._child.end(reason)
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of the process so far, 0 once it has ended."""
+        return self._child.cpu_s()
 
     def close(self) -> None:
         """Let the environment close itself; kill a process that does not end."""

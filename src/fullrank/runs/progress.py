@@ -2,6 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import fmean
 
 from fullrank.common.text import decimal
@@ -21,13 +22,52 @@ MEASURED = 100
 """Number of iterations from whose time the time left is estimated."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Returns that a run's are compared with, as far as they are known."""
+
+    random: float | None = None
+    """Mean return of random play."""
+    good: float | None = None
+    """Mean return of the environment's good policy."""
+    greedy: float | None = None
+    """Mean return without exploration, by the policies after ``iterations``."""
+    iterations: int = 0
+
+    def place(self, value: float) -> str:
+        """Place of a return among the references, in brackets; empty without any."""
+        if self.random is None:
+            return ""
+        words = f"random {decimal(self.random)}"
+        if self.good is not None:
+            words += f" ... good {decimal(self.good)}"
+        return f" ({', '.join(filter(None, (words, self._share(value))))})"
+
+    def __str__(self) -> str:
+        """Return without exploration, with the share of the gap that it has closed."""
+        if self.greedy is None:
+            return ""
+        share = self._share(self.greedy)
+        closed = f" ({share})" if share else ""
+        return f"greedy {decimal(self.greedy)} after {self.iterations}{closed}"
+
+    def _share(self, value: float) -> str:
+        if self.random is None or self.good is None or self.random == self.good:
+            return ""
+        return f"{(value - self.random) / (self.good - self.random):.0%}"
+
+
 class Cells:
     """Formats records as the table cells below ``LEARNING``, and ``CODING`` if these are shown.
 
     A run that goes on has its records read again: its means begin anew where they begin.
+
+    Attributes:
+        standing: Returns that those of the records are compared with.
     """
 
     def __init__(self, *, coding: bool) -> None:
+        self.standing = Standing()
         self.headers = (*LEARNING, *CODING) if coding else LEARNING
         self._iteration, self._returns, self._rate = -1, _Mean(), _Mean()
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
@@ -57,6 +97,11 @@ class Cells:
         )
         return cells[: len(self.headers)]
 
+    def place(self) -> str:
+        """Place of the last return among those of one team; empty if unknown."""
+        mean = self._returns.mean
+        return "" if mean is None or len(self._sides) > 1 else self.standing.place(mean)
+
     def _return(self) -> str:
         """Return of all agents, of each side if there are several, and share of wins if any."""
         sides = self._sides.items() if len(self._sides) > 1 else ()
@@ -82,11 +127,16 @@ class _Mean:
         if value is not None:
             self._last.append(value)
 
+    @property
+    def mean(self) -> float | None:
+        """The mean; None before the first value."""
+        return fmean(self._last) if self._last else None
+
     def __bool__(self) -> bool:
         return bool(self._last)
 
     def __str__(self) -> str:
-        return decimal(fmean(self._last)) if self._last else "-"
+        return "-" if self.mean is None else decimal(self.mean)
 
     def whole(self) -> str:
         """Return the mean as a whole number."""
@@ -149,13 +199,19 @@ class Lines:
         """Write the last of the records if enough time has passed since the last line."""
         for record in records:
             self._left.update(record)
-            cells = zip(self._cells.headers[1:], self._cells.formatted(record)[1:], strict=True)
-            begun = f"iteration {record.iteration + 1}/{self._iterations}"
-            words = [begun, *map(" ".join, cells), str(self._left)]
+            _, returned, *cells = self._cells.formatted(record)
+            words = [f"iteration {record.iteration + 1}/{self._iterations}"]
+            words += [f"return {returned}{self._cells.place()}", str(self._cells.standing)]
+            words += map(" ".join, zip(self._cells.headers[2:], cells, strict=True))
+            words.append(str(self._left))
             self._pending = "  ".join(filter(None, words))
         if self._pending is not None and self._clock() >= self._next:
             self.close()
             self._next = self._clock() + LINE_PERIOD_S
+
+    def compare(self, standing: Standing) -> None:
+        """Compare the returns of the next records with these."""
+        self._cells.standing = standing
 
     def close(self) -> None:
         """Write the last record if it was not written."""

@@ -20,7 +20,7 @@ from fullrank.cli.status_view import headline, learners, picture
 from fullrank.cli.terminal import Terminal
 from fullrank.environments import make_environment
 from fullrank.net.status import LearnerStatus, RunStatus, Status
-from fullrank.runs.progress import LINE_PERIOD_S
+from fullrank.runs.progress import LINE_PERIOD_S, Standing
 
 EVIL = "\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
 SHOWN = r"\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
@@ -77,6 +77,31 @@ def test_a_live_view_begins_without_iterations_and_shows_codes_if_asked_for() ->
     assert "1/3" in file.getvalue()
 
 
+def test_a_live_view_shows_the_place_of_the_return_below_its_table() -> None:
+    file = io.StringIO()
+    terminal = Terminal(file=file, force_terminal=True, color_system=None, width=120)
+    shown = view(terminal, iterations=3, coding=False)
+    shown.compare(Standing(random=-900.0, good=-400.0, greedy=-600.0, iterations=1))
+    shown.show([record(0, iteration_s=60.0)])
+    shown.close()
+    assert "(random -900.0 ... good -400.0, " in file.getvalue()
+    assert "greedy -600.0 after 1 (60%)" in file.getvalue()
+
+
+def test_a_pipe_gets_progress_of_a_warm_up_at_intervals_and_other_news_at_once() -> None:
+    file, clock = io.StringIO(), Clock()
+    shown = LineView(Terminal(file=file, width=120), iterations=3, clock=clock)
+    for rows in ("100", "1,300", "2,000"):
+        shown.say(f"warm-up: {rows} of 2,000 transitions")
+        clock.now_s += LINE_PERIOD_S / 2
+    shown.say("training in here")
+    assert file.getvalue().splitlines() == [
+        "warm-up: 100 of 2,000 transitions",
+        "warm-up: 2,000 of 2,000 transitions",
+        "training in here",
+    ]
+
+
 def test_an_error_is_one_plain_line(fullrank: Any) -> None:
     outcome = fullrank("eval", f"runs/{EVIL}\nfullrank: all is well")
     assert outcome.code == 1
@@ -131,7 +156,7 @@ def test_a_pipe_gets_a_line_at_intervals_on_standard_error(
         play(told, clock, step_s=LINE_PERIOD_S / 2)
     output, error = capsys.readouterr()
     assert output == ""
-    assert error.splitlines() == ["playing 5 episodes: 2", "playing 5 episodes: 4"]
+    assert error.splitlines() == ["playing episodes: 2 of 5", "playing episodes: 4 of 5"]
 
 
 def test_quick_work_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,4 +175,4 @@ def test_a_terminal_shows_the_work_at_once(
         play(told, clock, step_s=0.0)
     output, error = capsys.readouterr()
     assert output == ""
-    assert "playing 5 episodes" in error
+    assert "playing episodes: 5 of 5" in error

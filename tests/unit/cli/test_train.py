@@ -215,7 +215,8 @@ def test_a_run_is_said_to_train_before_its_iterations_are_shown(
     monkeypatch.setattr(processes, "POLL_S", 0.0)
     heard, every = Heard(), statuses()
     watch: Any = SimpleNamespace(status=lambda: next(every))
-    processes._follow(tmp_path, heard, watch, [])  # type: ignore[arg-type]
+    beside: Any = SimpleNamespace(seen=lambda records: None)
+    processes._follow(tmp_path, heard, beside, watch, [])  # type: ignore[arg-type]
     assert heard.lines == [
         "waiting for 4 learners",
         f"training in {tmp_path}",

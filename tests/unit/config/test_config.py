@@ -30,9 +30,10 @@ def test_the_promised_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", ["mpe2.simple_spread_v3:parallel_env", "pettingzoo", "gymnasium"])
-def test_environments_of_separate_copies_have_few_of_them_by_default(name: str) -> None:
+def test_environments_of_separate_copies_have_few_of_them_and_of_rows_by_default(name: str) -> None:
     config = load(environ={}, overrides=[f"environment.name={name}"]).config
     assert (config.environment.copies, config.collect.steps) == (4, 25)
+    assert (config.collect.warmup, config.collect.warmup_copies) == (2_000, 8)
     given = ["environment.copies=7", "collect.steps=3"]
     config = load(environ={}, overrides=[f"environment.name={name}", *given]).config
     assert (config.environment.copies, config.collect.steps) == (7, 3)
