@@ -44,14 +44,18 @@ PANELS = (TRAIN, CODES, OPERATE, "Reproduce")
 """Groups of verbs, in the order of ``fullrank --help``; other groups follow, by name."""
 
 VERBS = {
-    "train": Verb(TRAIN, "fullrank.cli.train:train", "Train a team on local services."),
+    "train": Verb(
+        TRAIN, "fullrank.cli.train:train", "Train on services of this host, or by --local here."
+    ),
     "env": Verb(TRAIN, "fullrank.cli.env:app", "Check what is understood of an environment."),
     "resume": Verb(TRAIN, "fullrank.cli.train:resume", "Resume a run from its newest checkpoint."),
     "status": Verb(TRAIN, "fullrank.cli.status:status", "Show a run's progress, once or live."),
     "dashboard": Verb(TRAIN, "fullrank.cli.serve:dashboard", "Watch runs on a web page."),
     "eval": Verb(TRAIN, "fullrank.cli.evaluate:evaluate", "Evaluate a run's trained policies."),
     "compare": Verb(TRAIN, "fullrank.cli.compare:compare", "Compare the policies of several runs."),
-    "bench": Verb(TRAIN, "fullrank.cli.bench:bench", "Train and compare combinations of a file."),
+    "bench": Verb(
+        TRAIN, "fullrank.cli.bench:bench", "Train and compare all runs that a file lists."
+    ),
     "plot": Verb(TRAIN, "fullrank.cli.plot:plot", "Plot a run's returns and round times."),
     "render": Verb(TRAIN, "fullrank.cli.render:render", "Render an episode as a GIF or MP4."),
     "export": Verb(TRAIN, "fullrank.cli.export:export", "Export policies as standalone files."),
@@ -138,7 +142,7 @@ def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name, help=verb.help, rich_help_panel=panel)
         else:
-            app.command(name, help=verb.help, rich_help_panel=panel)(target)
+            app.command(name, short_help=verb.help, rich_help_panel=panel)(target)
     return app
 
 

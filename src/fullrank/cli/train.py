@@ -1,4 +1,4 @@
-"""``fullrank train`` and ``resume``: a run on local services or here, shown live."""
+"""``fullrank train`` and ``resume``: a run on services of this host or here, shown live."""
 
 import os
 import shutil
@@ -91,7 +91,7 @@ TlsOption: TypeAlias = Annotated[
 
 LocalOption: TypeAlias = Annotated[
     bool,
-    typer.Option("--local", help="Run in this one process; the run may move to services later."),
+    typer.Option("--local", help="Train in this one process, without services."),
 ]
 
 
@@ -124,9 +124,11 @@ def train(
     local: LocalOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Train a team, with coded updates on local services or by itself in this process.
+    """Train a team on services of this host, or by --local in this one process.
 
-    After Ctrl-C the run can be resumed, either way.
+    The services are a controller, a replay service and learners, processes that start and stop with
+    this command. Settings, files and bits are the same both ways; one process takes less CPU, and
+    only learners can be late or die. After Ctrl-C a run is resumed either way.
     """
     sizes = size_options(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
@@ -351,7 +353,7 @@ def resume(
     trust: TrustOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Continue a run from its newest checkpoint, on local services or in this process."""
+    """Continue a run from its newest checkpoint, on services of this host or by --local here."""
     path = find_run(run)
     if not (path / "config.toml").exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")

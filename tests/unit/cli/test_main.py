@@ -4,6 +4,7 @@ import errno
 import re
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,21 @@ def test_help_names_every_verb(fullrank: Command) -> None:
     code, output, _ = fullrank("--help")
     assert code == 0
     assert [name for name in module.verbs() if not re.search(rf"\b{name}\b", output)] == []
+
+
+def test_help_and_readme_say_where_train_trains(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    code, every, _ = fullrank("--help")
+    assert code == 0
+    assert "Train on services of this host, or by --local here." in every
+    code, own, _ = fullrank("train", "--help")
+    assert code == 0
+    assert "a controller, a replay service and learners" in " ".join(own.split())
+    readme = " ".join((Path(__file__).parents[3] / "README.md").read_text().split())
+    assert "`train` starts services on this host, or with `--local` none" in readme
+    assert "train --local: three agents, one process" in readme
 
 
 @pytest.mark.parametrize("name", list(module.verbs()))
