@@ -14,7 +14,7 @@ from fullrank.cli.compare import EPISODES, SEED, played, report
 from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
 from fullrank.cli.train import begin, of_new_run, resume
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.foreign import read_regular
 from fullrank.common.schema import validated
 from fullrank.config.layers import Resolved, load, resolve
@@ -67,23 +67,39 @@ class Bench:
 
 def bench(
     file: Annotated[
-        Path, typer.Argument(help="TOML file with algorithms, tasks, seeds and settings.")
+        Path,
+        typer.Argument(
+            help="TOML file with `algorithms`, `tasks` and `seeds`, and perhaps `common`, "
+            "`settings`, `directory` and `services = true`, which trains on services of this host "
+            "instead of in this process; examples/bench.toml shows them."
+        ),
     ],
 ) -> None:
     """Train every combination of algorithm, task, seed and setting, and compare them in a figure.
 
-    Finished runs are passed over and others resumed: after Ctrl-C give the command again.
+    A run that fails is said and passed over; the exit code is then that of the first. Finished runs
+    are passed over and others resumed: after Ctrl-C, or a failure, give the command again.
     """
     facts = read_toml(read_regular(file, SETTINGS.size), str(file))
     plan = validated(TypeAdapter(Bench), facts, origin=str(file))
     plan = replace(plan, directory=plan.directory or str(RUNS / file.stem))
-    runs = plan.runs()
+    runs, failed = plan.runs(), dict[Path, FullrankError]()
     for number, (path, sized) in enumerate(runs.items(), start=1):
         say(f"run {number} of {len(runs)}: {path}")
         logging.root.handlers.clear()  # those of the run before
-        _train(path, sized, local=not plan.services)
-    results = [played(path, read_config(path), episodes=EPISODES, seed=SEED) for path in runs]
-    report(results, Path(plan.directory, "comparison"), error=False)
+        try:
+            _train(path, sized, local=not plan.services)
+        except FullrankError as error:
+            failed[path] = error
+            say(f"failed: {error}", error=True)
+    done = [path for path in runs if path not in failed]
+    results = [played(path, read_config(path), episodes=EPISODES, seed=SEED) for path in done]
+    if results or not failed:
+        report(results, Path(plan.directory, "comparison"), error=False)
+    if failed:
+        reasons = "; ".join(f"{path}: {error}" for path, error in failed.items())
+        first = next(iter(failed.values()))
+        raise type(first)(f"{len(failed)} of {len(runs)} runs failed: {reasons}")
 
 
 def _train(path: Path, sized: Resolved, *, local: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli.bench import Bench
+from fullrank.common.errors import RunDirectoryInUse
 
 from .conftest import Command
 
@@ -51,6 +52,25 @@ def test_combinations_are_trained_once_and_compared(fullrank: Command, file: Pat
     file.write_text(FILE.format(directory=runs, iterations=3))
     other = fullrank("bench", str(file))
     assert (other.code, "other settings than the bench" in other.error) == (2, True)
+
+
+def test_a_run_that_fails_does_not_keep_the_others_from_training(
+    fullrank: Command, file: Path
+) -> None:
+    runs = file.parent / "runs"
+    occupied = runs / "two_step_game-vdn-seed1"
+    occupied.mkdir(parents=True)
+    (occupied / "thesis.txt").touch()
+    outcome = fullrank("bench", str(file))
+    assert outcome.code == RunDirectoryInUse.exit_code
+    said, last = outcome.error.splitlines()[0], outcome.error.splitlines()[-1]
+    assert said.startswith("failed: ")
+    assert last.startswith(f"fullrank: 1 of 4 runs failed: {occupied}: ")
+    with (runs / "comparison" / "scores.csv").open() as scores:
+        assert len([*csv.DictReader(scores)]) == 3
+    assert [*occupied.iterdir()] == [occupied / "thesis.txt"]
+    (occupied / "thesis.txt").unlink()
+    assert fullrank("bench", str(file)).code == 0
 
 
 def test_settings_are_combined_with_all_others(tmp_path: Path) -> None:
