@@ -60,7 +60,7 @@ def verified(engine: docker.DockerClient, *, controller: Container, replay: Cont
 
 def indices_of(host: str, controller: Container) -> list[int]:
     """The index of a learner or collector each time that it joined, from the controller's log."""
-    joined = re.compile(rf"_joined \w+=(\d+) .*host={host}$", re.MULTILINE)
+    joined = re.compile(rf'_joined \w+=(\d+) .*host={host}"')
     return [int(index) for index in joined.findall(controller.logs().decode())]
 
 

@@ -71,7 +71,7 @@ class Pods:
     def joins(self, host: str) -> int:
         """Number of times that the learner or collector of this pod has joined the run."""
         lines = self.container("controller-0").logs().decode().splitlines()
-        return sum("_joined" in line and line.endswith(f"host={host}") for line in lines)
+        return sum("_joined" in line and f'host={host}"' in line for line in lines)
 
 
 @contextmanager

@@ -147,7 +147,7 @@ def test_a_wrong_configuration_ends_with_one_line_at_each_attempt_until_it_is_me
             return bool(stack.container("controller").attrs["RestartCount"] >= 6)
 
         stack.eventually(attempted, what="more attempts than five")
-        said = stack.log("controller").splitlines()
+        said = [json.loads(line)["message"] for line in stack.log("controller").splitlines()]
         [line] = {line for line in said if " starts (pid " not in line}
         assert line.startswith("fullrank: ")
         assert "did you mean 'tolerance'?" in line

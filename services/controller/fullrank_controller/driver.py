@@ -14,6 +14,7 @@ from fullrank.algorithms.optimiser import CLIP_OVERFLOW
 from fullrank.algorithms.updates import CLAMPED
 from fullrank.common.errors import Unsound
 from fullrank.common.failpoints import reach
+from fullrank.common.place import PLACE
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.host.process import QuickCalls
@@ -227,6 +228,7 @@ class Driver:
 
     async def _settle(self, order: Settle) -> None:
         """Take the last iteration into account, then encode parameters and assign rows."""
+        PLACE["iteration"] = order.iteration
         if self._record is not None:
             await self.rounds.observe(self._record)
         await self.rounds.settle(order.iteration)

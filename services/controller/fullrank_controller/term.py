@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from fullrank.common.place import PLACE
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.host.shared_memory import written_block
@@ -90,6 +91,7 @@ def begin(
         iterations=config.iterations,
         problem=training.problem,
     )
+    PLACE.update(run=identity.name, term=identity.term)
     verdicts = Verdicts(
         directory.path,
         term=directory.term,

@@ -13,6 +13,7 @@ from math import inf
 
 from fullrank.algorithms.roles import Parameters
 from fullrank.common.errors import Cancelled, FullrankError, NotFound, ServiceLost
+from fullrank.common.place import PLACE
 from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
 from fullrank.common.updates import batch_digest
 from fullrank.host.process import QUICK_S
@@ -225,7 +226,7 @@ class Contributor:
         A failure half-closes the stream: the controller ends it, the row becomes vacant, and the
         learner redials.
         """
-        iteration = work.message.ids.iteration
+        PLACE["iteration"] = iteration = work.message.ids.iteration
         try:
             with translated(self._peer):
                 await self._contribute(work)

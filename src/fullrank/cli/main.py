@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from fullrank import __version__
-from fullrank.cli.say import say, start_log, starting
+from fullrank.cli.say import say, start_service_log, starting
 from fullrank.common.errors import FullrankError
 from fullrank.common.foreign import brief
 from fullrank.common.imports import collecting_later
@@ -102,7 +102,7 @@ def _say_what_starts(words: Sequence[str]) -> None:
     """Log that a service starts before its imports, which take minutes on a busy machine."""
     verb, name = (*words, "", "")[:2]
     if verb == "serve" and "--help" not in words:
-        start_log(logging.StreamHandler())
+        start_service_log(name)
         log.info("%s", starting(name))
 
 

@@ -20,7 +20,7 @@ from typing import IO
 
 from fullrank.cli.beside import Beside
 from fullrank.cli.progress import ProgressView, view
-from fullrank.cli.say import start_log
+from fullrank.cli.say import LOG_FORMAT, start_log
 from fullrank.cli.terminal import Terminal
 from fullrank.codes import codes
 from fullrank.codes.learner_codes import tolerance_asked_of
@@ -147,6 +147,7 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=os.environ | {LOG_FORMAT: "text"},  # ``Service.failure`` reads it
         )
     assert process.stdin is not None
     return Service(name=name, process=process, log=log, stdin=process.stdin)

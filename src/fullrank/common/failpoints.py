@@ -2,8 +2,8 @@
 
 ``FULLRANK_FAILPOINT=journal.synced:3`` kills it when it reaches the point for the third time.
 Without the variable a failpoint costs one comparison. A simulation in virtual time, which has no
-process to kill, arms failpoints that raise ``Killed`` instead. This is the only global state of the
-library, as in etcd's gofail: failpoints lie far apart, and production never arms them.
+process to kill, arms failpoints that raise ``Killed`` instead. This is global state of the library,
+as in etcd's gofail: failpoints lie far apart, and production never arms them.
 """
 
 import os

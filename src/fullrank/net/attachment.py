@@ -13,6 +13,7 @@ import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.common.errors import Malformed, NotFound, ServiceLost, StaleTerm, of_exit_code
+from fullrank.common.place import PLACE
 from fullrank.common.text import plain
 from fullrank.config.tree import ControllerSettings
 from fullrank.host.certificates import Role
@@ -147,6 +148,7 @@ async def keep_lease(
         ServiceLost: The controller no longer knows this process, or has been silent for longer
             than ``lost_after_s``: it may be frozen and superseded by one of a later term.
     """
+    PLACE.update(run=welcome.run, term=welcome.term, **{role: welcome.learner})
     clock = asyncio.get_running_loop().time
     silence = Silence(settings, now=clock())
     answered_at = clock()
