@@ -29,7 +29,7 @@ IMAGES: Mapping[str, str] = {
 """The lock of each image."""
 TORCH = ("controller", "learner", "collector")
 """Images that install torch, whose builds have locks of their own."""
-EXTRAS = ("mpe", "grids", "onnx", "video", "s3", "dashboard")
+EXTRAS = ("mpe", "grids", "onnx", "video", "s3", "dashboard", "otel")
 """Extras whose licences are listed; ``wandb`` brings a service's client and terms of its own."""
 
 SIGNED_OFF: Mapping[str, str] = {

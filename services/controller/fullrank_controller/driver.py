@@ -18,6 +18,7 @@ from fullrank.common.place import PLACE
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.host.process import QuickCalls
+from fullrank.net.tracing import Span
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.run.machine import Program, RunMachine
@@ -93,6 +94,8 @@ class _Applied:
     record: IterationRecord
     head: int
     """Replay position to resume from after it."""
+    span: Span
+    """The commit, which ends once it is durable."""
 
 
 class Driver:
@@ -253,6 +256,7 @@ class Driver:
         decided, collected = self._decided, self._collected
         assert decided is not None  # computed
         assert collected is not None  # collected
+        committing = decided.timeline.part("commit")
         with self._watchdog.phase("updating"):
             step = partial(self._step, decided, asyncio.get_running_loop().time)
             statistics, now = await self._steps.call(step)
@@ -272,7 +276,9 @@ class Driver:
         iteration_s, self._updated_at = now - self._updated_at, now
         record = iteration.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)
         self._record = record
-        self._unstored[order.iteration] = _Applied(iteration, record, head=self.pipeline.head)
+        self._unstored[order.iteration] = _Applied(
+            iteration, record, head=self.pipeline.head, span=committing
+        )
 
     async def _apply_again(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""
@@ -303,7 +309,7 @@ class Driver:
         """MakeDurable an iteration, then publish it: a published iteration survives any crash."""
         applied = self._unstored.pop(order.iteration)
         decided = applied.decided
-        with self._watchdog.phase("writing"):
+        with self._watchdog.phase("writing"), decided.round.timeline.span, applied.span:
             record = replace(applied.record, caveats=self._run.progress.lasting)
             await self._store.append(record, decided)
         if not record.exact and record.variance is None:

@@ -25,6 +25,7 @@ from fullrank.net.controller_client import ControllerClient
 from fullrank.net.limits import Silence
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
+from fullrank.net.tracing import tracing
 from fullrank.runs.ending import read_ending
 from fullrank.runs.identity import IDENTITY
 from fullrank.runs.mirror import take_over
@@ -142,7 +143,8 @@ def main(launch: Launch) -> int:
 
     tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)
-    run(serve(launch, launch.run_dir))
+    with tracing("controller"):
+        run(serve(launch, launch.run_dir))
     return 0
 
 

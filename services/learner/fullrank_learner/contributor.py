@@ -22,6 +22,7 @@ from fullrank.net.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chun
 from fullrank.net.controller_client import WorkCall
 from fullrank.net.errors import translated
 from fullrank.net.messages import sent_event
+from fullrank.net.tracing import UNTRACED, Span, begin
 from fullrank.replay.items import Gathered
 from fullrank.runs.events import EventLog
 from fullrank.stragglers import Lateness
@@ -256,7 +257,25 @@ class Contributor:
             await self._write(pb.LearnerMessage(unreadable=pb.Unreadable(ids=work.message.ids)))
 
     async def _send_rows(self, work: ActiveAssignment) -> None:
-        """Be as late as the model of stragglers says; send each row as soon as it is computed."""
+        """Fetch the minibatch, then compute and send; each stage has a span."""
+        with self._span("fetch", work):
+            await work.minibatch()
+        with self._span("compute", work) as span:
+            await self._compute_rows(work, span)
+
+    def _span(self, name: str, work: ActiveAssignment) -> Span:
+        """Begin the span of a stage; it names the units of all rows."""
+        message = work.message
+        span = begin(name, message.ids, parent=message.traceparent, learner=self._learner)
+        if span is not UNTRACED:
+            span.note(units=[unit for row in message.rows for unit in row.units])
+        return span
+
+    async def _compute_rows(self, work: ActiveAssignment, span: Span) -> None:
+        """Be as late as the model of stragglers says; send each row as soon as it is computed.
+
+        The span of computing, which includes lateness, ends with the last row.
+        """
         clock, unit_s = asyncio.get_running_loop().time, self._context.config.compute.emulate_unit_s
         lateness = await self._begin(work)
         begun_at, units = clock(), list[UnitIndex]()
@@ -267,11 +286,14 @@ class Contributor:
                 for row in rows:
                     compute_s = max(row.compute_s, unit_s * len(units)) * lateness.stretch(units)
                     work.rows.append(row._replace(compute_s=compute_s))
-                if rows:
-                    await work.pause(begun_at + work.rows[-1].compute_s - clock())
-                    await self._send(work, work.rows[-len(rows) :], reports)
-                else:  # report computed units even if no coded vector is ever sent
+                if not rows:  # report computed units even if no coded vector is ever sent
                     await self._write(pb.LearnerMessage(units=reports))
+                    continue
+                await work.pause(begun_at + work.rows[-1].compute_s - clock())
+                if len(work.rows) == len(work.message.rows):
+                    span.end()
+                with self._span("send", work):
+                    await self._send(work, work.rows[-len(rows) :], reports)
         self._computed_s = work.rows[-1].compute_s
 
     async def _begin(self, work: ActiveAssignment) -> Lateness:
@@ -281,7 +303,6 @@ class Contributor:
             Cancelled: The assignment is abandoned.
         """
         clock, ids = asyncio.get_running_loop().time, work.message.ids
-        await work.minibatch()
         work.started_at = clock()
         time_s = work.complete_at - self._began_at
         lateness = self._context.lateness(ids.iteration, self._learner, time_s=time_s)

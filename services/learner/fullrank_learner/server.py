@@ -17,6 +17,7 @@ from fullrank.host.process import Launch, tune_process
 from fullrank.net.attachment import attach_as
 from fullrank.net.channel import Security
 from fullrank.net.server import Health
+from fullrank.net.tracing import tracing
 from fullrank.runs.events import EventLog
 from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
 from fullrank_learner.session import LearnerSession
@@ -89,6 +90,7 @@ async def attach(
     with (
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,
         closing(event_log),
+        tracing("learner"),
     ):
 
         async def dial(address: str, security: Security, health: Health) -> None:

@@ -505,10 +505,13 @@ class Assignment(_message.Message):
     SECTIONS_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the parameters: the iteration whose commit made them, plus one; 0 initially."""
     deadline_s: _builtins.float
     """Seconds after which the controller stops waiting for this learner."""
+    traceparent: _builtins.str
+    """The span of the round, as `traceparent` of W3C Trace Context; empty without tracing."""
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...
     @_builtins.property
@@ -538,10 +541,11 @@ class Assignment(_message.Message):
         sections: _abc.Iterable[_builtins.int] | None = ...,
         offsets: _abc.Iterable[_builtins.int] | None = ...,
         crc32c: _abc.Iterable[_builtins.int] | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids", "sample", b"sample"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "deadline_s", b"deadline_s", "ids", b"ids", "offsets", b"offsets", "rows", b"rows", "sample", b"sample", "sections", b"sections", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "deadline_s", b"deadline_s", "ids", b"ids", "offsets", b"offsets", "rows", b"rows", "sample", b"sample", "sections", b"sections", "traceparent", b"traceparent", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -92,6 +92,7 @@ class AssignmentEncoder:
 
     Attributes:
         version: Version of the encoded parameters; None before the first.
+        traceparent: Trace context of the round, which assignments carry.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class AssignmentEncoder:
         sections: SharedSections | None = None,
     ) -> None:
         self.version: int | None = None
+        self.traceparent = ""
         self._problem, self._parameters, self._sections = problem, parameters, sections
         needed = [sections_of(support(rows.any(axis=0)), problem.needs) for rows in blocks]
         self._needed = sorted(set().union(*needed))
@@ -168,7 +170,7 @@ class AssignmentEncoder:
     ) -> EncodedAssignment:
         """Encode the rows of a share, the sections that only it needs, then the common ones."""
         assignment = self._assignments[share]
-        _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
+        self._complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
         if shared:
             return self._refer(assignment)
         return self._pack(assignment, self._private[share], shared=self._common_bundle())
@@ -197,7 +199,7 @@ class AssignmentEncoder:
             rows=[pb.Row(row=row, units=[unit], coefficients=[1.0]) for row, unit in rows.items()],
             sections=sections,
         )
-        _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
+        self._complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
         return self._refer(assignment) if shared else self._pack(assignment, sections, shared=())
 
     def _pack(
@@ -211,13 +213,15 @@ class AssignmentEncoder:
             messages = [*bundle(fields), *shared]
         return [("parameters", message) for message in messages]
 
-
-def _complete(assignment: pb.Assignment, *, ids: Ids, sample: Sample, deadline_s: float) -> None:
-    """Set the fields that differ from round to round."""
-    assignment.ids.CopyFrom(ids)
-    assignment.sample.CopyFrom(sample_message(sample))
-    assignment.version, assignment.deadline_s = ids.iteration, deadline_s
-    del assignment.offsets[:], assignment.crc32c[:]
+    def _complete(
+        self, assignment: pb.Assignment, *, ids: Ids, sample: Sample, deadline_s: float
+    ) -> None:
+        """Set the fields that differ from round to round."""
+        assignment.ids.CopyFrom(ids)
+        assignment.sample.CopyFrom(sample_message(sample))
+        assignment.version, assignment.deadline_s = ids.iteration, deadline_s
+        assignment.traceparent = self.traceparent
+        del assignment.offsets[:], assignment.crc32c[:]
 
 
 class Broadcaster:

@@ -195,6 +195,7 @@ class NetworkRounds:
         dispatched_at = asyncio.get_running_loop().time()
         result, evidence = await self._run_round(sample)
         opened, run = result.opened, self._run
+        result.timeline.span.note(received=list(opened.round.received), late=result.late)
         comparable = self._training.problem.data.exact
         reports = opened.round.reports if comparable else {}
         return DecidedRound(

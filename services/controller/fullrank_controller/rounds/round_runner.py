@@ -214,7 +214,8 @@ class RoundRunner:
         self._deadline_at = 0.0
         self._grace_at = opened.began_at + grace.seconds if grace is not None else inf
         self._first = grace is not None and self._grace_at == inf
-        self._timeline = Timeline(began_at=opened.began_at)
+        self._timeline = Timeline.of(run.identity.ids(opened), opened)
+        encoder.traceparent = self._timeline.span.traceparent
         self._dispatcher = Dispatcher(
             run, opened, encoder, sample, timeline=self._timeline, deadline_s=deadline_s
         )
@@ -262,9 +263,11 @@ class RoundRunner:
     async def _execute(self, order: RoundOrder) -> None:
         match order:
             case Assign(rows):
-                await self._dispatcher.assign(rows)
+                with self._timeline.part("assign", rows=list(rows)):
+                    await self._dispatcher.assign(rows)
             case AddRows(units, hedged):
-                await self._dispatcher.add(units, hedged=hedged)
+                with self._timeline.part("assign", hedged=hedged):
+                    await self._dispatcher.add(units, hedged=hedged)
             case SendAgain(learner):
                 await self._dispatcher.send_again(learner)
             case Precompute():
@@ -318,7 +321,7 @@ class RoundRunner:
         """Decode, and tell the decision."""
         self._timeline.decodable()
         started = self._timeline.elapsed_s()
-        with self._watchdog.phase("decoding"):
+        with self._watchdog.phase("decoding"), self._timeline.part("decode"):
             decision = await self._in_thread(self._round.decide)
         self._timeline.decode_s = self._timeline.elapsed_s() - started
         await self._tell(Decided(decision))

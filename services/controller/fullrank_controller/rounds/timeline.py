@@ -4,11 +4,15 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any, Self
 
 from fullrank.common.deadlines import FACTOR, limit_s
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
+from fullrank.net.tracing import UNTRACED, Span, begin
+from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import Arrived
+from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.membership.member import Member
 
 
@@ -31,6 +35,20 @@ class Timeline:
     decodable_s: float | None = None
     decode_s: float = 0.0
     """Duration of the last decoding."""
+    ids: Ids = field(default_factory=Ids)
+    span: Span = UNTRACED
+    """The whole round, until it is durable."""
+
+    @classmethod
+    def of(cls, ids: Ids, opened: OpenRound[Any]) -> Self:
+        """Return the timeline of an open round, whose span begins."""
+        code = opened.assignment.code
+        span = begin("round", ids, code=code.name, rows=code.rows, units=code.units)
+        return cls(began_at=opened.began_at, ids=ids, span=span)
+
+    def part(self, name: str, **attributes: Any) -> Span:
+        """Begin the span of a part of the round."""
+        return begin(name, self.ids, parent=self.span.traceparent, **attributes)
 
     def elapsed_s(self) -> float:
         """Seconds since the round was opened."""
