@@ -1,16 +1,19 @@
 """Metrics of every service, by the conventions of Prometheus, and the timelines of a round."""
 
 import asyncio
+import os
 import urllib.request
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.certificates import certify
 from tests.integration.cluster import Cluster, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.codes import make_code
 from fullrank.common.errors import AddressInUse, ConfigError
+from fullrank.host.certificates import examine, rotate, today
 from fullrank.host.process import Launch
 from fullrank.host.run_directory import resolve
 from fullrank.runs.identity import run_of
@@ -69,7 +72,51 @@ async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
     assert controller["fullrank_round_duration_seconds_count", ""] == 4
     assert controller["fullrank_round_duration_seconds_sum", ""] == pytest.approx(seconds)
     assert controller["fullrank_configured_tolerance", ""] == 1
+    assert controller["fullrank_store_seconds_count", "journal"] == 4
+    assert controller["fullrank_store_seconds_count", "checkpoint"] == 4
+    assert controller["fullrank_committed_units_total", ""] == 4 * 3
+    assert controller["fullrank_computed_units_total", ""] >= 4 * 3
+    assert controller["fullrank_lost_rows_total", ""] == 0
     assert replay["process_resident_memory_bytes", ""] > 0
+
+
+async def test_rows_of_a_learner_that_leaves_are_lost(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(ON, "iterations=100000")) as cluster:
+        cluster.serve(3)
+        leaving = cluster.learner()
+        await cluster.status_when(
+            lambda status: status.iterations_committed > 0 and len(status.learners) == 4,
+            what="all compute",
+        )
+        rows = {len(each.rows) for each in (await cluster.ready(4)).learners}
+        await leaving.end()
+        await cluster.ready(3)
+        controller = await scraped(cluster, "controller")
+    assert {controller["fullrank_lost_rows_total", ""]} == rows
+
+
+async def expiry_told(cluster: Cluster, name: str) -> float:
+    """Time at which a service says that its certificate expires."""
+    address = resolve("127.0.0.1:0", cluster.run_dir, f"{name}-metrics")
+    families = text_string_to_metric_families(await asyncio.to_thread(read, address))
+    (family,) = (each for each in families if "certificate_expiry" in each.name)
+    return family.samples[0].value
+
+
+async def test_every_service_tells_when_its_certificate_expires(tmp_path: Path) -> None:
+    folder = certify(tmp_path / "certificates")
+    settings = resolved(ON, "iterations=100000", f"tls.certificates={folder}")
+    async with Cluster(tmp_path / "run", settings) as cluster:
+        cluster.serve(4)
+        await cluster.status_when(lambda status: status.iterations_committed > 0, what="begun")
+        names = "controller", "replay", f"learner-{os.getpid()}"
+        before = [await expiry_told(cluster, name) for name in names]
+        roles = "controller", "replay", "learner"
+        assert before == [examine(folder / role).not_after.timestamp() for role in roles]
+        rotate(folder, days=60, now=today())
+        served, stored, called = [await expiry_told(cluster, name) for name in names]
+    assert [served, stored] == before[:2]  # until they are started again
+    assert called > before[2]  # its next connection shows the new one
 
 
 async def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
+WRITING = {"journal": "writing", "checkpoint": "writing a checkpoint"}
+"""Phases in which the store writes, by what it writes."""
+
 MEANING = {
     CLIP_OVERFLOW: "gradients vanished, because their norms overflow float32",
     CLAMPED: "gradients or statistics beyond the range of exact sums were clamped or left out",
@@ -309,7 +312,7 @@ class Driver:
         """MakeDurable an iteration, then publish it: a published iteration survives any crash."""
         applied = self._unstored.pop(order.iteration)
         decided = applied.decided
-        with self._watchdog.phase("writing"), decided.round.timeline.span, applied.span:
+        with self._watchdog.phase(WRITING["journal"]), decided.round.timeline.span, applied.span:
             record = replace(applied.record, caveats=self._run.progress.lasting)
             await self._store.append(record, decided)
         if not record.exact and record.variance is None:
@@ -336,7 +339,7 @@ class Driver:
 
     async def _checkpoint(self, order: TakeCheckpoint) -> None:
         await self.pipeline.finish_playing()  # a run that is stopped may still play
-        with self._watchdog.phase("writing a checkpoint"):
+        with self._watchdog.phase(WRITING["checkpoint"]):
             await self._store.checkpoint(committed=order.iterations, head=self._resume_head)
 
     async def _finish(self, order: Finish) -> None:

@@ -15,7 +15,7 @@ from fullrank_controller.driver import Driver
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.monitor.log import IterationLog
 from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer, Subscriptions
-from fullrank_controller.prometheus import run_metrics
+from fullrank_controller.prometheus import run_metrics, store_metrics
 from fullrank_controller.term import Term
 
 DRAIN_S = 0.5
@@ -63,11 +63,13 @@ class ControllerPorts:
                     "Free space for the run.",
                     shutil.disk_usage(term.directory.path).free,
                 ),
+                *store_metrics(term.watchdog),
                 *term.totals.families(),
             ],
             run_dir=term.directory.path,
             name="controller",
             run=term.run.identity.name,
+            expires_at=lambda: self.security.expires_at,
         )
         await exporter.start()
         try:

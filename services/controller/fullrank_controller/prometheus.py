@@ -11,14 +11,21 @@ from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import STEPS_PER_S, scalars
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.driver import WRITING
 from fullrank_controller.membership.member import Member
 from fullrank_controller.run import Run
+from fullrank_controller.watchdog import Watchdog
 
 
 class Totals:
-    """A sink of records that adds them up, from the start of this process."""
+    """A sink of records that adds them up, from the start of this process.
 
-    def __init__(self) -> None:
+    Args:
+        units: M, the units of an iteration.
+    """
+
+    def __init__(self, units: int = 1) -> None:
+        self._units = units
         self._count: Counter[str] = Counter()
         self._phases_s: defaultdict[str, float] = defaultdict(float)
         self._rounds, self._decoded = Buckets(), Buckets()
@@ -56,6 +63,7 @@ class Totals:
         """All totals, and gauges of the last iteration."""
         count = self._count
         yield counter("rounds", "Rounds committed.", count["rounds"])
+        yield counter("committed_units", "Units committed.", count["rounds"] * self._units)
         yield counter("round_seconds", "Duration of all rounds committed.", self._rounds.sum_s)
         yield histogram("round_duration_seconds", "Rounds, by duration.", {"": self._rounds})
         yield histogram("decode_duration_seconds", "Decodings.", {"": self._decoded})
@@ -144,8 +152,19 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
     if run.collectors is not None:
         yield from run.collectors.metrics(version=progress.applied)
     yield gauge("replay_acknowledged_position", "One past the last row stored.", acknowledged)
+    yield counter(
+        "computed_units", "Units that learners have computed.", run.reception.units_computed
+    )
+    yield counter("lost_rows", "Rows of learners that have left.", roster.lost_rows)
     if run.membership.assignment is not None:
         yield from _code_metrics(run.membership.assignment)
+
+
+def store_metrics(watchdog: Watchdog) -> Iterator[Family]:
+    """Durations of what the store has written."""
+    durations = {kind: watchdog.durations[phase] for kind, phase in WRITING.items()}
+    text = "Times to write an iteration to the journal and its mirror, or a checkpoint."
+    yield histogram("store_seconds", text, durations, label="kind")
 
 
 def _code_metrics(assignment: RowAssignment[Member]) -> Iterator[Family]:

@@ -78,7 +78,7 @@ def open_term(
         replay_address: The replay service, for learners; empty without one.
         observers: Further receivers of committed records.
     """
-    totals = Totals()
+    totals = Totals(len(training.problem.units))
     with ExitStack() as stack:
         run = begin(config, directory, training, restored, replay_address=replay_address)
         stack.callback(run.event_log.close)

@@ -17,6 +17,7 @@ from typing import Self
 
 from fullrank.common.deadlines import limit_s
 from fullrank.common.errors import Stuck
+from fullrank.net.prometheus import Buckets
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ class Watchdog:
         least_s: Shortest limit of a phase.
         most_s: Longest limit of a phase, which also holds for one that was never measured.
         end: Ends the process at once, for the given reason.
+
+    Attributes:
+        durations: How long each phase has taken, by its name.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Watchdog:
         self._awake_s = 0.0
         self._since: dict[object, tuple[str, float]] = {}
         """Phases under way, of which some may overlap: name, and awake time at the beginning."""
+        self.durations: defaultdict[str, Buckets] = defaultdict(Buckets)
         self._measured: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=200))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -75,7 +80,9 @@ class Watchdog:
             yield
         finally:
             del self._since[key]
-            self._measured[name].append(time.monotonic() - started)
+            seconds = time.monotonic() - started
+            self._measured[name].append(seconds)
+            self.durations[name].add(seconds)
 
     def _watch(self) -> None:
         checked_at = time.monotonic()

@@ -74,10 +74,11 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         log.error("table_unusable table=%s reason=%s", table, error)
     event_log = EventLog(launch.run_dir, "replay")
     servicer = ReplayServicer(store, Fence(directory), event_log)
+    security = Security.configured(launch.config.tls, Role.REPLAY)
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
         servicer,
-        security=Security.configured(launch.config.tls, Role.REPLAY),
+        security=security,
         prebuilt=frozenset({"GetSamples"}),
     )
     exporter = Exporter(
@@ -85,6 +86,7 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         lambda: table_metrics(store),
         run_dir=launch.run_dir,
         name="replay",
+        expires_at=lambda: security.expires_at,
     )
     async with Health(launch.config.health.address) as health:
         await exporter.start()

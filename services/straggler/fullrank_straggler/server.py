@@ -108,6 +108,7 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         lambda: _metrics(control),
         run_dir=launch.run_dir,
         name="straggler",
+        expires_at=lambda: security.expires_at,
     )
     async with Health(launch.config.health.address) as health:
         await exporter.start()

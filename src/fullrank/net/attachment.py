@@ -19,7 +19,7 @@ from fullrank.config.tree import ControllerSettings
 from fullrank.host.certificates import Role
 from fullrank.host.process import STOPPED, Launch, first, stop_event
 from fullrank.host.run_directory import resolve
-from fullrank.net.channel import Security
+from fullrank.net.channel import Security, expiry_of
 from fullrank.net.controller_client import ControllerClient
 from fullrank.net.errors import checked
 from fullrank.net.limits import Silence
@@ -83,6 +83,7 @@ async def attach_as(
             ],
             run_dir=launch.run_dir,
             name=f"{role}-{os.getpid()}",
+            expires_at=lambda: expiry_of(launch.config.tls, role),
         )
         await exporter.start()
         stop, ended = stop or stop_event(launch), asyncio.Event()

@@ -33,6 +33,8 @@ class Credentials:
     identity: Identity
     certificate: bytes
     trusted: bytes
+    expires_at: float
+    """Unix time."""
     key: bytes = field(repr=False)
 
     @classmethod
@@ -56,6 +58,7 @@ class Credentials:
             identity=facts.identity,
             certificate=read(place / CERTIFICATE),
             trusted=read(place / TRUSTED),
+            expires_at=facts.not_after.timestamp(),
             key=read(place / KEY),
         )
 
@@ -87,12 +90,18 @@ class Security:
             ConfigError: Its certificate cannot be used.
         """
         folder = settings.certificates
-        learner = settings.learner if role is Role.LEARNER and settings.learner >= 0 else None
         return cls(
-            credentials=Credentials.load(Path(folder), role, learner) if folder else None,
+            credentials=Credentials.load(Path(folder), role, _number(settings, role))
+            if folder
+            else None,
             allow_plaintext=settings.allow_plaintext,
             sidecar=settings.sidecar,
         )
+
+    @property
+    def expires_at(self) -> float | None:
+        """Unix time at which the certificate expires; None in plain text."""
+        return None if self.credentials is None else self.credentials.expires_at
 
     def towards(self, server: Role) -> Trust | None:
         """Trust with which to dial a server of this role; None for plain text."""
@@ -128,6 +137,21 @@ class Security:
                 "tls.certificates=DIR, or say tls.allow_plaintext=true"
             )
         return None
+
+
+def _number(settings: TlsSettings, role: Role) -> int | None:
+    """Number of the one learner whose certificate a process has."""
+    return settings.learner if role is Role.LEARNER and settings.learner >= 0 else None
+
+
+def expiry_of(settings: TlsSettings, role: Role) -> float | None:
+    """Unix time at which the certificate expires that a caller shows next; None without one."""
+    own = Identity(run="", role=role, learner=_number(settings, role))
+    try:
+        facts = examine(Path(settings.certificates) / own.folder) if settings.certificates else None
+    except ConfigError:  # it is just being replaced
+        return None
+    return None if facts is None else facts.not_after.timestamp()
 
 
 PLAINTEXT = Security()

@@ -94,6 +94,8 @@ class Exporter:
         run_dir: Directory in which the port is announced, as that of ``NAME-metrics``.
         name: The service.
         run: The run whose metrics they are, a label of each; empty: no such label.
+        expires_at: Returns the Unix time at which the service's certificate expires; None: it has
+            none.
     """
 
     def __init__(
@@ -104,8 +106,10 @@ class Exporter:
         run_dir: Path | None,
         name: str,
         run: str = "",
+        expires_at: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._address, self._read, self._run = address, read, run
+        self._expires_at = expires_at
         self._run_dir, self._name = run_dir, f"{name}-metrics"
         self._stop: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -156,7 +160,11 @@ class Exporter:
             yield _metric(family, self._run)
 
     async def _on_the_loop(self) -> list[Family]:
-        return list(self._read())
+        expires_at = self._expires_at()
+        text = "Unix time at which the certificate of this service expires."
+        name = "certificate_expiry_timestamp_seconds"
+        known = [] if expires_at is None else [gauge(name, text, expires_at)]
+        return [*self._read(), *known]
 
     async def stop(self) -> None:
         """Stop serving, and withdraw the announced address."""

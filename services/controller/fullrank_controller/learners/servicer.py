@@ -196,6 +196,8 @@ class ControllerServicer:
                 log.info("stream_ended learner=%d reason=%s", member.learner, error)
                 raise
             finally:
+                if (assignment := run.membership.assignment) is not None:
+                    run.roster.lost_rows += len(assignment.rows_of(member))
                 run.roster.leave(member)
                 reason = failure or member.parting
                 run.event_log.append(Left(term=term, learner=member.learner, reason=reason))

@@ -41,6 +41,7 @@ class Roster:
         verdicts: As given.
         numerics: Numerics of the run, without which no learner holds a row; None until those of
             the first epoch's learners are taken.
+        lost_rows: Rows that members held when they left.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Roster:
     ) -> None:
         self._settings, self._role = settings, role
         self.numerics: Numerics | None = None
+        self.lost_rows = 0
         self.verdicts = Verdicts() if verdicts is None else verdicts
         self._departed: deque[_Stay] = deque(maxlen=DEPARTED)
         self._members: dict[LearnerId, Member] = {}

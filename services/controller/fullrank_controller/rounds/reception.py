@@ -32,6 +32,7 @@ class Reception:
     Attributes:
         opened: The open round; None between iterations.
         bytes_received: Bytes admitted so far from streams, by kind.
+        units_computed: Units that learners have reported so far, also late ones.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Reception:
     ) -> None:
         self.opened: OpenRound[Member] | None = None
         self.bytes_received: Counter[str] = Counter()
+        self.units_computed = 0
         self._identity, self._membership = identity, membership
         self._roster, self._ledger = roster, ledger
         self._filed = asyncio.Event()
@@ -95,6 +97,7 @@ class Reception:
         Raises:
             InvalidContribution: A unit of the open round is not in a row of the learner.
         """
+        self.units_computed += len(reports)
         current = [done for done in reports if self._is_current(done.ids)]
         for done in current:
             if not self._membership.computes(learner, done.unit):
