@@ -5,7 +5,7 @@ The default run (M = 3, N = 4) with services as processes on loopback, in turn w
 constant, and there is no audit. The claim of 5 % is about rounds of learners on dedicated machines,
 emulated by 50 ms a unit, digests included. Learners on shared machines compute for a few
 milliseconds, all on the processors of this one, so that the work of each service delays the others:
-there each guard against learners that lie, and a mirror in another directory, make an iteration
+there each guard against learners that lie, and a store in another directory, make an iteration
 longer by at most a quarter. Two liars need a third holder of each unit (``code.tolerance = 2``),
 whose own cost stands beside.
 
@@ -77,7 +77,7 @@ class Variant:
 
 
 DEDICATED = "compute.emulate_unit_s=0.05"
-TLS, MIRROR = "tls.certificates=SCRATCH/certificates", "checkpoint.mirror=SCRATCH/mirror"
+TLS, STORE = "tls.certificates=SCRATCH/certificates", "store.url=SCRATCH/store"
 THRICE = "code.tolerance=2"
 TRUST = {
     "dedicated, stripped": Variant("dedicated, stripped", (DEDICATED, "audit.every=0"), strip),
@@ -92,7 +92,7 @@ GUARDS = {
     "audit.every=1": Variant("shared", ("audit.every=1",)),
     "audit.byzantine=1": Variant("shared", ("audit.byzantine=1",)),
     "audit.spot=0.1": Variant("shared", ("audit.spot=0.1",)),
-    "checkpoint.mirror": Variant("shared", (MIRROR,)),
+    "store.url": Variant("shared", (STORE,)),
     "audit.byzantine=2": Variant(THRICE, (THRICE, "audit.byzantine=2")),
 }
 

@@ -1,4 +1,4 @@
-"""The controller's machine is lost: a standby goes on from the mirror, to the same bytes."""
+"""The controller's machine is lost: another one goes on from the store, to the same bytes."""
 
 import shutil
 import signal
@@ -24,12 +24,13 @@ from tests.faultlab.invariants import violations
 from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.failpoints import VARIABLE
+from fullrank.common.seeding import stream
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
 
 pytestmark = pytest.mark.e2e
 
-ITERATIONS = 12
+ITERATIONS = 24
 SETTINGS = (
     f"iterations={ITERATIONS}",
     "learners=3",
@@ -45,10 +46,10 @@ SETTINGS = (
 class Deployment:
     """Replay and learners of a run, whose controllers have directories of their own."""
 
-    def __init__(self, home: Path, mirror: str) -> None:
+    def __init__(self, home: Path, store: str) -> None:
         addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
         self.home, self._log = home, home / "log"
-        self._settings = settings(*SETTINGS, *addresses, f"checkpoint.mirror={mirror}")
+        self._settings = settings(*SETTINGS, *addresses, f"store.url={store}")
         self.serve("replay", home / "replay")
         self.serve("learner", home / "learners", "--replicas", "3")
 
@@ -81,28 +82,39 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
     kill_all(tmp_path)
 
 
-def test_a_standby_goes_on_where_the_lost_controller_stood(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    lost, run_dir = tmp_path / "lost", tmp_path / "standby"
-    controller = deployment.serve("controller", lost, failpoint="mirror.stored:7")
-    assert controller.wait(WAIT_S) == -signal.SIGKILL
-    published = digests(lost)
-    shutil.rmtree(lost)
-    standby = deployment.serve("controller", run_dir, "--standby")
-    deployment.finish(run_dir)
-    assert digests(run_dir)[: len(published)] == published
-    assert all(record.term == 1 for record in records(run_dir)[: len(published)])
-    assert records(run_dir)[-1].term > 1
-    standby.terminate()
-    assert standby.wait(WAIT_S) == 0
+POINTS = ("store.written", "store.checkpointed", "update.applied", "iteration.published")
+"""Failpoints, each of which a controller of this run reaches often."""
 
 
-def test_a_frozen_controller_that_a_standby_followed_publishes_nothing_more(
+def test_a_controller_and_its_disk_that_are_lost_at_ten_moments_lose_nothing_that_was_shown(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """Its address moves with the standby, as a service's name would."""
-    frozen, run_dir = tmp_path / "frozen", tmp_path / "standby"
+    """Every moment is drawn from one seed."""
+    draws, shown = stream(3, "moments"), list[str]()
+    for moment in range(10):
+        run_dir = tmp_path / f"machine-{moment}"
+        point, count = POINTS[int(draws.integers(len(POINTS)))], int(draws.integers(1, 5))
+        controller = deployment.serve("controller", run_dir, failpoint=f"{point}:{count}")
+        assert controller.wait(WAIT_S) == -signal.SIGKILL
+        if (run_dir / "metrics.jsonl").exists():
+            found = digests(run_dir)
+            shown += found[len(shown) :]
+            assert found == shown[: len(found)]
+        shutil.rmtree(run_dir)
+    last = tmp_path / "last"
+    controller = deployment.serve("controller", last)
+    deployment.finish(last)
+    assert digests(last)[: len(shown)] == shown
+    assert records(last)[-1].term == 11
+    controller.terminate()
+    assert controller.wait(WAIT_S) == 0
+
+
+def test_a_frozen_controller_that_another_one_follows_publishes_nothing_more(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """Its address moves with its successor, as a service's name would."""
+    frozen, run_dir = tmp_path / "frozen", tmp_path / "successor"
     other = free_address()
     settings = ("--set", ENDLESS, "--set", f"controller.listen={other}")
     controller = deployment.serve("controller", frozen, *settings)
@@ -113,8 +125,8 @@ def test_a_frozen_controller_that_a_standby_followed_publishes_nothing_more(
     controller.send_signal(signal.SIGSTOP)
     before = committed(frozen)
     last = ("--set", f"iterations={before + ITERATIONS}")
-    deployment.serve("controller", run_dir, "--standby", *last)
-    wait_until(lambda: committed(run_dir) > before + 1, what="the standby goes on")
+    deployment.serve("controller", run_dir, *last)
+    wait_until(lambda: committed(run_dir) > before + 1, what="its successor goes on")
     controller.send_signal(signal.SIGCONT)
     assert controller.wait(WAIT_S) == 11
     assert committed(frozen) <= before + 1

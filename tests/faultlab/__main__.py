@@ -42,7 +42,7 @@ def chaos(
     checkpoints are corrupted, and second controllers begin on the same directory. In a fifth of the
     runs sybils attach, in most of a fifth one or two learners lie together, as many as
     audit.byzantine allows, and in a quarter the controller's machine is lost, returns, or is
-    followed from a mirror while it lives. Half of the runs hedge. In half of the runs collectors
+    followed from a store while it lives. Half of the runs hedge. In half of the runs collectors
     play: they die, hang, are slow, repeat themselves and lie, their environments raise, and their
     lines are cut and held.
     Each run must keep all invariants and end with the bits of the fault-free run, unless its
@@ -53,7 +53,7 @@ def chaos(
     frozen, second ones are started on the same directory, their connections are cut, held, delayed
     and throttled, and learners' vectors are corrupted. Sybils attach while a row is vacant; in half
     of the runs one learner may lie (audit.byzantine), and in half the controller's machine may be
-    lost beside a standby. A run that collects freely has no reference: every iteration is
+    lost. A run that collects freely has no reference: every iteration is
     recomputed.
     """
     started = time.monotonic()

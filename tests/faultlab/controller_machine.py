@@ -10,8 +10,8 @@ from fullrank.runs.events import DIRECTORY
 from fullrank.runs.identity import CONFIGURATION
 from fullrank.runs.snapshot import REPLAY
 
-MIRROR, MACHINES = "mirror", "machines"
-SHARED = {CONFIGURATION, DIRECTORY, REPLAY, MIRROR, MACHINES, "logs", "services"}
+STORE, MACHINES = "store", "machines"
+SHARED = {CONFIGURATION, DIRECTORY, REPLAY, STORE, MACHINES, "logs", "services"}
 """Entries of a run directory that outlive the controller's machine: they are not its own."""
 
 
@@ -38,7 +38,7 @@ class ControllerMachine:
         return resolve(ANYWHERE, self.directory, "controller")
 
     def another(self) -> Path:
-        """Make the directory of a standby on another machine."""
+        """Make the directory of a controller on another machine."""
         self._made += 1
         directory = self._run_dir / MACHINES / str(self._made)
         directory.mkdir(parents=True)

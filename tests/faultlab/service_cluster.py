@@ -76,7 +76,7 @@ class ServiceCluster:
         if name == "straggler":
             extra = ("--set", f"controller.address={self._upstream}", *extra)
         elif name == "controller" and self.machine.directory != self.run_dir:
-            extra = ("--run-dir", str(self.machine.directory), "--standby", *extra)
+            extra = ("--run-dir", str(self.machine.directory), *extra)
         return start(name, self.run_dir, extra, log_name=f"{self._started}-{name}", program=program)
 
     def start_learner(self, *program: str) -> Service:
@@ -130,20 +130,18 @@ class ServiceCluster:
         )
 
     def fail_over(self) -> None:
-        """Lose the controller's machine, and let a standby beside it take the run over.
+        """Lose the controller's machine, and let another one go on with the run.
 
         Raises:
             FullrankError: It does not.
         """
         directory, lost = self.machine.another(), self.singletons["controller"]
-        standby = self.start("controller", "--run-dir", str(directory), "--standby")
-        await_that(lambda: "standing_by" in standby.log.read_text(), "a standby")
         lost.process.kill()
         stop([lost])
         self.machine.lose(directory)
-        self.singletons["controller"] = standby
+        self.singletons["controller"] = self.start("controller")
         self._records = follow(directory / METRICS)
-        await_that((directory / IDENTITY).exists, "a run taken over by its standby")
+        await_that((directory / IDENTITY).exists, "a run that goes on elsewhere")
 
     def finish(self) -> None:
         """Stop the controller by SIGTERM, at which it writes a checkpoint.

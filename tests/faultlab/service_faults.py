@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.faultlab.controller_machine import MIRROR, ControllerMachine
+from tests.faultlab.controller_machine import STORE, ControllerMachine
 from tests.faultlab.fault_proxy import FaultProxy, in_thread
 from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
@@ -30,7 +30,7 @@ from tests.faultlab.service_runs import (
     fault_free_run,
     free_run_violations,
     is_guarded,
-    is_mirrored,
+    is_stored,
 )
 from tests.faultlab.service_schedule import FAULTS, ITERATIONS, schedule_of
 
@@ -112,7 +112,7 @@ def train_under_faults(
         FullrankError: The run has stalled, or the controller failed at its end.
     """
     settings = [f"compute.emulate_unit_s={unit_s}", *GUARD * is_guarded(seed)]
-    settings += [f"checkpoint.mirror={run_dir / MIRROR}"] * is_mirrored(seed)
+    settings += [f"store.url={run_dir / STORE}"] * is_stored(seed)
     draws = stream(seed, "victims")
     with _cluster(run_dir, iterations, settings, mode) as cluster:
         for fault in schedule_of(seed, mode=mode, iterations=iterations, faults=faults):

@@ -82,15 +82,15 @@ PLAYED: Mapping[Mode, Sequence[str]] = MappingProxyType(
 """Further settings by mode."""
 
 
-MIRRORED, GUARDED = 0.5, 0.5
-"""Shares of the seeds whose runs have a mirror, and whose runs bear a learner that lies."""
+STORED, GUARDED = 0.5, 0.5
+"""Shares of the seeds whose runs have a store, and whose runs bear a learner that lies."""
 GUARD = ("audit.byzantine=1", "code.tolerance=2")
 """Settings under which one learner may lie while another one is late."""
 
 
-def is_mirrored(seed: int) -> bool:
+def is_stored(seed: int) -> bool:
     """Tell if the run of a seed can lose the controller's machine."""
-    return bool(stream(seed, "mirrored").random() < MIRRORED)
+    return bool(stream(seed, "stored").random() < STORED)
 
 
 def is_guarded(seed: int) -> bool:

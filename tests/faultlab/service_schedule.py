@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tests.faultlab.fault_proxy import FaultProxy, NetworkFault
-from tests.faultlab.service_runs import Mode, is_guarded, is_mirrored
+from tests.faultlab.service_runs import Mode, is_guarded, is_stored
 
 from fullrank.common.seeding import stream
 
@@ -34,8 +34,8 @@ DUPLICATED = "a second one started"
 """Fault of the controller and of replay: another process on the same directory, to be refused."""
 RESUMED = "resumed a second time"
 """Fault of the controller: ``fullrank resume`` on its directory, to be refused."""
-LOST = "machine lost beside a standby"
-"""Fault of the controller: it is killed, its directory is lost, and a standby goes on."""
+LOST = "machine lost"
+"""Fault of the controller: it is killed, its directory is lost, and another one goes on."""
 CORRUPTED = "vectors corrupted"
 """Fault of a learner: one byte of every vector that it sends is changed."""
 OUTNUMBERED = "outnumbered by sybils and killed"
@@ -69,7 +69,7 @@ def schedule_of(
             [*SIGNALS],
             [*NETWORK_FAULTS],
             [DUPLICATED, RESUMED],
-            *[[LOST]] * 3 * is_mirrored(seed),
+            *[[LOST]] * 3 * is_stored(seed),
         ],
         "replay": [[*SIGNALS], [*NETWORK_FAULTS], [DUPLICATED]],
         "learner": [[*SIGNALS], [CORRUPTED], [OUTNUMBERED], *[[LYING]] * is_guarded(seed)],

@@ -1,9 +1,8 @@
-"""A standby takes over from the mirror, and the controller that it followed publishes no more."""
+"""A run goes on from its store on another machine, and its former controller shows no more."""
 
 import asyncio
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,86 +11,95 @@ from tests.buckets import bucket
 from tests.fakes import Fault
 from tests.integration.cluster import (
     Cluster,
-    Service,
     foresee_audits,
     reference_digests,
     resolved,
 )
 from tests.waiting import eventually
 
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import StaleTerm
 from fullrank.config import Resolved
 from fullrank.runs.checkpoint import newest
-from fullrank.runs.mirror import take_over
 from fullrank.runs.record import read_records
-from fullrank_controller.server import serve
+from fullrank.runs.store import Store
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """URL of the mirror, in an object store; other tests have it in a directory."""
+    """URL of the store, in an object store; other tests have it in a directory."""
     with bucket(tmp_path, monkeypatch) as url:
         yield f"{url}/one"
 
 
-def mirrored(tmp_path: Path, *overrides: str) -> Resolved:
+def stored(place: str, *overrides: str) -> Resolved:
     return resolved(
         "code.name=uncoded",
         "learners=3",
         "iterations=8",
         "checkpoint.every=3",
         "checkpoint.keep=1",
-        f"checkpoint.mirror={tmp_path / 'mirror'}",
+        f"store.url={place}",
         *overrides,
     )
 
 
-def standby(cluster: Cluster) -> Service:
-    stop = asyncio.Event()
-    launch = replace(cluster.launch, standby=True)
-    return cluster.start(stop, serve(launch, cluster.run_dir, stop))
-
-
-async def test_a_standby_goes_on_from_the_mirror_of_a_controller_whose_directory_is_lost(
+async def test_a_run_goes_on_in_an_empty_directory_once_that_of_its_controller_is_lost(
     tmp_path: Path, place: str
 ) -> None:
+    """The log has no update of the iterations after the checkpoint: learners compute them again."""
     addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
-    settings = mirrored(tmp_path, *addresses, f"checkpoint.mirror={place}")
-    watching = ("controller.heartbeat_s=0.1", "controller.lost_after_s=2.0")
-    elsewhere = mirrored(tmp_path, *addresses, *watching, f"checkpoint.mirror={place}")
-    one, other = Cluster(tmp_path / "one", settings), Cluster(tmp_path / "other", elsewhere)
+    settings = stored(place, *addresses, "checkpoint.every=8")
+    one, other = Cluster(tmp_path / "one", settings), Cluster(tmp_path / "other", settings)
     async with one, other:
         one.replay()
         first = one.controller()
         await one.fake(Fault.STALL, at=4)  # keeps the fifth round open until its controller ends
         one.learners(2)
         await one.committed(4)
+        published = one.digests()
         first.stop.set()
         first.task.cancel()
         await asyncio.wait({first.task})
-        published = one.digests()
         for folder in ("journal", "checkpoints", "history"):
             shutil.rmtree(one.run_dir / folder)
-        waiting = standby(other)
-        one.learner()  # dials the address that the standby takes
+        second = other.controller()
+        one.learner()  # dials the address that the second controller takes
         await other.finished()
-        await waiting.end()
+        await second.end()
     expected = reference_digests(settings.config)
     assert published == expected[:4]
     assert other.digests() == expected
-    terms = [record.term for record in other.records()]
-    assert terms == [1] * 4 + [3] * 4  # the standby claimed 2, and its controller 3
+    assert {record.term for record in other.records()[4:]} == {2}
 
 
-async def test_what_is_taken_back_is_taken_back_in_the_mirror(
+async def test_a_controller_that_lives_ends_once_another_one_goes_on_with_its_run(
+    tmp_path: Path, place: str
+) -> None:
+    addresses = [f"replay.address={free_address()}", "controller.heartbeat_s=0.05"]
+    settings = stored(place, *addresses)
+    one, other = Cluster(tmp_path / "one", settings), Cluster(tmp_path / "other", settings)
+    async with one, other:
+        one.replay()
+        first = one.controller()
+        one.learners(2)  # one too few
+        await eventually(lambda: (one.run_dir / "run.json").exists(), what="the first one begins")
+        other.controller()
+        with pytest.raises(StaleTerm, match="another controller has begun term 2 of the run"):
+            await first.task
+        other.learners(3)
+        await other.finished()
+    assert other.digests() == reference_digests(settings.config)
+
+
+async def test_what_is_taken_back_is_taken_back_in_the_store(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A liar's iteration is withdrawn; the next controller knows only the repeated one."""
     foresee_audits(monkeypatch)
     overrides = ("code.name=cyclic", "code.tolerance=1", "learners=4", "audit.every=3")
-    settings = mirrored(tmp_path, *overrides, f"checkpoint.mirror={place}", "checkpoint.keep=9")
+    settings = stored(place, *overrides, "checkpoint.keep=9")
     async with Cluster(tmp_path / "one", settings) as cluster:
         cluster.serve()
         await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
@@ -102,17 +110,10 @@ async def test_what_is_taken_back_is_taken_back_in_the_mirror(
         await eventually(lambda: "condemned reason" in caplog.text, what="condemned")
         cluster.learners(2)
         await cluster.finished()
-    take_over(place, tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    store = Store(place, tmp_path / "other", keep=9)
+    assert store.read() is not None
+    store.begin("", digest="", last=0, instance=1)
     found = read_records(tmp_path / "other" / "metrics.jsonl")
     assert [record.update_digest for record in found] == reference_digests(settings.config)
     assert newest(tmp_path / "other" / "checkpoints").iteration == 7
-
-
-async def test_a_standby_that_could_never_take_over_is_refused(tmp_path: Path) -> None:
-    for settings, message in (
-        (resolved(f"controller.address={free_address()}"), "checkpoint.mirror, which is empty"),
-        (mirrored(tmp_path), "whose port is not 0"),
-    ):
-        cluster = Cluster(tmp_path / "run", settings)
-        with pytest.raises(ConfigError, match=message):
-            await standby(cluster).task

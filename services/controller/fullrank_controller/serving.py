@@ -4,11 +4,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fullrank.common.errors import FullrankError, StaleTerm, Unsound
+from fullrank.common.errors import FullrankError, StaleTerm, StorageFailed, Unsound
 from fullrank.config import RunConfig, as_tables
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
@@ -19,7 +19,7 @@ from fullrank.runs.ending import finished
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord, published
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
-from fullrank.wiring.training import Training, capacity_of, training_of
+from fullrank.wiring.training import Training, capacity_of, check_store, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
@@ -48,6 +48,7 @@ def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Train
     problem = training.problem  # refuse a code that does not exist, or recovers something else
     code_of(config, units=len(problem.units), target=problem.target)
     capacity_of(config, training)  # refuse transitions that replay can never hold
+    check_store(config, training)
     directory = hold(run_dir, config)
     remember(config.environment)
     remember_run(directory.path, directory.run)
@@ -138,10 +139,13 @@ def finish(config: RunConfig, directory: RunDirectory) -> None:
 
 
 async def term_raised(directory: RunDirectory, *, every_s: float) -> None:
-    """Raise ``StaleTerm`` once another controller has taken the run directory."""
+    """Raise ``StaleTerm`` once another controller has taken the run directory, or the store."""
     while True:
         await asyncio.sleep(every_s)
         await asyncio.to_thread(directory.confirm)
+        if directory.store is not None:
+            with suppress(StorageFailed):  # the next write says so
+                await asyncio.to_thread(directory.store.confirm)
 
 
 async def drive(

@@ -126,8 +126,8 @@ def begin(
         heads=_heads(config, directory, training),
     )
     run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.confirm))
-    if directory.mirror is not None:
-        run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.mirror.claims.confirm))
+    if directory.store is not None:
+        run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.store.confirm))
     run.event_log.append(
         Began(
             run=identity.name,

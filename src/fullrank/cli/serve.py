@@ -42,14 +42,6 @@ def serve(
         bool,
         typer.Option("--until-finished", help="End with the run: with 0 once it is finished."),
     ] = False,
-    standby: Annotated[
-        bool,
-        typer.Option(
-            "--standby",
-            help="Wait until no controller answers, then continue its run from checkpoint.mirror "
-            "(controller).",
-        ),
-    ] = False,
     stop_with_stdin: Annotated[
         bool,
         typer.Option("--stop-with-stdin", help="Stop when standard input closes."),
@@ -70,7 +62,6 @@ def serve(
         run_dir=run_dir,
         replicas=replicas,
         until_finished=until_finished,
-        standby=standby,
         stop_with_stdin=stop_with_stdin,
     )
     if remembered:

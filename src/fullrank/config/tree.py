@@ -280,16 +280,22 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """Checkpoints, and the mirror of the controller's committed state."""
+    """Checkpoints of the controller's committed state."""
 
     every: Count = 100
     """Period of checkpoints, in iterations."""
     keep: Count = 3
     """Number of checkpoints kept; the journal reaches back as far, and with it ``fullrank
     verify``."""
-    mirror: Local[str] = ""
-    """Directory on another volume, or ``s3://bucket/prefix``, in which the controller keeps its
-    committed state, too, so that another machine can take the run over; empty: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Store of the run, from which its controller goes on on any machine."""
+
+    url: str = ""
+    """``s3://bucket/prefix``, ``gs://``, ``az://``, or a directory on another volume, with
+    credentials from the environment alone; empty: the run is kept in its directory only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +348,7 @@ class RunConfig:
     ranks: Portable[RankSettings] = field(default_factory=RankSettings)
     audit: Portable[AuditSettings] = field(default_factory=AuditSettings)
     checkpoint: Portable[CheckpointSettings] = field(default_factory=CheckpointSettings)
+    store: Local[StoreSettings] = field(default_factory=StoreSettings)
     metrics: Local[MetricsSettings] = field(default_factory=MetricsSettings)
 
 

@@ -63,8 +63,6 @@ class Launch:
     """Learner processes to fork and supervise (learner only)."""
     until_finished: bool = False
     """End with the run; of several runs of one replay service, with the last."""
-    standby: bool = False
-    """Wait for the loss of the run's controller, then take the run over (controller only)."""
     stop_with_stdin: bool = False
     """Stop when standard input closes, that is when the parent has died, however it did."""
     supervisor: int | None = None

@@ -1,7 +1,7 @@
 """The end of a run, finished or failed for good, and its lasting caveats, in its directory.
 
 Lasting caveats are guarantees that a run has lost for good. They are facts of the run and not of a
-controller: its directory and its mirror keep them, every record says them from then on, and every
+controller: its directory and its store keep them, every record says them from then on, and every
 later term reports them.
 """
 

@@ -36,7 +36,7 @@ def series(version: str) -> str:
 
 
 STAMP: dict[str, object] = {"format": FORMAT, "release": series(__version__)}
-"""What every ``run.json`` and every claim of a mirrored run begins with."""
+"""What every ``run.json`` begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def run_of(run_dir: Path) -> str:
 
 
 def is_continued(facts: Mapping[str, object]) -> bool:
-    """Return whether this release began a run, by the facts of its ``run.json`` or claim."""
+    """Return whether this release began a run, by the facts of its ``run.json`` or store."""
     return facts.get("release") == STAMP["release"]
 
 

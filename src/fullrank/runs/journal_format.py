@@ -11,7 +11,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from fullrank.common.errors import Malformed, VersionMismatch
+from fullrank.common.errors import CheckpointUnusable, Malformed, VersionMismatch
 from fullrank.common.foreign import Bounds, parse_json, regular
 from fullrank.common.types import JSON, FloatArray
 
@@ -106,6 +106,22 @@ class SegmentReader:
             if os.fstat(file.fileno()).st_size:
                 self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._content
+
+
+def decode_first(content: bytes, *, origin: str) -> tuple[JSON, int]:
+    """Facts of the first record of an object, and the position after it.
+
+    Raises:
+        CheckpointUnusable: It is damaged; ``origin`` names it.
+        VersionMismatch: A later version of Fullrank wrote it.
+    """
+    try:
+        entry, end = _decode(content, 0)
+    except _NotWhole as error:
+        raise CheckpointUnusable(f"{origin}: {error}; restore it from a copy") from None
+    except _OtherVersion as error:
+        raise VersionMismatch(f"{origin} has a record of format {error}, not {MARK!r}") from None
+    return entry.facts, end
 
 
 class _OtherVersion(Exception):

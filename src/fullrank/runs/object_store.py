@@ -5,6 +5,7 @@ that no run directory holds them.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -68,12 +69,6 @@ class StoredObjects:
             except (NotFoundError, FileNotFoundError):
                 raise NotFound(f"{self._url} holds no {name}") from None
 
-    def names(self, prefix: str = "") -> list[str]:
-        """Names that begin with a prefix."""
-        with self._reported(prefix):
-            pages = obstore.list(self._store, prefix=prefix or None)
-            return sorted(item["path"] for page in pages for item in page)
-
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; missing ones are ignored."""
         for name in names:
@@ -92,5 +87,5 @@ class StoredObjects:
 
 
 def _line(error: Exception) -> str:
-    """The first line of an error of the library, which appends its debugging output."""
-    return str(error).partition("\n")[0]
+    """The first line of an error of the library, without queries, which may hold signatures."""
+    return re.sub(r"\?\S+", "", str(error).partition("\n")[0])

@@ -1,6 +1,7 @@
 """Objects: named bytes outside the run directory, on another volume or in an object store."""
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -27,9 +28,6 @@ class Objects(Protocol):
     def get(self, name: str) -> bytes:
         """Content of an object; raises ``NotFound`` if there is none."""
 
-    def names(self, prefix: str = "") -> list[str]:
-        """Names that begin with a prefix, which ends with a slash, in order."""
-
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; missing ones do not matter."""
 
@@ -42,6 +40,11 @@ def open_objects(place: str) -> Objects:
     """
     if "://" not in place:
         return DirectoryObjects(Path(place))
+    if re.search(r"[@?#]", place):
+        raise ConfigError(
+            "store.url is a scheme, a bucket and a prefix, as s3://bucket/prefix; credentials "
+            "stand in the environment alone"
+        )
     try:
         from fullrank.runs.object_store import StoredObjects
     except ModuleNotFoundError as error:
@@ -90,16 +93,6 @@ class DirectoryObjects:
             raise NotFound(f"{self._directory} holds no {name}") from None
         except OSError as error:
             raise self._failed(name, error) from error
-
-    def names(self, prefix: str = "") -> list[str]:
-        """Names that begin with a prefix."""
-        files = (
-            Path(folder, name).relative_to(self._directory).as_posix()
-            for folder, _, names in os.walk(self._directory / prefix)
-            for name in names
-            if not name.startswith(".")
-        )
-        return sorted(files)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects, and directories that become empty."""

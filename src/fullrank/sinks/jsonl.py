@@ -1,6 +1,7 @@
 """``metrics.jsonl``: a line for each committed iteration."""
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -35,6 +36,17 @@ class JsonLines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def keep(path: Path, records: Iterable[IterationRecord]) -> None:
+    """Add the records that a file lacks.
+
+    Raises:
+        FullrankError: It cannot be written.
+    """
+    with writing(path), closing(JsonLines(path)) as lines:
+        for record in records:
+            lines.write(record)
 
 
 def condemn(path: Path, first: int, *, term: int) -> None:

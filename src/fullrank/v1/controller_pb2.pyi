@@ -194,7 +194,7 @@ class Hello(_message.Message):
     @_builtins.property
     def served(self) -> _common_pb2.RunTerm:
         """The term that the learner served last, if any. A controller of an earlier term of that run
-        answers ABORTED, and asks the run's directory, mirror and replay service: it ends if one of them
+        answers ABORTED, and asks the run's directory, store and replay service: it ends if one of them
         knows of a later term, too.
         """
 

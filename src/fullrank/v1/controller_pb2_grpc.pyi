@@ -92,7 +92,7 @@ class ControllerServiceStub:
     Work or Collect again.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]
-    """Report the status of the run. A standby controller asks, too, whether the run's controller lives."""
+    """Report the status of the run."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -158,7 +158,7 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     Work or Collect again.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Report the status of the run. A standby controller asks, too, whether the run's controller lives."""
+    """Report the status of the run."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -245,6 +245,6 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.GetStatusResponse, _abc.Awaitable[_controller_pb2.GetStatusResponse]]:
-        """Report the status of the run. A standby controller asks, too, whether the run's controller lives."""
+        """Report the status of the run."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -329,10 +329,30 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     problem, copies = training.problem, config.environment.copies
     steps = max(config.collect.steps, 1 + training.collector.horizon)
     rows = training.collector.collection.rows or copies * steps
-    period = audit_period(config, problem.data) or config.checkpoint.every
-    iterations = period + WINDOW if problem.data.exact else 0
+    iterations = _repeatable(config, training) if problem.data.exact else 0
     withdrawn = 1 + -(-iterations // training.trainer.updates)
     return withdrawn * rows + training.collector.collection.ahead * steps
+
+
+def _repeatable(config: RunConfig, training: Training) -> int:
+    """Iterations that can draw their rows again, at least."""
+    return (audit_period(config, training.problem.data) or config.checkpoint.every) + WINDOW
+
+
+def check_store(config: RunConfig, training: Training) -> None:
+    """Refuse checkpoints too far apart to compute the iterations after one again.
+
+    Raises:
+        ConfigError: A store would keep iterations whose rows are gone.
+    """
+    most = _repeatable(config, training)
+    kept = config.collect.mode == "free" or not training.problem.data.exact
+    if config.store.url and not kept and config.checkpoint.every > most:
+        raise ConfigError(
+            f"checkpoint.every = {config.checkpoint.every} is above {most}: with store.url the "
+            "iterations after a checkpoint are computed again, and replay keeps the rows of "
+            f"{most}; lower it, or raise audit.every"
+        )
 
 
 def pace_of(config: RunConfig) -> Pace:

@@ -29,16 +29,16 @@ COLLUDED = 0.2
 """Share of the runs with a shared minibatch in which learners lie together."""
 REPEATED = ("cyclic", "mds")
 """Codes in which several learners hold every unit."""
-MIRRORED = 0.25
-"""Share of the runs that have a mirror, from which controllers take over on other machines."""
+STORED = 0.25
+"""Share of the runs that have a store, from which controllers go on on other machines."""
 
 __all__ = [
     "collectors_of",
     "colluders_of",
     "configuration",
     "lag_of",
-    "mirrored",
     "simulate",
+    "stored",
     "sums_of",
     "toy_algorithm",
 ]
@@ -72,9 +72,9 @@ def colluders_of(seed: int) -> int:
     return int(draws.integers(1, 3)) if colluded else 0
 
 
-def mirrored(seed: int) -> bool:
+def stored(seed: int) -> bool:
     """True if the state of a simulated run is kept outside the machine of its controller."""
-    return bool(stream(seed, "mirror").random() < MIRRORED)
+    return bool(stream(seed, "mirror").random() < STORED)
 
 
 def configuration(
@@ -83,7 +83,7 @@ def configuration(
     code: str = "cyclic",
     learners: int = 5,
     colluders: int = 0,
-    mirror: str = "",
+    store: str = "",
     audit: int = 0,
     independent: bool = False,
     sums: bool = False,
@@ -109,7 +109,7 @@ def configuration(
         "environment.copies=1",
         "replay.capacity=64",
         f"audit.every={audit}",
-        f"checkpoint.mirror={mirror}",
+        f"store.url={store}",
         "checkpoint.every=2",
         "checkpoint.keep=2",
         "controller.deadline_s=1.0",
@@ -131,7 +131,7 @@ def configuration(
     return load(None, environ={}, overrides=overrides).check().config
 
 
-def _drawn(seed: int, *, mirror: str) -> RunConfig:
+def _drawn(seed: int, *, store: str) -> RunConfig:
     """The configuration of a seed."""
     draws, colluders, sums = stream(seed, "run"), colluders_of(seed), sums_of(seed)
     code = str(draws.choice(CODES))
@@ -142,7 +142,7 @@ def _drawn(seed: int, *, mirror: str) -> RunConfig:
         code=code,
         learners=int(draws.integers(4, 8)),
         colluders=colluders,
-        mirror=mirror if mirrored(seed) else "",
+        store=store if stored(seed) else "",
         audit=int(draws.choice((0, 2))),
         independent=independent_of(seed),
         sums=sums,
@@ -183,7 +183,7 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> FaultOutc
     )
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
-        config = _drawn(seed, mirror=f"{scratch}/mirror")
+        config = _drawn(seed, store=f"{scratch}/store")
         try:
             final = _play(loop, SimulatedRun(config, Path(scratch), outcome))
         except (Exception, Deadlock) as error:

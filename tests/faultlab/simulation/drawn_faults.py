@@ -34,8 +34,8 @@ FAILPOINTS = (
     "checkpoint.pruned",
     "journal.pruned",
 )
-MIRRORED = ("mirror.stored", "mirror.checkpointed")
-"""Further failpoints of a run with a mirror."""
+STORED = ("store.written", "store.checkpointed")
+"""Further failpoints of a run with a store."""
 FAULTY = 0
 """The one learner that may compute wrong vectors and whose messages may be corrupted; with
 colluders, the first of them."""
@@ -55,7 +55,7 @@ class DrawnFaults:
     Args:
         outcome: Its seed keys every draw; injected faults are added to it.
         config: Configuration of the run. Its ``audit.byzantine`` first learners lie together, and
-            with a mirror the machine of the controller may be lost.
+            with a store the machine of the controller may be lost.
 
     Attributes:
         draws: Keys all faults but those of single links.
@@ -69,7 +69,7 @@ class DrawnFaults:
     def __init__(self, outcome: FaultOutcome, config: RunConfig) -> None:
         learners, collectors = config.learners, config.collectors.count
         self._outcome, self._colluders = outcome, config.audit.byzantine
-        self._failpoints = FAILPOINTS + (MIRRORED if config.checkpoint.mirror else ())
+        self._failpoints = FAILPOINTS + (STORED if config.store.url else ())
         self.draws = stream(outcome.seed, "misfortunes")
         self.intensity = self.draws.random()
         attacked = stream(outcome.seed, "sybils").random() < 0.2

@@ -8,17 +8,15 @@ import numpy as np
 
 from fullrank.audit.ledger import KEY_BYTES
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import NotFound
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.runs.events import DIRECTORY
 from fullrank.runs.identity import IDENTITY, STAMP
-from fullrank.runs.mirror import take_over
 from fullrank_controller.persistence.run_directory import SECRET
 
 
 class Machines:
-    """The machines of one run; without a mirror there is only one.
+    """The machines of one run; without a store there is only one.
 
     Args:
         scratch: An empty directory, which gets the history of all machines.
@@ -26,7 +24,7 @@ class Machines:
         draws: Draws the machine that returns.
 
     Attributes:
-        present: Run directory in which a controller began last, or that a standby took over.
+        present: Run directory in which a controller began last.
     """
 
     def __init__(self, scratch: Path, config: RunConfig, draws: np.random.Generator) -> None:
@@ -48,8 +46,8 @@ class Machines:
         self._lost = None
 
     def fail_over(self) -> None:
-        """Let the next controller continue from the mirror, on a new machine."""
-        self._next = self._take_over
+        """Let the next controller go on from the store, on a new machine."""
+        self._next = self._new
 
     def go_back(self) -> None:
         """Let the next controller begin on any machine that is not lost, however old its state."""
@@ -61,13 +59,9 @@ class Machines:
         return self._next != self._stay
 
     def next(self) -> Path:
-        """The directory in which the next controller is to begin.
-
-        Raises:
-            FullrankError: The mirror cannot be taken over.
-        """
+        """The directory in which the next controller is to begin."""
         chosen, self._next = self._next, self._stay
-        return chosen() if self.present.exists() else self._take_over()
+        return chosen() if self.present.exists() else self._new()
 
     def _stay(self) -> Path:
         return self.present
@@ -76,27 +70,13 @@ class Machines:
         found = sorted(self._scratch.glob(f"machine-*/{IDENTITY}"))
         return found[int(self._draws.integers(len(found)))].parent
 
-    def _take_over(self) -> Path:
-        directory = self._make()
-        try:
-            take_over(self._config.checkpoint.mirror, directory)
-        except NotFound:  # nothing was committed
-            shutil.rmtree(directory)
-            directory = self._new()
-        self.present = directory  # a standby that ends is started again where it took over
-        return directory
-
     def _new(self) -> Path:
-        directory = self._make()
-        replace_text(directory / IDENTITY, json.dumps({**STAMP, "run": "simulation"}))
-        return directory
-
-    def _make(self) -> Path:
-        """A directory with what no mirror holds: the history, and the key of audits."""
+        """Make a directory with what no store holds: the history, and the key of audits."""
         directory = self._scratch / f"machine-{self._made:03d}"
         self._made += 1
         directory.mkdir()
         (directory / DIRECTORY).symlink_to(self._scratch / DIRECTORY)
         draws = stream(self._config.seed, "audit_key")  # a schedule is its seed, audits included
+        replace_text(directory / IDENTITY, json.dumps({**STAMP, "run": "simulation"}))
         replace_text(directory / SECRET, f"{draws.bytes(KEY_BYTES).hex()}\n")
         return directory

@@ -124,8 +124,8 @@ class SimulatedRun:
     async def _inject(self, peers: Peers) -> None:
         """Inject faults at random times, then end them all."""
         kinds = [self._kill, self._supersede, *[peers.cut, self._faults.partition] * 2]
-        if self._config.checkpoint.mirror:
-            kinds += [self._lose_machine, self._stand_by, self._return] * 2
+        if self._config.store.url:
+            kinds += [self._lose_machine, self._follow, self._return] * 2
         while True:
             await asyncio.sleep(self._faults.draws.exponential(0.8))
             if asyncio.get_running_loop().time() > FAULTS_END_S:
@@ -149,9 +149,9 @@ class SimulatedRun:
             self._machines.lose()
             self._kill()
 
-    def _stand_by(self) -> None:
-        """Let a standby take the run over while the present controller goes on."""
-        self._faults.record("a standby takes over")
+    def _follow(self) -> None:
+        """Let a controller on another machine begin while the present one goes on."""
+        self._faults.record("another machine goes on")
         self._machines.fail_over()
         self._superseded.set()
 

@@ -3,18 +3,18 @@
 from contextlib import ExitStack
 
 import pytest
-from tests.faultlab.simulation import colluders_of, mirrored
+from tests.faultlab.simulation import colluders_of, stored
 from tests.integration.faults.test_simulation import simulated
 
 from fullrank.rounds.quorum import Quorum
-from fullrank.runs.mirror import Mirror
-from fullrank.runs.mirrored import Claims
+from fullrank.runs.objects import DirectoryObjects
+from fullrank.runs.store import Store
 from fullrank_controller.persistence import run_directory
 
 pytestmark = pytest.mark.integration
 
 COLLUDED = [seed for seed in range(120) if colluders_of(seed)]
-MIRRORED = [seed for seed in range(120) if mirrored(seed)]
+STORED = [seed for seed in range(120) if stored(seed)]
 
 
 def broken_by(seeds: list[int]) -> set[str]:
@@ -31,16 +31,21 @@ def test_what_colluders_agree_on_is_never_committed() -> None:
 
 
 def test_machines_that_are_lost_or_return_lose_and_repeat_nothing() -> None:
-    outcomes = [simulated(seed) for seed in MIRRORED[:8]]
+    outcomes = [simulated(seed) for seed in STORED[:8]]
     assert not [outcome for outcome in outcomes if outcome.violations]
     faults = "\n".join(fault for outcome in outcomes for fault in outcome.faults)
-    for kind in ("machine is lost", "a standby takes over", "a machine returns", "a second contr"):
+    for kind in (
+        "machine is lost",
+        "another machine goes on",
+        "a machine returns",
+        "a second contr",
+    ):
         assert kind in faults
 
 
 @pytest.mark.parametrize("seed", [50022, 60311])
-def test_a_damaged_checkpoint_takes_no_row_from_a_later_standby(seed: int) -> None:
-    """A standby begins with the newest mirrored checkpoint, and with its rows."""
+def test_a_damaged_checkpoint_takes_no_row_from_a_later_controller(seed: int) -> None:
+    """A controller elsewhere begins with the newest stored checkpoint, and with its rows."""
     assert not simulated(seed).violations
 
 
@@ -57,21 +62,22 @@ def test_a_controller_that_believes_what_colluders_agree_on_is_found_out(
     assert "proved" in broken_by([47])
 
 
-def test_a_mirror_that_lags_behind_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mirror, "store", lambda self, record: None)
-    assert "nothing is forgotten" in broken_by([19])
+def test_a_store_that_lags_behind_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "ship", lambda self: None)
+    assert "nothing is forgotten" in broken_by(STORED[:4])
 
 
-def test_a_controller_that_publishes_after_a_later_claim_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A standby takes this run over between an append to the mirror and its publication."""
-    monkeypatch.setattr(Claims, "confirm", lambda self: None)
-    assert broken_by([531]) == {"published is known to successors"}
+def test_a_log_whose_entries_can_be_replaced_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replaced(self: DirectoryObjects, name: str, content: bytes) -> bool:
+        self.put(name, content)
+        return True
+
+    monkeypatch.setattr(DirectoryObjects, "create", replaced)
+    assert "published is known to successors" in broken_by(STORED[:12])
 
 
 def test_a_directory_that_two_controllers_can_hold_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run_directory, "lock_run", lambda run_dir: ExitStack())
-    assert "once" in broken_by(MIRRORED[:4])
+    assert "once" in broken_by(STORED[:4])

@@ -162,12 +162,12 @@ def test_a_resumed_run_from_elsewhere_loses_its_settings_of_a_machine_in_one_lin
     run = finished(tmp_path / "run")
     shutil.rmtree(run / "checkpoints")  # it begins anew
     config = (run / "config.toml").read_text()
-    config = config.replace('mirror = ""', f'mirror = "{tmp_path}/mirror"')
+    config = config.replace('url = ""', f'url = "{tmp_path}/store"')
     (run / "config.toml").write_text(config)
     outcome = fullrank("resume", "--local", str(run))
     assert outcome.code == 0, outcome.error
-    assert f"are dropped: checkpoint.mirror = {tmp_path}/mirror; to use them" in outcome.output
-    assert not (tmp_path / "mirror").exists()
+    assert f"are dropped: store.url = {tmp_path}/store; to use them" in outcome.output
+    assert not (tmp_path / "store").exists()
     assert (run / "config.toml.before").read_text() == config
     assert is_own_run(run)  # and is read whole from now on
     assert "comes from elsewhere" not in fullrank("resume", "--local", str(run)).output

@@ -28,7 +28,7 @@ LOCAL = {
     "monitor.address": "10.0.0.9:5000",
     "controller.listen": "0.0.0.0:7",
     "tls.certificates": "/etc/theirs",
-    "checkpoint.mirror": "s3://theirs/run",
+    "store.url": "s3://theirs/run",
     "metrics.sinks": ["wandb"],
     "compute.device": "cuda:3",
     "compute.threads": 64,

@@ -49,7 +49,6 @@ def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
     assert seen.pop("certificates") == set(Role)
     assert seen == {
         "controller": {"controller"},
-        "standby": {"controller"},
         "learner": {"learner"},
         "collector": {"collector"},
         "replay": {"replay"},
@@ -70,7 +69,7 @@ def services() -> dict[str, Any]:
     return content["services"]
 
 
-@pytest.mark.parametrize("name", ["controller", "standby", "replay", "learner", "collector"])
+@pytest.mark.parametrize("name", ["controller", "replay", "learner", "collector"])
 def test_a_service_of_a_run_ends_with_it_and_is_restarted_without_limit_until_then(
     services: dict[str, Any], name: str
 ) -> None:

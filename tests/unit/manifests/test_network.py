@@ -56,10 +56,7 @@ def test_workloads_reach_one_another_only_on_the_ports_of_the_dialogue(overlay: 
     }
     dialled = {("collector", "controller", TRAINING), ("collector", "replay", REPLAY)}
     collectors = dialled if "collector" in names else set()
-    standby = {("standby", "replay", REPLAY), ("learner", "standby", TRAINING)}
-    watched = {("standby", "controller", TRAINING)}
-    second = standby | watched if "standby" in names else set()
-    assert reached == collectors | second | {
+    assert reached == collectors | {
         ("learner", "controller", TRAINING),
         ("learner", "replay", REPLAY),
         ("controller", "replay", REPLAY),
@@ -85,7 +82,6 @@ def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(over
         if _side(overlay, "ingress", workload.labels, monitor, port["containerPort"])
         and _side(overlay, "egress", monitor, workload.labels, port["containerPort"])
     }
-    controllers = {"controller", "standby"} & set(workloads_of(overlay))
-    assert reached == {(name, MONITOR) for name in controllers}
+    assert reached == {("controller", MONITOR)}
     [controller] = workloads_of(overlay)["controller"].containers
     assert config_of(controller, overlay).monitor.listen == f"0.0.0.0:{MONITOR}"

@@ -56,35 +56,14 @@ def test_services_find_their_pods_on_ports_these_declare(overlay: str) -> None:
         )
 
 
-def test_whichever_controller_serves_is_found_under_one_name() -> None:
-    """Clients try each address of a headless service, and a standby listens at none."""
-    service = {each["metadata"]["name"]: each for each in objects_of("standby", "Service")}
-    selector = {"matchLabels": service["controller"]["spec"]["selector"]}
-    workloads = workloads_of("standby")
-    found = {name for name in workloads if selects(selector, workloads[name].labels)}
-    assert found == {"controller", "standby"}
-    assert service["controller"]["spec"]["publishNotReadyAddresses"]
-
-
-def test_the_standby_shares_the_mirror_with_the_controller_and_neither_machine_nor_run() -> None:
-    first, second = (workloads_of("standby")[name] for name in ("controller", "standby"))
-    assert first.volumes["mirror"] == second.volumes["mirror"]
-    assert first.volumes["run"] != second.volumes["run"]
-    configs = [config_of(each.pod["containers"][0], "standby") for each in (first, second)]
-    assert configs[0] == configs[1]
-    for each in (first, second):
-        mounts = {mount["mountPath"]: mount["name"] for mount in each.containers[0]["volumeMounts"]}
-        assert mounts[configs[0].checkpoint.mirror] == "mirror"
-    (claim,) = (
-        each["spec"]
-        for each in objects_of("standby", "PersistentVolumeClaim")
-        if each["metadata"]["name"] == "mirror"
-    )
-    assert claim["accessModes"] == ["ReadWriteMany"]
-    anti = second.pod["affinity"]["podAntiAffinity"]
-    (rule,) = anti["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert rule["topologyKey"] == "kubernetes.io/hostname"
-    assert selects(rule["labelSelector"], first.labels)
+def test_a_controller_with_a_store_has_no_claim_and_its_directory_is_empty_at_its_start() -> None:
+    controller = workloads_of("store")["controller"]
+    (container,) = controller.containers
+    assert config_of(container, "store").store.url == "s3://bucket/fullrank"
+    assert controller.volumes["run"] == {"name": "run", "emptyDir": {"sizeLimit": "10Gi"}}
+    claims = {each["metadata"]["name"] for each in objects_of("store", "PersistentVolumeClaim")}
+    assert claims == {"replay"}
+    assert container["envFrom"] == [{"secretRef": {"name": "store", "optional": True}}]
 
 
 def test_selectors_hit_the_pods_of_their_workload_alone(overlay: str) -> None:

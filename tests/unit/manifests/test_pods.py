@@ -62,9 +62,8 @@ def test_all_images_have_one_tag_that_names_a_build(overlay: str) -> None:
 
 def test_what_a_service_writes_lies_on_a_claimed_volume(overlay: str) -> None:
     claims = {claim["metadata"]["name"] for claim in objects_of(overlay, "PersistentVolumeClaim")}
-    stateful = {"controller", "replay", "standby"} & set(workloads_of(overlay))
-    assert claims == stateful | ({"mirror"} if "standby" in stateful else set())
-    for name in stateful:
+    assert claims == {"replay"} | ({"controller"} if overlay != "store" else set())
+    for name in claims:
         workload = workloads_of(overlay)[name]
         (container,) = workload.pod["containers"]
         run_dir = option_of(container, "--run-dir")

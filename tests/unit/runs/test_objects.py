@@ -26,28 +26,23 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
     return open_objects(f"{request.getfixturevalue('store')}/{tmp_path.name}")
 
 
-def test_what_was_put_is_listed_read_and_replaced(objects: Objects) -> None:
-    assert objects.names() == objects.names("journal/") == []
-    for name in ("journal/b/000002", "journal/a/000001", "terms/1", "other"):
+def test_what_was_put_is_read_and_replaced(objects: Objects) -> None:
+    for name in ("metrics/b/000002", "heads/1", "other"):
         objects.put(name, name.encode())
-    assert objects.names() == ["journal/a/000001", "journal/b/000002", "other", "terms/1"]
-    assert objects.names("journal/") == ["journal/a/000001", "journal/b/000002"]
     objects.put("other", b"")
     assert objects.get("other") == b""
-    assert objects.get("terms/1") == b"terms/1"
+    assert objects.get("metrics/b/000002") == b"metrics/b/000002"
 
 
 def test_of_two_that_create_an_object_one_does(objects: Objects) -> None:
-    assert objects.create("terms/1", b"one")
-    assert not objects.create("terms/1", b"other")
-    assert objects.get("terms/1") == b"one"
-    assert objects.names() == ["terms/1"]
+    assert objects.create("log/1", b"one")
+    assert not objects.create("log/1", b"other")
+    assert objects.get("log/1") == b"one"
 
 
 def test_what_was_removed_is_gone_and_what_never_was_does_not_matter(objects: Objects) -> None:
     objects.put("a/one", b"1")
     objects.remove(["a/one", "a/never"])
-    assert objects.names() == []
     with pytest.raises(NotFound, match="holds no a/one"):
         objects.get("a/one")
 

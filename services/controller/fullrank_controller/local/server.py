@@ -71,10 +71,10 @@ async def _hold_and_serve(
 ) -> bool:
     config = launch.resolved.check().config
     refuse_free(config)
-    if config.checkpoint.mirror:
+    if config.store.url:
         raise ConfigError(
-            "checkpoint.mirror lets another controller go on with the same replay service, and a "
-            "run in one process has its transitions here: use `fullrank checkpoint export`"
+            "store.url lets a controller go on anywhere with the same replay service, and a run in "
+            "one process has its transitions here: use `fullrank checkpoint export`"
         )
     with (
         held(config, run_dir) as (directory, training),

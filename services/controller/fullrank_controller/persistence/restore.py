@@ -12,7 +12,7 @@ from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_condemned
-from fullrank.sinks.jsonl import condemn
+from fullrank.sinks.jsonl import condemn, keep
 from fullrank.wiring.training import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
 
@@ -65,6 +65,8 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
     entries, fault = read_whole(directory.journal, first=committed)
     if fault:
         log.warning("journal_ends_early iteration=%d %s", committed + len(entries), fault)
+    if directory.store is not None:  # whose metrics end with the newest checkpoint
+        keep(directory.metrics, [from_facts(entry.facts["record"]) for entry in entries])
     condemn(directory.metrics, committed + len(entries), term=directory.term)
     journalled = list(_repeatable(entries))
     for entry in entries[: len(journalled)]:

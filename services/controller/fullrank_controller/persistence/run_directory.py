@@ -21,15 +21,16 @@ from fullrank.replay.store import rename_tables
 from fullrank.runs.ending import Ending, keep_caveat, lasting_caveats, write_ending
 from fullrank.runs.identity import (
     CHECKPOINTS,
+    CONFIGURATION,
     IDENTITY,
     JOURNAL,
     STAMP,
     check_continues,
     read_identity,
 )
-from fullrank.runs.mirror import Mirror
 from fullrank.runs.record import METRICS
 from fullrank.runs.snapshot import REPLAY
+from fullrank.runs.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,8 @@ class RunDirectory:
     instance: int
     """Drawn for this term: a controller on a copy of the directory may begin the same term."""
     lock: ExitStack
-    mirror: Mirror | None = None
-    """Keeps the committed state outside this machine."""
+    store: Store | None = None
+    """Keeps the run outside this machine; the directory is a copy of it."""
 
     @property
     def run_term(self) -> RunTerm:
@@ -130,17 +131,16 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
     Raises:
         RunDirectoryInUse: Another controller holds it, or it belongs to another run.
         VersionMismatch: Another minor release began its run, or a later version wrote it.
-        StaleTerm: By its mirror, the run went on elsewhere.
-        StorageFailed: The mirror cannot be reached.
+        StaleTerm: Another controller begins a term of the run now.
+        StorageFailed: The store cannot be reached.
     """
     path.mkdir(parents=True, exist_ok=True)
     with lock_run(path) as lock:
         facts = _facts(path)
         check_format(facts.get("format", FORMAT), where=str(path / IDENTITY))
         check_continues(path)
-        digest = config_digest(config)
+        digest, stored = config_digest(config), path / CONFIGURATION
         if facts.get("config_digest", digest) != digest:
-            stored = path / "config.toml"
             text = read_regular(stored, TEXT.size) if stored.exists() else b""
             raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
         run, last = facts.get("run", uuid.uuid4().hex), facts.get("term", 0)
@@ -148,25 +148,50 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             run, copied = uuid.uuid4().hex, run
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
             rename_tables(path / REPLAY, copied, run)
-        mirror = Mirror(place, path) if (place := config.checkpoint.mirror) else None
-        term = last + 1 if mirror is None else mirror.claims.claim(run, last=last)
-        replace_text(path / "config.toml", to_toml(config))
+        instance, term, store = 1 + randbelow(INSTANCES), last + 1, None
+        if config.store.url:
+            store = Store(config.store.url, path, keep=config.checkpoint.keep)
+            run = _run_in(store, config, run if "run" in facts else "") or run
+            term = store.begin(run, digest=digest, last=last, instance=instance)
+        replace_text(stored, to_toml(config))
         identity = {**STAMP, "run": run, "term": term, "config_digest": digest}
         identity |= place_of(path)
         replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
         reach("term.raised")
-        if mirror is not None:
-            for mended in mirror.mend(keep=config.checkpoint.keep):
-                log.warning("mended path=%s mirror=%s", mended, place)
-            mirror.equalise()
         return RunDirectory(
             path=path,
             run=run,
             term=term,
-            instance=1 + randbelow(INSTANCES),
+            instance=instance,
             lock=lock.pop_all(),
-            mirror=mirror,
+            store=store,
         )
+
+
+def _run_in(store: Store, config: RunConfig, run: str) -> str:
+    """The id of the run in a store; empty if it holds none.
+
+    Args:
+        store: The store.
+        config: The resolved configuration.
+        run: The id of the run in the directory; empty for a new directory.
+
+    Raises:
+        RunDirectoryInUse: It holds another run than the directory, or than the configuration's.
+    """
+    found = store.read()
+    if found is None:
+        return ""
+    url = config.store.url
+    if run not in ("", found.run):
+        raise RunDirectoryInUse(
+            f"{url} holds another run, {found.run}; choose another store.url, or an empty "
+            "--run-dir to go on with that run"
+        )
+    if found.config_digest != config_digest(config):
+        text = store.text(CONFIGURATION).encode()
+        raise RunDirectoryInUse(f"{url} {why_another_run(text, config)}")
+    return found.run
 
 
 def _original_of(path: Path, facts: JSON) -> str | None:

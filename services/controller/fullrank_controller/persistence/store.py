@@ -9,7 +9,8 @@ from fullrank.common.failpoints import reach
 from fullrank.common.updates import update_digest
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import Committed, EventLog, Published, TakenBack
-from fullrank.runs.journal import Journal, Record
+from fullrank.runs.journal import Journal
+from fullrank.runs.journal_format import encode
 from fullrank.runs.record import IterationRecord, to_facts
 from fullrank.runs.recovery import drop_condemned, reaches_back_to
 from fullrank.sinks.jsonl import condemn
@@ -122,7 +123,7 @@ class RunStore:
         self._publish, self._keep = publish, keep
 
     async def append(self, record: IterationRecord, decided: DecidedIteration) -> None:
-        """Write an iteration to the journal and its mirror, then to the history."""
+        """Write an iteration to the journal and the store, then to the history."""
         await asyncio.to_thread(self._append, record, decided)
         decision = decided.round.decision
         self._event_log.append(
@@ -140,21 +141,18 @@ class RunStore:
     def _append(self, record: IterationRecord, decided: DecidedIteration) -> None:
         blocks = decided.collected.blocks
         drawn = {} if blocks is None else {BLOCKS: blocks}
+        iteration, updates = record.iteration, decided.round.decision.updates
+        facts = {"record": to_facts(record), **decided.round.evidence.to_facts(), **drawn}
+        reproducible = record.exact and blocks is None  # the next draw reaches further
         stored = self._journal.append(
-            record.iteration,
-            facts={"record": to_facts(record), **decided.round.evidence.to_facts(), **drawn},
-            updates=decided.round.decision.updates,
-            reproducible=record.exact and blocks is None,  # the next draw reaches further
+            iteration, facts=facts, updates=updates, reproducible=reproducible
         )
-        self._mirror(stored)
-
-    def _mirror(self, stored: Record) -> None:
-        if self._directory.mirror is not None:
-            self._directory.mirror.store(stored)
-            reach("mirror.stored")
+        if (store := self._directory.store) is not None:  # which recovery computes again
+            store.add(stored.segment, encode(iteration, facts, updates, stored=not reproducible))
+            store.ship()
 
     async def condemn(self, first: int, reason: str) -> None:
-        """Condemn the iterations from ``first`` on, in the history, the journal and its mirror.
+        """Condemn the iterations from ``first`` on, in the history, the journal and the store.
 
         Their records and policies do not stand from then on; ``restore`` sees to the same.
 
@@ -166,7 +164,10 @@ class RunStore:
 
     def _condemn(self, first: int, reason: str) -> None:
         directory = self._directory
-        self._mirror(self._journal.condemn(first, reason))
+        stored = self._journal.condemn(first, reason)
+        if directory.store is not None:
+            directory.store.add(stored.segment, stored.pieces)
+            directory.store.ship()
         condemn(directory.metrics, first, term=directory.term)
         drop_condemned(directory.path)
 
@@ -192,7 +193,7 @@ class RunStore:
     def _checkpoint(self, committed: int, head: int) -> None:
         directory = self._directory
         directory.confirm()
-        path = save(
+        save(
             directory.checkpoints,
             iteration=committed - 1,
             arrays=self._training.state(resume_at=committed),
@@ -201,6 +202,5 @@ class RunStore:
         )
         keep_from = reaches_back_to(saved(directory.checkpoints), keep=self._keep)
         self._journal.begin_segment(committed, keep_from=keep_from)
-        if directory.mirror is not None:
-            directory.mirror.checkpoint(path)
-            reach("mirror.checkpointed")
+        if directory.store is not None:
+            directory.store.checkpoint()

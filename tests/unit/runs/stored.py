@@ -1,7 +1,8 @@
-"""The durable side of a controller with a mirror, as ``RunStore`` orders it."""
+"""The durable side of a controller with a store, as ``RunStore`` orders it."""
 
 import json
 from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from tests.unit.runs.test_recovery import STATE
 
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.journal import Journal
-from fullrank.runs.mirror import Mirror
 from fullrank.runs.objects import Objects
 from fullrank.runs.recovery import examine
+from fullrank.runs.store import Store
 
 ITERATIONS, EVERY = 9, 3
+_INSTANCES = count(1)
 
 
 class Tapped:
@@ -35,10 +37,6 @@ class Tapped:
         self._tap()
         return self._objects.get(name)
 
-    def names(self, prefix: str = "") -> list[str]:
-        self._tap()
-        return self._objects.names(prefix)
-
     def remove(self, names: Iterable[str]) -> None:
         for name in list(names):
             self._tap()
@@ -56,21 +54,19 @@ class Controller:
         self.run_dir, self.published = run_dir, list[int]()
         run_dir.mkdir(exist_ok=True)
         path = run_dir / "run.json"
-        known: dict[str, Any] = (
-            json.loads(path.read_text()) if path.exists() else {"run": "a", "term": 0}
+        known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"term": 0}
+        self.store = Store(place, run_dir, keep=1)
+        found = self.store.read()
+        self.term = self.store.begin(
+            found.run if found else "a", digest="", last=known["term"], instance=next(_INSTANCES)
         )
-        self.mirror = Mirror(place, run_dir)
-        term = self.mirror.claims.claim(str(known["run"]), last=int(known["term"]))
-        path.write_text(json.dumps({**known, "term": term}))
+        path.write_text(json.dumps({"run": "a", "term": self.term}))
         (run_dir / "config.toml").write_text("format = 1\n")
-        (run_dir / "numerics.json").write_text(f"since term {term}\n")
-        self.mirror.mend(keep=1)
-        self.mirror.equalise()
+        (run_dir / "numerics.json").write_text(f"since term {self.term}\n")
         self.begins = examine(run_dir, published=0).committed
         (run_dir / "metrics.jsonl").write_text("".join(map(line, range(self.begins))))
-        self.term = term
         self.journal = Journal(
-            run_dir / "journal", term=term, first=self.begins, confirm=lambda: None
+            run_dir / "journal", term=self.term, first=self.begins, confirm=lambda: None
         )
         if self.begins > max(
             (int(path.name) + 1 for path in saved(run_dir / "checkpoints")), default=0
@@ -79,19 +75,25 @@ class Controller:
 
     def run(self, iterations: int = ITERATIONS) -> None:
         for iteration in range(self.begins, iterations):
-            updates = np.full((2, 3), iteration, np.float32)
-            self.mirror.store(self.journal.append(iteration, facts={}, updates=updates))
-            self.published.append(iteration)
-            with (self.run_dir / "metrics.jsonl").open("a") as file:
-                file.write(line(iteration))
+            self.commit(iteration)
             if (iteration + 1) % EVERY == 0:
                 self.save(iteration)
+        self.begins = max(self.begins, iterations)
+
+    def commit(self, iteration: int) -> None:
+        updates = np.full((2, 3), iteration, np.float32)
+        record = self.journal.append(iteration, facts={}, updates=updates)
+        self.store.add(record.segment, record.pieces)
+        self.store.ship()
+        self.published.append(iteration)
+        with (self.run_dir / "metrics.jsonl").open("a") as file:
+            file.write(line(iteration))
 
     def save(self, iteration: int) -> None:
         checkpoints, facts = self.run_dir / "checkpoints", {"term": self.term}
-        path = save(checkpoints, iteration=iteration, arrays=STATE, facts=facts, keep=1)
+        save(checkpoints, iteration=iteration, arrays=STATE, facts=facts, keep=1)
         self.journal.begin_segment(iteration + 1, keep_from=iteration + 1)
-        self.mirror.checkpoint(path)
+        self.store.checkpoint()
 
 
 def committed(run_dir: Path) -> int:
@@ -100,15 +102,24 @@ def committed(run_dir: Path) -> int:
     return found.committed
 
 
-def assert_alike(taken_over: Path, original: Path) -> None:
-    """Compare the state that a standby found with the directory of its predecessor."""
-    assert committed(taken_over) == committed(original)
+def restored(run_dir: Path, place: str) -> Path:
+    """A new directory with what a controller on another machine would begin with."""
+    run_dir.mkdir()
+    store = Store(place, run_dir, keep=1)
+    assert store.read() is not None
+    store.begin("a", digest="", last=0, instance=next(_INSTANCES))
+    return run_dir
+
+
+def assert_alike(taken: Path, original: Path) -> None:
+    """Compare the state that a later controller found with the directory of its predecessor."""
+    assert committed(taken) == committed(original)
     checkpoint = saved(original / "checkpoints")[0]
     for file in checkpoint.iterdir():
-        stored = taken_over / file.relative_to(original)
+        stored = taken / file.relative_to(original)
         assert stored.read_bytes() == file.read_bytes()
-    found, expected = ((each / "metrics.jsonl").read_bytes() for each in (taken_over, original))
+    found, expected = ((each / "metrics.jsonl").read_bytes() for each in (taken, original))
     assert expected.startswith(found)
     assert found.count(b"\n") > int(checkpoint.name)
-    numerics = [(each / "numerics.json").read_text() for each in (taken_over, original)]
+    numerics = [(each / "numerics.json").read_text() for each in (taken, original)]
     assert numerics[0] == numerics[1]

@@ -1,0 +1,153 @@
+"""The store has what a controller needs to go on anywhere, and its directory is a copy of it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.unit.runs.stored import Controller, assert_alike, committed, restored
+from tests.unit.runs.test_recovery import flip
+
+from fullrank.common.errors import (
+    CheckpointUnusable,
+    ConfigError,
+    StorageFailed,
+    VersionMismatch,
+)
+from fullrank.common.seeding import stream
+from fullrank.runs import store as stores
+from fullrank.runs.checkpoint import saved
+from fullrank.runs.journal import NO_UPDATES, read
+from fullrank.runs.journal_format import encode
+from fullrank.runs.objects import DirectoryObjects, open_objects
+from fullrank.runs.store import Store
+
+
+def names(place: str, folder: str) -> list[str]:
+    return sorted(path.name for path in (Path(place) / folder).iterdir())
+
+
+def test_a_run_goes_on_on_empty_machines_whenever_its_controller_is_lost(tmp_path: Path) -> None:
+    """Each machine ends at a drawn iteration, and its disk with it."""
+    place, draws, begins = str(tmp_path / "store"), stream(7, "lost machines"), 0
+    for machine in range(10):
+        controller = Controller(tmp_path / str(machine), place)
+        assert controller.begins == begins
+        begins += int(draws.integers(1, 8))
+        controller.run(begins)
+        shutil.rmtree(controller.run_dir)
+    last = restored(tmp_path / "last", place)
+    assert committed(last) == begins
+    assert (last / "metrics.jsonl").read_text().count("\n") <= begins
+
+
+@pytest.mark.parametrize("lost", ["journal", "checkpoints", "metrics.jsonl", "numerics.json"])
+def test_what_a_directory_lacks_is_taken_from_the_store(tmp_path: Path, lost: str) -> None:
+    place, run_dir = str(tmp_path / "store"), tmp_path / "run"
+    Controller(run_dir, place).run(8)
+    (run_dir / lost).rename(tmp_path / lost)
+    again = Controller(run_dir, place)
+    assert (again.term, again.begins) == (2, 8)
+    assert_alike(restored(tmp_path / "other", place), run_dir)
+
+
+@pytest.mark.parametrize("damaged", ["state.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_is_replaced_by_that_of_the_store(
+    tmp_path: Path, damaged: str
+) -> None:
+    """Going back to an older one would cut replay behind the rows that another one needs."""
+    place = str(tmp_path / "store")
+    Controller(tmp_path / "run", place).run(8)
+    flip(saved(tmp_path / "run" / "checkpoints")[0] / damaged)
+    assert Controller(tmp_path / "run", place).begins == 8
+    assert committed(tmp_path / "run") == 8
+
+
+def test_a_run_that_began_without_a_store_is_taken_into_it(tmp_path: Path) -> None:
+    place, run_dir = str(tmp_path / "store"), tmp_path / "run"
+    Controller(run_dir, str(tmp_path / "first")).run(8)
+    again = Controller(run_dir, place)
+    assert (again.term, again.begins) == (2, 8)
+    assert_alike(restored(tmp_path / "other", place), run_dir)
+
+
+def test_what_a_checkpoint_supersedes_is_removed_but_for_the_entries_that_begin_terms(
+    tmp_path: Path,
+) -> None:
+    place, run_dir = str(tmp_path / "store"), tmp_path / "run"
+    Controller(run_dir, place).run(4)
+    Controller(run_dir, place).run(7)
+    begun = [f"{sequence:012d}" for sequence in (0, 6)]
+    assert names(place, "log") == [*begun, "000000000010", "000000000011"]
+    assert names(place, "checkpoints") == ["000005-000002"]
+    assert names(place, "heads") == ["000001", "000002"]
+
+
+def test_metrics_are_stored_in_objects_of_one_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "CHUNK_BYTES", 40)
+    place = str(tmp_path / "store")
+    Controller(tmp_path / "run", place).run(6)
+    Controller(tmp_path / "other", place).run(9)
+    last = restored(tmp_path / "last", place)
+    metrics = (tmp_path / "other" / "metrics.jsonl").read_bytes()
+    assert (last / "metrics.jsonl").read_bytes() == metrics
+    assert names(place, "metrics/000001") == ["0" * 18, "40".zfill(18)]
+
+
+def test_condemned_iterations_do_not_come_back(tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    first = Controller(tmp_path / "run", place)
+    first.run(8)
+    record = first.journal.condemn(6, "a unit was wrong")
+    first.store.add(record.segment, record.pieces)
+    first.store.ship()
+    other = restored(tmp_path / "other", place)
+    assert len(read(other / "journal", first=6)) == 0
+    assert committed(other) == 6
+
+
+def test_a_run_of_another_release_is_not_gone_on_with(tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    Controller(tmp_path / "run", place).run(1)
+    facts = {"run": "a", "release": "0.3", "term": 2, "instance": 5}
+    record = encode(3, facts, NO_UPDATES, stored=False)
+    DirectoryObjects(tmp_path / "store").put("log/000000000002", b"".join(record))
+    with pytest.raises(VersionMismatch, match=r"store is a run of fullrank 0\.3, .*; install"):
+        Store(place, tmp_path / "other", keep=1).read()
+
+
+def test_a_log_without_its_beginning_and_a_damaged_entry_are_named(tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    Controller(tmp_path / "run", place).run(5)
+    flip(tmp_path / "store" / "log" / "000000000006")
+    with pytest.raises(CheckpointUnusable, match="log/000000000006: damaged; restore"):
+        Store(place, tmp_path / "other", keep=1).read()
+    (tmp_path / "store" / "log" / "000000000004").unlink()
+    with pytest.raises(CheckpointUnusable, match="holds no log/000000000004, with which"):
+        Store(place, tmp_path / "other", keep=1).read()
+
+
+def test_a_store_that_refuses_ends_the_controller_with_a_line_that_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(tmp_path / "store")
+    first = Controller(tmp_path / "run", place)
+    first.run(2)
+
+    def refuse(objects: DirectoryObjects, name: str, content: bytes) -> bool:
+        raise StorageFailed(f"{place}: {name}: No space left on device")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(DirectoryObjects, "create", refuse)
+        with pytest.raises(StorageFailed, match="No space left on device; once it takes writes"):
+            first.commit(2)
+    assert first.published == [0, 1]
+    assert Controller(tmp_path / "other", place).begins == 2
+
+
+@pytest.mark.parametrize("url", ["s3://key:secret@runs/one", "az://runs/one?sig=secret"])
+def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError, match="credentials stand in the environment") as raised:
+        open_objects(url)
+    assert "secret" not in str(raised.value)
