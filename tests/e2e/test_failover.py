@@ -70,7 +70,7 @@ class Deployment:
         assert digests(run_dir) == expected
         whole = range(config_of(run_dir).iterations)
         assert [record.iteration for record in records(run_dir)] == list(whole)
-        assert violations(read_history(run_dir), reference=expected) == []
+        assert violations(read_history(run_dir, stored=True), reference=expected) == []
 
     def log(self) -> str:
         return self._log.read_text()

@@ -1,13 +1,14 @@
 """History of a run: the events in the logs of all its services."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 from fullrank.common.foreign import appended
 from fullrank.common.schema import validated
 from fullrank.runs.events import DIRECTORY, EVENT, SUFFIX, Event
+from fullrank_controller.driver import FAR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +19,22 @@ class EventHistory:
     replay: Sequence[Event] = ()
     learners: Mapping[str, Sequence[Event]] = field(default_factory=dict)
     """Events of each learner process."""
+    ahead: int = 1
+    """Iterations that may be assigned and not be durable, beside the one that is next."""
 
 
-def read_history(run_dir: Path) -> EventHistory:
+def read_history(run_dir: Path, *, stored: bool = False) -> EventHistory:
     """The events in a run directory; empty for a service without a log.
+
+    Args:
+        run_dir: The run directory.
+        stored: True if the run has a store, of which it may be ahead for some time.
 
     Raises:
         FullrankError: A line is damaged.
     """
-    return next(follow(run_dir))
+    history = next(follow(run_dir))
+    return replace(history, ahead=FAR) if stored else history
 
 
 def follow(run_dir: Path) -> Iterator[EventHistory]:

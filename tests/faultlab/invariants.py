@@ -149,8 +149,8 @@ def _iterations_follow_one_another(history: EventHistory) -> Iterator[str]:
         if following > term.began.known:
             yield f"term {term.began.term} went on at iteration {following}, which is not known"
         for event in term.events:
-            if isinstance(event, Assigned):  # at most one, while the one before is stored
-                wrong = event.iteration - following not in (0, 1)
+            if isinstance(event, Assigned):  # at most one, while the one before is written
+                wrong = not 0 <= event.iteration - following <= history.ahead
             else:
                 wrong = isinstance(event, Committed) and event.iteration != following
             if wrong and isinstance(event, Assigned | Committed):
@@ -299,7 +299,7 @@ def _stale_blocks(history: EventHistory, lag: int) -> Iterator[str]:
             block = f"block {event.block} of iteration {event.iteration}"
             if event.iteration - event.version > lag:
                 yield f"{block} was assigned with version {event.version}, a lag above {lag}"
-            if event.version > applied + 1:  # the last update may not be durable yet
+            if event.version > applied + history.ahead:  # the last may not be durable yet
                 yield f"{block} was assigned with version {event.version} after {applied} updates"
 
 

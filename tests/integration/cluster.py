@@ -134,7 +134,7 @@ class Cluster:
         tasks = [*self.fakes, *(service.task for service in self.services)]
         await asyncio.gather(*tasks, return_exceptions=True)
         if error is None:
-            found = violations(read_history(self.run_dir))
+            found = violations(read_history(self.run_dir, stored=bool(self.config.store.url)))
             assert not found, found
 
     @property

@@ -6,7 +6,9 @@ It names saturated iterations, whose gradients were lost to the range of float32
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,7 +32,9 @@ from fullrank.run.orders import (
     Compute,
     Draw,
     Drawn,
+    Durable,
     Finish,
+    Hurry,
     MakeDurable,
     Open,
     Play,
@@ -51,7 +55,8 @@ log = logging.getLogger(__name__)
 
 WRITING = {"journal": "writing", "checkpoint": "writing a checkpoint"}
 """Phases in which the store writes, by what it writes."""
-
+FAR = 2**31
+"""Iterations ahead of a store, which waits by time."""
 MEANING = {
     CLIP_OVERFLOW: "gradients vanished, because their norms overflow float32",
     CLAMPED: "gradients or statistics beyond the range of exact sums were clamped or left out",
@@ -146,6 +151,8 @@ class Driver:
         self._decided: DecidedRound | None = None
         self._record: IterationRecord | None = None
         self._unstored: dict[int, _Applied] = {}
+        self._applied_at = deque[float]()
+        self._hurried, self._moved = asyncio.Event(), asyncio.Event()
 
     async def drive(self, *, head: int, journalled: Sequence[StoredIteration] = ()) -> None:
         """Run all iterations that are not committed yet.
@@ -170,6 +177,7 @@ class Driver:
             iterations=self._run.identity.iterations,
             updates=self._training.trainer.updates,
             lag=self._config.collect.lag,
+            ahead=FAR if self._store.lag_s else 1,
             checkpoint_every=self._config.checkpoint.every,
         )
         machine = RunMachine(program, applied=committed, known=self._resumes_at)
@@ -186,6 +194,7 @@ class Driver:
                 Compute: self._compute,
                 Apply: self._apply,
                 MakeDurable: self._make_durable,
+                Hurry: self._hurry,
                 TakeCheckpoint: self._checkpoint,
                 Finish: self._finish,
             },
@@ -234,18 +243,32 @@ class Driver:
 
     async def _settle(self, order: Settle) -> None:
         """Take the last iteration into account, then encode parameters and assign rows."""
+        await self._within_lag()
         PLACE["iteration"] = order.iteration
         if self._record is not None:
             await self.rounds.observe(self._record)
         await self.rounds.settle(order.iteration)
         self._began_at = asyncio.get_running_loop().time()
 
+    async def _within_lag(self) -> None:
+        """Wait while the store is more than two writes behind."""
+        clock, most_s = asyncio.get_running_loop().time, 2 * self._store.lag_s
+        while most_s and self._applied_at and clock() > self._applied_at[0] + most_s:
+            self._moved.clear()
+            await self._moved.wait()
+
     async def _draw(self, order: Draw) -> None:
         self._sample = self.pipeline.sample(order.iteration)
 
     async def _audit(self, order: Audit) -> None:
-        assert self._host is not None  # it gave the order
-        await self.rounds.audit(partial(self._host.settled, MakeDurable))
+        await self.rounds.audit(self._settled)
+
+    async def _settled(self) -> None:
+        """Return once what is applied is durable."""
+        while self._applied_at:
+            self._hurried.set()
+            self._moved.clear()
+            await self._moved.wait()
 
     async def _compute(self, order: Compute) -> None:
         assert self._sample is not None  # drawn
@@ -282,6 +305,7 @@ class Driver:
         self._unstored[order.iteration] = _Applied(
             iteration, record, head=self.pipeline.head, span=committing
         )
+        self._applied_at.append(now)
 
     async def _apply_again(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""
@@ -309,18 +333,31 @@ class Driver:
             raise Unsound(f"{error}; the rows came from learners {learners}") from error
 
     async def _make_durable(self, order: MakeDurable) -> None:
-        """MakeDurable an iteration, then publish it: a published iteration survives any crash."""
-        applied = self._unstored.pop(order.iteration)
-        decided = applied.decided
-        with self._watchdog.phase(WRITING["journal"]), decided.round.timeline.span, applied.span:
-            record = replace(applied.record, caveats=self._run.progress.lasting)
-            await self._store.append(record, decided)
-        if not record.exact and record.variance is None:
-            self._record_inexact(record, decided.round.decision)
-        self._resume_head = applied.head
-        self._run.progress.committed = record.iteration + 1
-        self.pipeline.committed(record.iteration + 1)
-        self._store.publish(record)
+        """Make what is applied durable, then publish it: what is published survives any crash."""
+        assert self._host is not None  # it gave the order
+        await self._store.due(self._hurried)
+        taken, self._unstored = list(self._unstored.values()), {}
+        caveats = self._run.progress.lasting
+        batch = [(replace(each.record, caveats=caveats), each.decided) for each in taken]
+        with ExitStack() as stack:
+            stack.enter_context(self._watchdog.phase(WRITING["journal"]))
+            for each in taken:
+                stack.enter_context(each.decided.round.timeline.span)
+                stack.enter_context(each.span)
+            await self._store.append(batch)
+        for (record, decided), applied in zip(batch, taken, strict=True):
+            if not record.exact and record.variance is None:
+                self._record_inexact(record, decided.round.decision)
+            self._resume_head = applied.head
+            self._run.progress.committed = record.iteration + 1
+            self.pipeline.committed(record.iteration + 1)
+            self._store.publish(record)
+            self._applied_at.popleft()
+        self._host.tell(Durable(self._run.progress.committed))
+        self._moved.set()
+
+    async def _hurry(self, order: Hurry) -> None:
+        self._hurried.set()
 
     def _record_inexact(self, record: IterationRecord, decision: Decoded) -> None:
         alone = not decision.auditable and decision.reason

@@ -9,6 +9,7 @@ from fullrank.run.orders import (
     Apply,
     Begin,
     Done,
+    Hurry,
     MakeDurable,
     RunEvent,
     RunOrder,
@@ -19,7 +20,7 @@ from fullrank.run.orders import (
 Execute: TypeAlias = Callable[[Any], Awaitable[None]]
 """Executes an order; what it raises ends the run."""
 
-FIRM = (Apply, MakeDurable, TakeCheckpoint)
+FIRM = (Apply, MakeDurable, Hurry, TakeCheckpoint)
 """Orders that are executed to their end, also when the run is told to stop."""
 
 
@@ -64,11 +65,6 @@ class Host:
         finally:
             await self._halt()
         self._raise()
-
-    async def settled(self, kind: type[RunOrder]) -> None:
-        """Return once no order of a kind is under way; what one raises, ``drive`` raises."""
-        if tasks := self._under_way(kind):
-            await asyncio.wait(tasks)
 
     async def close(self, *, void: bool) -> None:
         """After ``drive``, end what it has begun; raises what that raises.

@@ -19,7 +19,7 @@ from fullrank.runs.ending import finished
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord, published
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
-from fullrank.wiring.training import Training, capacity_of, check_store, training_of
+from fullrank.wiring.training import Training, capacity_of, check_store, lag_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
@@ -98,6 +98,7 @@ def open_term(
                 event_log=run.event_log,
                 publish=sinks.write,
                 keep=config.checkpoint.keep,
+                lag_s=lag_of(config, training),
             ),
             totals=totals,
             watchdog=watchdog,

@@ -296,6 +296,9 @@ class StoreSettings:
     url: str = ""
     """``s3://bucket/prefix``, ``gs://``, ``az://``, or a directory on another volume, with
     credentials from the environment alone; empty: the run is kept in its directory only."""
+    lag_s: Duration = 1.0
+    """Time whose iterations are written together, seconds, and the least time between two writes. A
+    run that can be computed again goes on meanwhile, and waits once it is twice as far ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

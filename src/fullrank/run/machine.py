@@ -19,7 +19,9 @@ from fullrank.run.orders import (
     Done,
     Draw,
     Drawn,
+    Durable,
     Finish,
+    Hurry,
     MakeDurable,
     Open,
     Play,
@@ -42,6 +44,8 @@ class Program:
     lag: int = 0
     """Collections that are played ahead: one is played with the parameters that its predecessors
     but for the last ``lag`` have made."""
+    ahead: int = 1
+    """Iterations that may be applied before the next one begins, and not be durable."""
     checkpoint_every: int = 0
     """Iterations between checkpoints; 0: none, not even at the end."""
 
@@ -66,7 +70,7 @@ class RunMachine:
 
     def __init__(self, program: Program, *, applied: int = 0, known: int = 0) -> None:
         self.program = program
-        self.applied = self.stored = self._saved = applied
+        self.applied = self.stored = self._saved = self._shipped = applied
         self.finished = False
         self._known = max(known, applied)
         self._ordered: set[RunOrder] = set()
@@ -82,6 +86,8 @@ class RunMachine:
                 pass
             case Drawn(iteration):
                 self._drawn = iteration + 1
+            case Durable(iterations):
+                self._shipped = iterations
             case Stop():
                 self._stopped = event
             case Done(order):
@@ -102,7 +108,7 @@ class RunMachine:
                 if iteration < self._known:
                     self.stored = self.applied
             case MakeDurable(iteration):
-                self.stored = iteration + 1
+                self.stored = max(iteration + 1, self._shipped)
             case Draw(iteration):
                 self._drawn = iteration + 1
             case TakeCheckpoint(iterations):
@@ -123,7 +129,7 @@ class RunMachine:
                 return number >= self.applied
             case MakeDurable(number) | Apply(number):
                 return number >= self.stored
-            case TakeCheckpoint(number):
+            case TakeCheckpoint(number) | Hurry(number):
                 return number >= self.applied
         return True
 
@@ -141,13 +147,14 @@ class RunMachine:
         if self.stored < self.applied:
             yield MakeDurable(self.stored)
         if self._saving:
+            yield from self._hurry()
             if self.stored == self.applied:
                 yield TakeCheckpoint(self.applied)
         elif self.applied < self._known:
             yield from self._repeat(self.applied)
         elif self.applied == last:
             yield from self._ending()
-        elif Assemble() in self._done and self.applied <= self.stored + 1:
+        elif Assemble() in self._done and self.applied <= self.stored + self.program.ahead:
             yield from self._iterate(self.applied)
 
     @property
@@ -211,15 +218,22 @@ class RunMachine:
     def _ending(self) -> Iterator[RunOrder]:
         """Finish once every iteration is durable and no dispute is open."""
         last = Audit(self.program.iterations)
+        yield from self._hurry()
         if self.stored == self.applied:
             yield last
             if last in self._done:
                 yield Finish()
 
+    def _hurry(self) -> Iterator[RunOrder]:
+        """Have durable what is applied, since nothing goes on before."""
+        if self.stored < self.applied and self.program.ahead > 1:
+            yield Hurry(self.applied)
+
     def _closing(self, stop: Stop) -> Iterator[RunOrder]:
         """Make durable what is applied, and keep the state for whoever resumes."""
         void = stop.void or Apply(self.applied) in self._ordered  # which steps the parameters
         if self.stored < self.applied:
+            yield from self._hurry()
             yield MakeDurable(self.stored)
         elif self._resumable and self.applied < self.program.iterations and not void:
             yield TakeCheckpoint(self.applied)

@@ -69,7 +69,14 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class MakeDurable:
-    """Make an applied iteration durable, then publish it."""
+    """Make the applied iterations from this one on durable, then publish them."""
+
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hurry:
+    """Let no iteration before this one wait for others that become durable with it."""
 
     iteration: int
 
@@ -97,6 +104,7 @@ RunOrder: TypeAlias = (
     | Compute
     | Apply
     | MakeDurable
+    | Hurry
     | TakeCheckpoint
     | Finish
 )
@@ -122,6 +130,13 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Durable:
+    """So many iterations are durable and published, before the order for it is done."""
+
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """No further iteration is to begin; what is applied is still made durable."""
 
@@ -129,4 +144,4 @@ class Stop:
     """True if the state must not be checkpointed: it is disputed, or another controller's."""
 
 
-RunEvent: TypeAlias = Begin | Done | Drawn | Stop
+RunEvent: TypeAlias = Begin | Done | Drawn | Durable | Stop

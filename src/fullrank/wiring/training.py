@@ -339,6 +339,17 @@ def _repeatable(config: RunConfig, training: Training) -> int:
     return (audit_period(config, training.problem.data) or config.checkpoint.every) + WINDOW
 
 
+def _recomputed(config: RunConfig, training: Training) -> bool:
+    """True if iterations can be computed again from a checkpoint, to the same bits."""
+    return config.collect.mode != "free" and training.problem.data.exact
+
+
+def lag_of(config: RunConfig, training: Training) -> float:
+    """Seconds whose iterations are stored together; 0 where each is, before others follow it."""
+    kept = not config.store.url or not _recomputed(config, training)
+    return 0.0 if kept else config.store.lag_s
+
+
 def check_store(config: RunConfig, training: Training) -> None:
     """Refuse checkpoints too far apart to compute the iterations after one again.
 
@@ -346,8 +357,7 @@ def check_store(config: RunConfig, training: Training) -> None:
         ConfigError: A store would keep iterations whose rows are gone.
     """
     most = _repeatable(config, training)
-    kept = config.collect.mode == "free" or not training.problem.data.exact
-    if config.store.url and not kept and config.checkpoint.every > most:
+    if config.store.url and _recomputed(config, training) and config.checkpoint.every > most:
         raise ConfigError(
             f"checkpoint.every = {config.checkpoint.every} is above {most}: with store.url the "
             "iterations after a checkpoint are computed again, and replay keeps the rows of "

@@ -110,6 +110,7 @@ def configuration(
         "replay.capacity=64",
         f"audit.every={audit}",
         f"store.url={store}",
+        "store.lag_s=0.2",
         "checkpoint.every=2",
         "checkpoint.keep=2",
         "controller.deadline_s=1.0",
@@ -189,7 +190,7 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> FaultOutc
         except (Exception, Deadlock) as error:
             outcome.violations.append(f"crash: {error!r}")
             return outcome
-        history = read_history(Path(scratch))
+        history = read_history(Path(scratch), stored=bool(config.store.url))
         outcome.violations += violations(
             history,
             reference=digests,

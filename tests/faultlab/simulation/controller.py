@@ -15,7 +15,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.process import end_process
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.training import training_of
+from fullrank.wiring.training import lag_of, training_of
 from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import expel_silent
@@ -67,6 +67,7 @@ class SimulatedController:
                 event_log=run.event_log,
                 publish=publish,
                 keep=config.checkpoint.keep,
+                lag_s=lag_of(config, self.training),
             ),
             totals=Totals(),
             watchdog=Watchdog(  # never entered: virtual time has no clock to watch

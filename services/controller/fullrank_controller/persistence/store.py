@@ -1,8 +1,10 @@
 """The durable side of a run: journal, history, checkpoints, and the sinks that follow them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 from fullrank.audit.proof import BLOCKS
 from fullrank.common.failpoints import reach
@@ -106,6 +108,10 @@ class RunStore:
         event_log: The history of the controller.
         publish: Sinks of records.
         keep: Checkpoints to keep.
+        lag_s: Least time between two writes to the store, seconds; 0 if each iteration is written.
+
+    Attributes:
+        lag_s: As given.
     """
 
     def __init__(
@@ -117,28 +123,47 @@ class RunStore:
         event_log: EventLog,
         publish: Callable[[IterationRecord], None],
         keep: int,
+        lag_s: float = 0.0,
     ) -> None:
+        self.lag_s, self._ships_at = lag_s, -inf
         self._directory, self._training = directory, training
         self._journal, self._event_log = journal, event_log
         self._publish, self._keep = publish, keep
 
-    async def append(self, record: IterationRecord, decided: DecidedIteration) -> None:
-        """Write an iteration to the journal and the store, then to the history."""
-        await asyncio.to_thread(self._append, record, decided)
-        decision = decided.round.decision
-        self._event_log.append(
-            Committed(
-                term=record.term,
-                epoch=record.epoch,
-                iteration=record.iteration,
-                rows=decision.rows,
-                digest=record.update_digest,
-                exact=record.exact,
-                culprit=decision.culprit,
-            )
-        )
+    async def due(self, hurry: asyncio.Event) -> None:
+        """Return once the store may be written to again, or what is written hurries."""
+        if not self.lag_s:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._ships_at):
+                await hurry.wait()
+        hurry.clear()
+        self._ships_at = asyncio.get_running_loop().time() + self.lag_s
 
-    def _append(self, record: IterationRecord, decided: DecidedIteration) -> None:
+    async def append(self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]]) -> None:
+        """Write iterations to the journal and the store, then to the history."""
+        await asyncio.to_thread(self._append, iterations)
+        for record, decided in iterations:
+            decision = decided.round.decision
+            self._event_log.append(
+                Committed(
+                    term=record.term,
+                    epoch=record.epoch,
+                    iteration=record.iteration,
+                    rows=decision.rows,
+                    digest=record.update_digest,
+                    exact=record.exact,
+                    culprit=decision.culprit,
+                )
+            )
+
+    def _append(self, iterations: Iterable[tuple[IterationRecord, DecidedIteration]]) -> None:
+        for record, decided in iterations:
+            self._journalise(record, decided)
+        if self._directory.store is not None:
+            self._directory.store.ship()
+
+    def _journalise(self, record: IterationRecord, decided: DecidedIteration) -> None:
         blocks = decided.collected.blocks
         drawn = {} if blocks is None else {BLOCKS: blocks}
         iteration, updates = record.iteration, decided.round.decision.updates
@@ -149,7 +174,6 @@ class RunStore:
         )
         if (store := self._directory.store) is not None:  # which recovery computes again
             store.add(stored.segment, encode(iteration, facts, updates, stored=not reproducible))
-            store.ship()
 
     async def condemn(self, first: int, reason: str) -> None:
         """Condemn the iterations from ``first`` on, in the history, the journal and the store.
