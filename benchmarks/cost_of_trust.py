@@ -92,7 +92,7 @@ GUARDS = {
     "audit.every=1": Variant("shared", ("audit.every=1",)),
     "audit.byzantine=1": Variant("shared", ("audit.byzantine=1",)),
     "audit.spot=0.1": Variant("shared", ("audit.spot=0.1",)),
-    "store.url": Variant("shared", (STORE,)),
+    "store.url": Variant("shared", (STORE, "checkpoint.every=100")),
     "audit.byzantine=2": Variant(THRICE, (THRICE, "audit.byzantine=2")),
 }
 

@@ -211,6 +211,7 @@ class Driver:
         try:
             if self._host is not None:
                 await self._host.close(void=void)
+            await self._store.uploaded()
         finally:
             await self.pipeline.end()
 
@@ -380,5 +381,6 @@ class Driver:
             await self._store.checkpoint(committed=order.iterations, head=self._resume_head)
 
     async def _finish(self, order: Finish) -> None:
+        await self._store.uploaded()
         self._run.progress.finish()
         log.info("finished: %s", self._run.progress.message)

@@ -25,6 +25,7 @@ from pydantic import Field, TypeAdapter
 from fullrank.common.durable import replace_bytes, replace_file, replace_text
 from fullrank.common.errors import (
     CheckpointUnusable,
+    ConfigError,
     Malformed,
     NotFound,
     StaleTerm,
@@ -49,7 +50,7 @@ LOST = (
 )
 """Remedy of a write that failed."""
 _LOG, _HEADS, _METRICS = "log", "heads", "metrics"
-_SCRATCH = ".store"
+_SCRATCH, _PROBE = ".store", "probe"
 
 _Folder: TypeAlias = Annotated[str, Field(pattern=r"^\d{6,18}-\d{6,18}$")]
 _Segment: TypeAlias = Annotated[str, Field(pattern=r"^(\d{6,18}-\d{6,18})?$")]
@@ -121,8 +122,8 @@ class Store:
         self._files: dict[str, str] = {}
         self._seen: dict[str, tuple[int, int]] = {}
         """Time and size of each small file when it was stored."""
-        self._filling: tuple[str, list[bytes]] = "", []
-        """The segment that is to be shipped, and its records."""
+        self._filling: dict[str, list[bytes]] = {}
+        """The records that are to be shipped, by segment."""
 
     def read(self) -> Header | None:
         """Read the log to its end.
@@ -176,10 +177,12 @@ class Store:
             The term, above every earlier one.
 
         Raises:
+            ConfigError: The store is no fence.
             StaleTerm: Another controller begins a term now.
             StorageFailed: The store cannot be reached or does not take it.
         """
         empty = not self._last.term
+        self._check_fence()
         while True:
             term, opened = max(last, self._last.term) + 1, len(self._openings)
             self._own = Header(
@@ -206,31 +209,54 @@ class Store:
     def add(self, segment: str, record: Iterable[bytes]) -> None:
         """Take a record of the journal, which is durable once it is shipped."""
         with self._lock:
-            if self._filling[0] != segment:
-                self._filling = segment, []
-            self._filling[1].extend(record)
+            self._filling.setdefault(segment, []).extend(record)
 
     def ship(self) -> None:
-        """Write the records that were taken, as one entry of the log.
+        """Write the records that were taken, as an entry of the log for each segment.
 
         Raises:
             StaleTerm: A later controller has begun a term; they are not part of the run.
             StorageFailed: The store does not take it.
         """
         with self._lock:
-            (segment, records), self._filling = self._filling, ("", [])
-            if records:
+            filled, self._filling = self._filling, {}
+            for segment, records in filled.items():
                 self._write(b"".join(records), segment=segment, files=self._changed())
 
-    def checkpoint(self) -> None:
-        """Store the directory's checkpoints and metrics, and remove what they supersede.
+    @property
+    def following(self) -> int:
+        """The entry that is written next."""
+        return self._next
+
+    def checkpoint(self, since: int) -> None:
+        """Store the directory's new checkpoints and the metrics; remove what they supersede.
+
+        Records may be shipped meanwhile.
+
+        Args:
+            since: The first entry after the checkpoints.
 
         Raises:
             StaleTerm: A later controller has begun a term.
             StorageFailed: The store cannot be reached or does not take it.
         """
+        checkpoints = self._store_checkpoints(since)
+        whole = len(checkpoints) >= self._keep
+        before, head = (
+            self._head,
+            Head(
+                sequence=min(checkpoints.values()) if whole else self._head.sequence,
+                checkpoints=checkpoints,
+                metrics=self._store_metrics(),
+            ),
+        )
         with self._lock:
-            self._store_checkpoints(since=self._next)
+            self._changed()
+            self._write(head=head, files=self._files)
+            self._put_head(self._own.term)
+        reach("store.checkpointed")
+        entries = set(range(before.sequence, head.sequence)) - self._openings
+        self._objects.remove([*map(_name, sorted(entries)), *sorted(before.objects - head.objects)])
 
     def confirm(self) -> None:
         """Return if no later controller has begun a term.
@@ -346,8 +372,8 @@ class Store:
         self._files |= changed
         return changed
 
-    def _store_checkpoints(self, since: int) -> None:
-        """Store new ones, after which the log goes on with the entry ``since``, and the metrics."""
+    def _store_checkpoints(self, since: int) -> dict[str, int]:
+        """Store those that are not stored yet; all of them, each with the first entry after it."""
         checkpoints = dict[str, int]()
         for path in reversed(saved(self._run_dir / CHECKPOINTS)):
             try:
@@ -359,21 +385,7 @@ class Store:
                 for name in _FILES:
                     content = (path / name).read_bytes()
                     self._objects.put(f"{CHECKPOINTS}/{folder}/{name}", content)
-        whole = len(checkpoints) >= self._keep
-        before, head = (
-            self._head,
-            Head(
-                sequence=min(checkpoints.values()) if whole else self._head.sequence,
-                checkpoints=checkpoints,
-                metrics=self._store_metrics(),
-            ),
-        )
-        self._changed()
-        self._write(head=head, files=self._files)
-        self._put_head(self._own.term)
-        reach("store.checkpointed")
-        entries = set(range(before.sequence, head.sequence)) - self._openings
-        self._objects.remove([*map(_name, sorted(entries)), *sorted(before.objects - head.objects)])
+        return checkpoints
 
     def _store_metrics(self) -> tuple[str, ...]:
         """Store the metrics from the last object on, which may not be full; returns all names."""
@@ -387,13 +399,26 @@ class Store:
                     self._objects.put(names[-1], content)
         return tuple(names)
 
+    def _check_fence(self) -> None:
+        """Refuse a store that replaces what exists, as some that speak S3 do.
+
+        Raises:
+            ConfigError: It would let two controllers go on.
+        """
+        self._objects.put(_PROBE, b"")
+        if self._objects.create(_PROBE, b""):
+            raise ConfigError(
+                f"{self._place} creates an object that exists, so that two controllers could go "
+                "on; choose a store with conditional writes (If-None-Match)"
+            )
+
     def _take_all(self) -> None:
         """Store what the directory holds."""
         for segment in segments_in(self._run_dir / JOURNAL):
             records = (self._run_dir / JOURNAL / f"{segment}{SUFFIX}").read_bytes()
             self._write(records, segment=segment)
         if saved(self._run_dir / CHECKPOINTS):
-            self._store_checkpoints(since=0)
+            self.checkpoint(since=0)
 
     def _restore(self) -> None:
         """Make journal, checkpoints, metrics and small files of the directory those of the store.
@@ -416,6 +441,7 @@ class Store:
         for name in SMALL:
             if name in self._files:
                 replace_text(self._run_dir / name, self._files[name])
+        shutil.rmtree(scratch)
 
     def _superseded(self, term: int) -> StaleTerm:
         return StaleTerm(

@@ -93,7 +93,7 @@ class Controller:
         checkpoints, facts = self.run_dir / "checkpoints", {"term": self.term}
         save(checkpoints, iteration=iteration, arrays=STATE, facts=facts, keep=1)
         self.journal.begin_segment(iteration + 1, keep_from=iteration + 1)
-        self.store.checkpoint()
+        self.store.checkpoint(self.store.following)
 
 
 def committed(run_dir: Path) -> int:

@@ -146,6 +146,18 @@ def test_a_store_that_refuses_ends_the_controller_with_a_line_that_says_how_to_g
     assert Controller(tmp_path / "other", place).begins == 2
 
 
+def test_a_store_that_replaces_what_exists_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaces(objects: DirectoryObjects, name: str, content: bytes) -> bool:
+        objects.put(name, content)
+        return True
+
+    monkeypatch.setattr(DirectoryObjects, "create", replaces)
+    with pytest.raises(ConfigError, match="two controllers could go on; choose a store with"):
+        Controller(tmp_path / "run", str(tmp_path / "store"))
+
+
 @pytest.mark.parametrize("url", ["s3://key:secret@runs/one", "az://runs/one?sig=secret"])
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="credentials stand in the environment") as raised:

@@ -126,6 +126,7 @@ class RunStore:
         lag_s: float = 0.0,
     ) -> None:
         self.lag_s, self._ships_at = lag_s, -inf
+        self._uploading: asyncio.Future[None] | None = None
         self._directory, self._training = directory, training
         self._journal, self._event_log = journal, event_log
         self._publish, self._keep = publish, keep
@@ -142,6 +143,8 @@ class RunStore:
 
     async def append(self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]]) -> None:
         """Write iterations to the journal and the store, then to the history."""
+        if self._uploading is not None and self._uploading.done():
+            await self._uploading
         await asyncio.to_thread(self._append, iterations)
         for record, decided in iterations:
             decision = decided.round.decision
@@ -212,7 +215,17 @@ class RunStore:
             committed: Iterations that are applied and stored.
             head: Replay position to resume from.
         """
+        await self.uploaded()
         await asyncio.to_thread(self._checkpoint, committed, head)
+        if (store := self._directory.store) is not None:
+            self._uploading = asyncio.ensure_future(
+                asyncio.to_thread(store.checkpoint, store.following)
+            )
+
+    async def uploaded(self) -> None:
+        """Return once the last checkpoint is in the store; raises what prevented that."""
+        if self._uploading is not None:
+            await asyncio.shield(self._uploading)
 
     def _checkpoint(self, committed: int, head: int) -> None:
         directory = self._directory
@@ -226,5 +239,3 @@ class RunStore:
         )
         keep_from = reaches_back_to(saved(directory.checkpoints), keep=self._keep)
         self._journal.begin_segment(committed, keep_from=keep_from)
-        if directory.store is not None:
-            directory.store.checkpoint()
