@@ -163,7 +163,7 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
 def store_metrics(watchdog: Watchdog) -> Iterator[Family]:
     """Durations of what the store has written."""
     durations = {kind: watchdog.durations[phase] for kind, phase in WRITING.items()}
-    text = "Times to write an iteration to the journal and its mirror, or a checkpoint."
+    text = "Times to write iterations to the journal and the store, or a checkpoint."
     yield histogram("store_seconds", text, durations, label="kind")
 
 
