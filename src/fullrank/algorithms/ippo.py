@@ -25,3 +25,8 @@ class IPPO(PPO):
     def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return the members' observations."""
         return steps.observation[:, list(own.agents), : own.observation]
+
+    @property
+    def hand_written(self) -> bool:
+        """Return True; subclasses, which may have other losses, learn by autograd."""
+        return type(self) is IPPO

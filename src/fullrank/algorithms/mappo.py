@@ -39,3 +39,8 @@ class MAPPO(PPO):
     def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return the global state for every member."""
         return steps.state[:, None].expand(-1, len(own.agents), -1)
+
+    @property
+    def hand_written(self) -> bool:
+        """Return True; subclasses, which may have other losses, learn by autograd."""
+        return type(self) is MAPPO

@@ -244,15 +244,17 @@ class WholeMinibatch:
     """Standard deviation of R over all steps."""
 
     @staticmethod
-    def of(steps: Steps, agents: tuple[int, ...]) -> "WholeMinibatch":
-        """Compute the facts, in float64."""
+    def of_steps(steps: Steps, agents: tuple[int, ...]) -> "WholeMinibatch":
+        """Compute the facts of the steps of some agents."""
+        columns = steps.derived["advantage"], steps.derived["value"], steps.acts
+        return WholeMinibatch.of(*(each[:, list(agents)] for each in columns))
 
-        def column(values: Tensor) -> Array:
-            found: Array = values[:, list(agents)].cpu().numpy().astype(np.float64)
-            return found
-
-        advantage, value = column(steps.derived["advantage"]), column(steps.derived["value"])
-        chosen, returns = advantage[column(steps.acts) > 0], advantage + value
+    @staticmethod
+    def of(advantages: Tensor, values: Tensor, acts: Tensor) -> "WholeMinibatch":
+        """Compute the facts, in float64, of A, V_old and where an agent had a choice."""
+        parts = (part.cpu().numpy().astype(np.float64) for part in (advantages, values))
+        advantage, value = parts
+        chosen, returns = advantage[acts.cpu().numpy() > 0], advantage + value
         return WholeMinibatch(
             count=advantage.size,
             acted=max(1.0, float(chosen.size)),
@@ -282,7 +284,7 @@ def minibatch(
         device: Device of the tensors.
     """
     episodes = [rows[place][:-1] for place in episodes_in(rows, layout.length)]
-    whole = cache(partial(WholeMinibatch.of, Steps(episodes, layout, device=device)))
+    whole = cache(partial(WholeMinibatch.of_steps, Steps(episodes, layout, device=device)))
 
     @cache
     def steps_of(part: int) -> Steps | None:

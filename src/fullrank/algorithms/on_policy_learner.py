@@ -45,7 +45,7 @@ from fullrank.algorithms.on_policy import (
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.policies import PolicyActor, over_episodes
 from fullrank.algorithms.problem import DataMode, Problem
-from fullrank.algorithms.roles import Algorithm
+from fullrank.algorithms.roles import Algorithm, Gradients
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT
@@ -59,6 +59,9 @@ from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 Moved = Callable[[ParameterGroup, Mapping[str, float]], None]
 """Moves what no gradient moves, given a group and its statistics."""
+
+Batch = tuple[Steps, WholeMinibatch]
+"""A unit's steps, with facts of the whole minibatch about its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +250,7 @@ class OnPolicy(ABC):
         self,
         gradient: FloatArray,
         statistics: Statistics,
-        steps: Steps,
-        whole: WholeMinibatch,
+        moments: Mapping[str, FloatArray],
         *,
         own: GroupMembers,
         nets: Networks,
@@ -257,8 +259,8 @@ class OnPolicy(ABC):
         first = own.agents[0]
         update = np.clip(gradient * np.float32(SCALE * nets.factor_of(first)), -LIMIT, LIMIT)
         columns = nets.group_of(first).networks
-        for role, moments in self.moments(own, nets, steps, whole).items():
-            update[columns[role].start :][: len(moments)] = moments
+        for role, found in moments.items():
+            update[columns[role].start :][: len(found)] = found
         return self.entries.after(update, statistics)
 
     def moments(
@@ -304,22 +306,11 @@ class OnPolicy(ABC):
         problem, groups = self.problem(environment), tuple(own.agents for own in members)
         parameters = initial_parameters(networks, groups, seed=seed, device=where)
         nets = Networks(networks, groups, parameters)
-        by_agents = {own.agents: own for own in members}
         return Algorithm(
             problem=problem,
             parameters=parameters,
-            gradients=AutogradGradients(
-                lambda agents, nets, batch, draws: self.losses(by_agents[agents], nets, *batch),
-                nets,
-                problem,
-                batch_of=partial(minibatch, self.parts, problem, layout, device=where),
-                seal=lambda gradient, statistics, batch, agents: self.sealed(
-                    gradient, statistics, *batch, own=by_agents[agents], nets=nets
-                ),
-                agents=environment.agents,
-                seed=seed,
-                device=where,
-            ),
+            gradients=self.fused(environment, nets, where)
+            or self.readable(environment, nets, where),
             optimiser=SumOptimiser(
                 parameters,
                 Adam(learning_rate=self.learning_rate, target_rate=0.0, epsilon=self.epsilon),
@@ -340,3 +331,34 @@ class OnPolicy(ABC):
             ),
             prepare=lambda rows: self.prepare(rows, nets, members, layout),
         )
+
+    def readable(
+        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+    ) -> AutogradGradients:
+        """Build the learner's role by autograd of the losses."""
+        problem, layout = self.problem(environment), self.layout(environment)
+        members = {own.agents: own for own in self.members(environment)}
+
+        def seal(
+            gradient: FloatArray, statistics: Statistics, batch: Batch, agents: tuple[int, ...]
+        ) -> FloatArray:
+            own = members[agents]
+            moments = self.moments(own, nets, *batch)
+            return self.sealed(gradient, statistics, moments, own=own, nets=nets)
+
+        return AutogradGradients(
+            lambda agents, nets, batch, draws: self.losses(members[agents], nets, *batch),
+            nets,
+            problem,
+            batch_of=partial(minibatch, self.parts, problem, layout, device=device),
+            seal=seal,
+            agents=environment.agents,
+            seed=0,
+            device=device,
+        )
+
+    def fused(
+        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+    ) -> Gradients | None:
+        """Build the learner's role from hand-written passes; None, the default, for autograd."""
+        return None

@@ -25,6 +25,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, MultiDiscrete
 from fullrank.networks.fused import kernels
+from fullrank.networks.fused.perceptron import outputs_apart
 from fullrank.networks.heads import Choices, Choose, Head, Relaxed, Squashed
 from fullrank.networks.images import Seeing, above
 from fullrank.networks.modules import layers_of
@@ -105,6 +106,8 @@ def over_episodes(
     Returns:
         Shape (rows, members, outputs).
     """
+    if apart and (layers := layers_of(network)) is not None:
+        return outputs_apart(layers, inputs, lengths)
     if apart:
         every = torch.split(inputs, list(lengths))
         return torch.cat([over_episodes(network, own.clone(), [len(own)]) for own in every])

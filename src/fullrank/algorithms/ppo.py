@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.fused_ppo import FusedPPO
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.on_policy import (
     ENTRIES,
@@ -48,15 +49,17 @@ from fullrank.algorithms.policies import (
     categorical,
     categoricals,
     clipped_gaussian,
+    core_of,
     over_episodes,
     policy_of,
 )
 from fullrank.algorithms.problem import DataMode
+from fullrank.algorithms.roles import Gradients
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
-from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of
-from fullrank.networks.modules import perceptron
+from fullrank.networks.images import ImageEncoder, Model, Seeing, above, image_of
+from fullrank.networks.modules import layers_of, perceptron
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout
@@ -274,6 +277,24 @@ class PPO(OnPolicy):
     def moved(self) -> Moved | None:
         """Return what moves the scale of values."""
         return rescale if self.normalise_values else None
+
+    @property
+    def hand_written(self) -> bool:
+        """Return whether hand-written passes have these losses; by default they have not."""
+        return False
+
+    def fused(
+        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+    ) -> Gradients | None:
+        """Build the learner's role from hand-written passes, for perceptrons on a CPU."""
+        networks = [*nets.policy, *nets.value]
+        plain = all(
+            above(network) is network and layers_of(core_of(network)) for network in networks
+        )
+        if not (self.hand_written and plain and device.type == "cpu"):
+            return None
+        members, layout = self.members(environment), self.layout(environment)
+        return FusedPPO(self, members, nets, self.problem(environment), layout)
 
     def data_mode(self) -> DataMode:
         """Return the origin of the minibatch: each episode of a collection once an epoch."""

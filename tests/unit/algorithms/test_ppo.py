@@ -1,6 +1,7 @@
 """PPO's losses against a plain statement in float64, its advantages and its settings."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
+from fullrank.algorithms.autograd import AutogradGradients
+from fullrank.algorithms.fused_ppo import FusedPPO
+from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.mappo import MAPPO
 from fullrank.algorithms.on_policy import ENTRIES, ValueScale, advantages
@@ -21,6 +25,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.environments.base import ActionSpec
+from fullrank.networks.parameters import GroupedParameters
 from fullrank.replay.episodes import NO_ACTION, episodes_in
 
 SIZES = ((7, 5), (4, 3), (7, 4), (5, 2), (6, 5))
@@ -265,6 +270,60 @@ def test_units_add_up_to_the_gradient_of_the_papers_losses(name: str) -> None:
         found = summed[: -ENTRIES.size] / SCALE
         np.testing.assert_allclose(found, gradient, rtol=0, atol=1e-5 * np.abs(gradient).max())
         assert ENTRIES.sums(summed[-ENTRIES.size :]) == pytest.approx(statistics, rel=1e-5)
+
+
+HAND_WRITTEN = [name for name in LEARNERS if "memory" not in name and "normalised" not in name]
+
+
+@pytest.mark.parametrize("name", HAND_WRITTEN)
+def test_the_hand_written_passes_compute_the_losses_that_the_algorithm_states(name: str) -> None:
+    learner = replace(LEARNERS[name], batch_size=5, micro_batches=2)
+    algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
+    rows = rows[
+        : [place.stop for place in episodes_in(rows, learner.layout(ENVIRONMENT).length)][4]
+    ]
+    parameters = algorithm.parameters
+    assert isinstance(parameters, GroupedParameters)
+    groups = tuple(own.agents for own in learner.members(ENVIRONMENT))
+    nets = Networks(partial(learner.networks, ENVIRONMENT), groups, parameters)
+    stated = learner.readable(ENVIRONMENT, nets, torch.device("cpu"))
+    assert isinstance(algorithm.gradients, FusedPPO)
+    units = range(len(algorithm.problem.units))
+    found = dict(algorithm.gradients.compute(rows, units, iteration=0))
+    for unit, expected in stated.compute(rows, units, iteration=0):
+        gradient, statistics = np.split(expected, [-ENTRIES.size])
+        own, shares = np.split(found[unit], [-ENTRIES.size])
+        np.testing.assert_allclose(own, gradient, rtol=0, atol=3e-6 * np.abs(gradient).max())
+        assert ENTRIES.sums(shares) == pytest.approx(ENTRIES.sums(statistics), rel=1e-4, abs=1e-6)
+
+
+def test_the_bits_of_a_unit_do_not_depend_on_those_computed_before() -> None:
+    learner = LEARNERS["mappo of three groups"]
+    algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
+    units = range(len(algorithm.problem.units))
+    together = dict(algorithm.gradients.compute(rows, units, iteration=0))
+    for order in ([unit] for unit in units), [units[::-1]]:
+        for some in order:
+            for unit, update in algorithm.gradients.compute(rows, list(some), iteration=0):
+                np.testing.assert_array_equal(update, together[unit])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bolder(IPPO):
+    """A team of one's own, with another loss."""
+
+    def losses(self, *facts: Any) -> Any:
+        losses, statistics = IPPO.losses(self, *facts)
+        return {role: 2 * loss for role, loss in losses.items()}, statistics
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [Bolder(share=ALIKE), LEARNERS["ippo with memory"], IPPO(share=ALIKE, layer_norm=True)],
+)
+def test_other_losses_and_other_networks_learn_by_autograd(learner: PPO) -> None:
+    gradients = learner.make(ENVIRONMENT, seed=0, device="cpu").gradients
+    assert isinstance(gradients, AutogradGradients)
 
 
 def test_clipped_actions_have_probability_one() -> None:

@@ -162,12 +162,12 @@ def backward(weights: Weights, output_gradient: Tensor, activations: Activations
         torch.mul(weights.third_back, output_gradient, out=activations.second)
     else:
         torch.bmm(weights.third_back, output_gradient, out=activations.second)
-    _mask(activations.second, activations.h2)
+    mask(activations.second, activations.h2)
     torch.bmm(weights.second_back, activations.second, out=activations.below)
-    _mask(activations.below, activations.h1)
+    mask(activations.below, activations.h1)
 
 
-def _mask(gradient: Tensor, relu: Tensor) -> None:
+def mask(gradient: Tensor, relu: Tensor) -> None:
     """Zero the gradient in place where the ReLU is inactive."""
     _threshold_backward(gradient, relu, 0.0, grad_input=gradient)
 

@@ -1,0 +1,310 @@
+"""Gradients of PPO's losses by hand-written passes, for perceptrons on a CPU.
+
+The losses are those of ``fullrank.algorithms.ppo``, with whose autograd tests compare them. Steps
+lie entry by entry: the columns of a unit are the N steps of its first agent, then those of the
+next one. Units are computed one after another, so that no bit depends on company.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.on_policy import GroupMembers, WholeMinibatch
+from fullrank.algorithms.policies import UNAVAILABLE, GaussianPolicy, clipped_gaussian, core_of
+from fullrank.algorithms.problem import Problem
+from fullrank.algorithms.updates import Statistics
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.networks.fused import kernels
+from fullrank.networks.fused.perceptron import Buffers, Perceptron
+from fullrank.networks.modules import layers_of, views
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
+
+if TYPE_CHECKING:
+    from fullrank.algorithms.ppo import PPO
+
+Descend: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Maps dL / d ln pi and -dL / dH, shape (C,), to the gradient at a network's outputs, (A, C)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Read:
+    """What a group's losses read of some steps; C columns, one for each member and step."""
+
+    policy_inputs: Tensor
+    """Inputs of the policy, shape (inputs, C)."""
+    value_inputs: Tensor
+    """Inputs of the value, likewise."""
+    barred: Tensor
+    """True where an action may not be chosen, shape (A, C); where actions are continuous, empty."""
+    action: Tensor
+    """Index of the action, shape (C,); or its entries, shape (C, A)."""
+    acts: Tensor
+    """1 where the agent had a choice, else 0, shape (C,)."""
+    log_prob: Tensor
+    value: Tensor
+    advantage: Tensor
+
+
+class Likelihood(NamedTuple):
+    """How likely the actions were by a policy's outputs."""
+
+    chosen: Tensor
+    """Log-probability of each action, shape (C,)."""
+    entropy: Tensor
+    """Entropy of each choice, shape (C,)."""
+    descend: Descend
+
+
+class GroupPasses:
+    """The passes of one group of agents.
+
+    Args:
+        learner: States the losses.
+        own: Members of the group.
+        nets: Networks at the broadcast parameters.
+        layout: Layout of a row.
+    """
+
+    def __init__(
+        self, learner: "PPO", own: GroupMembers, nets: Networks, layout: EpisodeLayout
+    ) -> None:
+        self._learner, self._own, self._nets, self._layout = learner, own, nets, layout
+        first, group = own.agents[0], nets.group_of(own.agents[0])
+        self._gradient, self._buffers = torch.zeros(group.size), Buffers()
+        self._policy, value = nets.policy[first], nets.value[first]
+        found = {
+            parameter: view
+            for role, network in (("policy", self._policy), ("value", value))
+            for parameter, view in views(network, self._gradient[group.networks[role]])
+        }
+        self._actor, self._critic = (
+            Perceptron(layers_of(core_of(network)) or (), found, self._buffers)
+            for network in (self._policy, value)
+        )
+        if isinstance(self._policy, GaussianPolicy):
+            self._of_deviation = found[self._policy.log_deviation]
+
+    def read(self, rows: FloatArray) -> Read:
+        """Read steps, shape (N, row_size); the next call overwrites them."""
+        own, layout, steps = self._own, self._layout, len(rows)
+        columns = torch.from_numpy(rows).t().contiguous()
+        agents, enough = list(own.agents), 1 if own.box else 2
+
+        def split(name: str, part: slice, sizes: Sequence[int], widest: int) -> Tensor:
+            """Copy the members' entries side by side, padded with zeros."""
+            ends = part.start + np.cumsum(sizes)
+            out = self._buffers.take(name, widest, len(agents), steps)
+            for member, agent in enumerate(agents):
+                size, end = sizes[agent], int(ends[agent])
+                out[:size, member] = columns[end - size : end]
+                out[size:, member] = 0.0
+            return out
+
+        def column(part: slice) -> Tensor:
+            return columns[part][agents].flatten()
+
+        seen = split("seen", layout.observation, layout.observation_sizes, own.observation)
+        policy_inputs = value_inputs = self._with_identity("policy inputs", seen)
+        if self._learner.joint:
+            state = columns[layout.state][:, None].expand(-1, len(agents), -1)
+            value_inputs = self._with_identity("value inputs", state)
+        offered = split("offered", layout.available, layout.action_sizes, own.actions).flatten(1)
+        taken = column(layout.action)
+        if own.box is None:
+            barred, action = offered <= 0.0, taken.clamp_min(0.0).to(torch.int64)
+        else:
+            entries = split("entries", layout.entries, layout.continuous, own.actions)
+            barred, action = offered[:0], entries.flatten(1).t().contiguous()
+        derived = {name: column(part) for name, part in layout.columns.items()}
+        acts = ((taken >= 0.0) & (offered.sum(0) >= enough)).to(taken.dtype)
+        return Read(
+            policy_inputs=policy_inputs,
+            value_inputs=value_inputs,
+            barred=barred,
+            action=action,
+            acts=acts,
+            **derived,
+        )
+
+    def _with_identity(self, name: str, seen: Tensor) -> Tensor:
+        """Return inputs, shape (inputs, C), of what members see, shape (entries, members, N)."""
+        size, members, steps = seen.shape
+        inputs = self._buffers.take(name, self._own.width(size), members, steps)
+        inputs[:size] = seen
+        if self._own.identity:
+            inputs[size:] = torch.eye(members)[..., None]
+        return inputs.flatten(1)
+
+    def update(self, read: Read, whole: WholeMinibatch) -> FloatArray:
+        """Return the update of a unit, given facts of the whole minibatch."""
+        learner = self._learner
+        values = self._critic.forward(read.value_inputs)[0]
+        errors, of_value = self._value_errors(values, read, whole)
+        self._critic.backward(of_value[None])
+        outputs = self._actor.forward(read.policy_inputs)
+        likely = self._gaussian(outputs, read) if self._own.box else categorical(outputs, read)
+        advantage = read.advantage
+        if learner.normalise_advantages:
+            advantage = (advantage - whole.mean) / whole.deviation
+        log_ratio = (likely.chosen - read.log_prob) * read.acts
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1.0 - learner.clip, 1.0 + learner.clip)
+        free, bound = ratio * advantage, clipped * advantage
+        slope = free * (free <= bound) * read.acts / -whole.acted
+        weight = read.acts * (learner.entropy_weight / whole.acted)
+        self._actor.backward(likely.descend(slope, weight))
+        unexplained = (read.advantage - whole.error).square()
+        sums = torch.stack(
+            [
+                torch.minimum(free, bound) * read.acts,
+                errors,
+                likely.entropy * read.acts,
+                ratio - 1.0 - log_ratio,
+                (clipped != ratio).to(ratio.dtype),
+                unexplained,
+            ]
+        ).sum(1)
+        statistics = self._statistics(sums.tolist(), whole, share=len(ratio) / whole.count)
+        return learner.sealed(
+            self._gradient.numpy(), statistics, {}, own=self._own, nets=self._nets
+        )
+
+    def _value_errors(
+        self, values: Tensor, read: Read, whole: WholeMinibatch
+    ) -> tuple[Tensor, Tensor]:
+        """Return the squared errors of values, and the gradient at these."""
+        mean, deviation = self._learner.scale(self._own, self._nets, whole)
+        before = (read.value - mean) / deviation
+        returns = (read.advantage + read.value - mean) / deviation
+        error, factor = values - returns, self._learner.value_weight / whole.count
+        squared, reach = error.square(), self._learner.value_clip
+        if not reach:
+            return squared, error * factor
+        moved = values - before
+        near = before + moved.clamp(-reach, reach) - returns
+        held = near.square()
+        of_held = near * (moved.abs() <= reach)
+        return torch.maximum(squared, held), torch.where(held > squared, of_held, error) * factor
+
+    def _gaussian(self, outputs: Tensor, read: Read) -> Likelihood:
+        """Return the likelihood of clipped actions, whose own gradient is by autograd."""
+        own, policy = self._own, self._policy
+        assert isinstance(policy, GaussianPolicy)
+        assert own.box is not None
+        with torch.enable_grad():
+            means = outputs.t().contiguous().requires_grad_()
+            deviations = policy.log_deviation.detach().requires_grad_()
+            both = torch.cat([means, deviations.expand_as(means)], -1)
+            found = clipped_gaussian(both, read.action, own.box)
+
+        def descend(slope: Tensor, weight: Tensor) -> Tensor:
+            of_means, of_deviations = torch.autograd.grad(
+                found, [means, deviations], [slope, -weight]
+            )
+            self._of_deviation.copy_(of_deviations)
+            return of_means.t().contiguous()
+
+        return Likelihood(found[0].detach(), found[1].detach(), descend)
+
+    def _statistics(
+        self, sums: Sequence[float], whole: WholeMinibatch, *, share: float
+    ) -> Statistics:
+        """Return a unit's share of the statistics, from its sums over columns."""
+        gained, errors, entropy, divergence, clipped, unexplained = sums
+        variance = whole.target_deviation**2 or 1.0
+        return {
+            "policy_loss": -gained / whole.acted,
+            "value_loss": errors / whole.count / 2,
+            "entropy": entropy / whole.acted,
+            "approx_kl": divergence / whole.acted,
+            "clipfrac": clipped / whole.acted,
+            "explained_variance": share - unexplained / whole.count / variance,
+            "target_mean": share * whole.target_mean,
+            "target_deviation": share * whole.target_deviation,
+        }
+
+
+def categorical(logits: Tensor, read: Read) -> Likelihood:
+    """Return the likelihood of discrete actions; overwrites the logits, shape (A, C)."""
+    logits.masked_fill_(read.barred, UNAVAILABLE)
+    every = logits.sub_(logits.amax(0))
+    likely = every.exp()
+    total = likely.sum(0)
+    likely.div_(total)
+    every.sub_(total.log_())
+    entropy, place = (likely * every).sum(0).neg_(), read.action[None]
+
+    def descend(slope: Tensor, weight: Tensor) -> Tensor:
+        gradient = every.add_(entropy).mul_(weight).sub_(slope).mul_(likely)
+        return gradient.scatter_add_(0, place, slope[None])
+
+    return Likelihood(every.gather(0, place)[0], entropy, descend)
+
+
+class FusedPPO:
+    """Gradients of L by micro-batch; implements ``Gradients``.
+
+    Args:
+        learner: States the losses.
+        members: Members of each group.
+        nets: Networks at the broadcast parameters.
+        problem: Units and their sizes.
+        layout: Layout of a row.
+    """
+
+    def __init__(
+        self,
+        learner: "PPO",
+        members: Sequence[GroupMembers],
+        nets: Networks,
+        problem: Problem,
+        layout: EpisodeLayout,
+    ) -> None:
+        self._parts, self._problem, self._layout = learner.parts, problem, layout
+        self._passes = {own.agents: GroupPasses(learner, own, nets, layout) for own in members}
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Compute u_i for each requested unit, one after another; see ``Gradients.compute``.
+
+        Only one call may be active: a newer call reuses the buffers of an older one.
+        """
+        places, length = episodes_in(batch, self._layout.length), self._layout.length
+
+        @lru_cache(1)  # whose arrays the next one overwrites
+        def read(agents: tuple[int, ...], part: range) -> Read:
+            rows = batch[places[part[0]].start : places[part[-1]].stop]
+            return self._passes[agents].read(rows[rows[:, length] == 0.0])
+
+        @cache
+        def whole(agents: tuple[int, ...]) -> WholeMinibatch:
+            every = read(agents, range(len(places)))
+            return WholeMinibatch.of(every.advantage, every.value, every.acts)
+
+        for unit in units:
+            agents, number = self._problem.units[unit]
+            check_cancelled()
+            if not (part := self._parts[number]):
+                yield unit, np.zeros(self._problem.unit_sizes[unit], np.float32)
+                continue
+            with kernels.DEFAULT.selected(), torch.no_grad():
+                facts = whole(agents)
+                update = self._passes[agents].update(read(agents, part), facts)
+            yield unit, update
+
+    def fingerprint(self) -> str:
+        """Return the numeric identity of this process."""
+        return kernels.fingerprint(kernels.DEFAULT, torch.device("cpu"))
