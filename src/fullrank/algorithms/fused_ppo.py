@@ -6,8 +6,9 @@ next one. Units are computed one after another, so that no bit depends on compan
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -84,7 +85,7 @@ class GroupPasses:
             for parameter, view in views(network, self._gradient[group.networks[role]])
         }
         self._actor, self._critic = (
-            Perceptron(layers_of(core_of(network)) or (), found, self._buffers)
+            Perceptron(layers_of(core_of(network)) or (), found, Buffers())
             for network in (self._policy, value)
         )
         if isinstance(self._policy, GaussianPolicy):
@@ -92,37 +93,25 @@ class GroupPasses:
 
     def read(self, rows: FloatArray) -> Read:
         """Read steps, shape (N, row_size); the next call overwrites them."""
-        own, layout, steps = self._own, self._layout, len(rows)
-        columns = torch.from_numpy(rows).t().contiguous()
-        agents, enough = list(own.agents), 1 if own.box else 2
-
-        def split(name: str, part: slice, sizes: Sequence[int], widest: int) -> Tensor:
-            """Copy the members' entries side by side, padded with zeros."""
-            ends = part.start + np.cumsum(sizes)
-            out = self._buffers.take(name, widest, len(agents), steps)
-            for member, agent in enumerate(agents):
-                size, end = sizes[agent], int(ends[agent])
-                out[:size, member] = columns[end - size : end]
-                out[size:, member] = 0.0
-            return out
-
-        def column(part: slice) -> Tensor:
-            return columns[part][agents].flatten()
-
-        seen = split("seen", layout.observation, layout.observation_sizes, own.observation)
-        policy_inputs = value_inputs = self._with_identity("policy inputs", seen)
-        if self._learner.joint:
-            state = columns[layout.state][:, None].expand(-1, len(agents), -1)
-            value_inputs = self._with_identity("value inputs", state)
-        offered = split("offered", layout.available, layout.action_sizes, own.actions).flatten(1)
-        taken = column(layout.action)
+        own, layout, learner = self._own, self._layout, self._learner
+        columns = torch.from_numpy(np.ascontiguousarray(rows.T))
+        seen = columns[layout.observation], layout.observation_sizes
+        policy_inputs = value_inputs = self._inputs("policy inputs", own.observation, *seen)
+        if learner.joint:
+            state = columns[layout.state]
+            value_inputs = self._inputs("value inputs", len(state), state, [len(state)])
+        available = self._take("offered", own.actions, len(rows))
+        self._split(available, columns[layout.available], layout.action_sizes)
+        offered, taken = available.flatten(1), self._columns(columns[layout.action])
         if own.box is None:
             barred, action = offered <= 0.0, taken.clamp_min(0.0).to(torch.int64)
         else:
-            entries = split("entries", layout.entries, layout.continuous, own.actions)
+            entries = self._take("entries", own.actions, len(rows))
+            self._split(entries, columns[layout.entries], layout.continuous)
             barred, action = offered[:0], entries.flatten(1).t().contiguous()
-        derived = {name: column(part) for name, part in layout.columns.items()}
+        enough = 1.0 if own.box else 2.0
         acts = ((taken >= 0.0) & (offered.sum(0) >= enough)).to(taken.dtype)
+        derived = {name: self._columns(columns[part]) for name, part in layout.columns.items()}
         return Read(
             policy_inputs=policy_inputs,
             value_inputs=value_inputs,
@@ -132,21 +121,49 @@ class GroupPasses:
             **derived,
         )
 
-    def _with_identity(self, name: str, seen: Tensor) -> Tensor:
-        """Return inputs, shape (inputs, C), of what members see, shape (entries, members, N)."""
-        size, members, steps = seen.shape
-        inputs = self._buffers.take(name, self._own.width(size), members, steps)
-        inputs[:size] = seen
+    def _take(self, name: str, entries: int, steps: int) -> Tensor:
+        """Return a buffer of entries of each member's steps, shape (entries, members, N)."""
+        return self._buffers.take(name, entries, len(self._own.agents), steps)
+
+    def _columns(self, columns: Tensor) -> Tensor:
+        """Return the columns of the members, of one for each agent, shape (C,)."""
+        agents = [*self._own.agents]
+        return (columns if len(agents) == len(columns) else columns[agents]).flatten()
+
+    def _split(self, out: Tensor, columns: Tensor, sizes: Sequence[int]) -> None:
+        """Copy the members' entries side by side, padded with zeros.
+
+        Args:
+            out: Shape (widest, members, N).
+            columns: Entries agent by agent, shape (sum of sizes, N).
+            sizes: Entries of each agent; a single size: these are for every member.
+        """
+        parts = torch.split(columns, [*sizes])
+        for member, agent in enumerate(self._own.agents):
+            part = parts[agent if len(parts) > 1 else 0]
+            out[: len(part), member] = part
+            out[len(part) :, member] = 0.0
+
+    def _inputs(self, name: str, widest: int, columns: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Return the inputs of a network, with the members' identity, shape (inputs, C)."""
+        inputs = self._take(name, self._own.width(widest), columns.shape[1])
+        self._split(inputs[:widest], columns, sizes)
         if self._own.identity:
-            inputs[size:] = torch.eye(members)[..., None]
+            inputs[widest:] = torch.eye(len(self._own.agents))[..., None]
         return inputs.flatten(1)
 
-    def update(self, read: Read, whole: WholeMinibatch) -> FloatArray:
-        """Return the update of a unit, given facts of the whole minibatch."""
-        learner = self._learner
-        values = self._critic.forward(read.value_inputs)[0]
-        errors, of_value = self._value_errors(values, read, whole)
-        self._critic.backward(of_value[None])
+    def update(
+        self, read: Read, whole: WholeMinibatch, executor: Executor | None = None
+    ) -> FloatArray:
+        """Return the update of a unit.
+
+        Args:
+            read: What the losses read of its steps.
+            whole: Facts of the whole minibatch.
+            executor: Computes the value's pass; None: this thread does.
+        """
+        learner, value = self._learner, partial(self._value_errors, read, whole)
+        beside = executor.submit(value) if executor is not None else None
         outputs = self._actor.forward(read.policy_inputs)
         likely = self._gaussian(outputs, read) if self._own.box else categorical(outputs, read)
         advantage = read.advantage
@@ -159,6 +176,7 @@ class GroupPasses:
         slope = free * (free <= bound) * read.acts / -whole.acted
         weight = read.acts * (learner.entropy_weight / whole.acted)
         self._actor.backward(likely.descend(slope, weight))
+        errors = value() if beside is None else beside.result()
         unexplained = (read.advantage - whole.error).square()
         sums = torch.stack(
             [
@@ -175,22 +193,24 @@ class GroupPasses:
             self._gradient.numpy(), statistics, {}, own=self._own, nets=self._nets
         )
 
-    def _value_errors(
-        self, values: Tensor, read: Read, whole: WholeMinibatch
-    ) -> tuple[Tensor, Tensor]:
-        """Return the squared errors of values, and the gradient at these."""
+    def _value_errors(self, read: Read, whole: WholeMinibatch) -> Tensor:
+        """Return the squared errors of values, shape (C,), after both passes of their network."""
         mean, deviation = self._learner.scale(self._own, self._nets, whole)
-        before = (read.value - mean) / deviation
-        returns = (read.advantage + read.value - mean) / deviation
-        error, factor = values - returns, self._learner.value_weight / whole.count
-        squared, reach = error.square(), self._learner.value_clip
-        if not reach:
-            return squared, error * factor
-        moved = values - before
-        near = before + moved.clamp(-reach, reach) - returns
-        held = near.square()
-        of_held = near * (moved.abs() <= reach)
-        return torch.maximum(squared, held), torch.where(held > squared, of_held, error) * factor
+        factor, reach = self._learner.value_weight / whole.count, self._learner.value_clip
+        with torch.no_grad():  # which is a thread's own
+            values = self._critic.forward(read.value_inputs)[0]
+            before = (read.value - mean) / deviation
+            returns = (read.advantage + read.value - mean) / deviation
+            slope = values - returns
+            errors = slope.square()
+            if reach:
+                moved = values - before
+                near = before + moved.clamp(-reach, reach) - returns
+                held = near.square()
+                slope = torch.where(held > errors, near * (moved.abs() <= reach), slope)
+                errors = torch.maximum(errors, held)
+            self._critic.backward((slope * factor)[None])
+        return errors
 
     def _gaussian(self, outputs: Tensor, read: Read) -> Likelihood:
         """Return the likelihood of clipped actions, whose own gradient is by autograd."""
@@ -268,6 +288,11 @@ class FusedPPO:
     ) -> None:
         self._parts, self._problem, self._layout = learner.parts, problem, layout
         self._passes = {own.agents: GroupPasses(learner, own, nets, layout) for own in members}
+        self._executor: Executor | None = None
+
+    def run_beside(self, executor: Executor) -> None:
+        """Compute the values' passes on a thread; see ``Divided.run_beside``."""
+        self._executor = executor
 
     def compute(
         self,
@@ -302,7 +327,7 @@ class FusedPPO:
                 continue
             with kernels.DEFAULT.selected(), torch.no_grad():
                 facts = whole(agents)
-                update = self._passes[agents].update(read(agents, part), facts)
+                update = self._passes[agents].update(read(agents, part), facts, self._executor)
             yield unit, update
 
     def fingerprint(self) -> str:

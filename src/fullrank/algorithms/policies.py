@@ -10,6 +10,7 @@ itself need be kept.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import log, pi
 
 import numpy as np
@@ -271,7 +272,9 @@ class PolicyActor:
         self._action_sizes = [agent.action.size for agent in agents]
         self._observed = tuple(agent.observation_size for agent in agents)
         self._device = next(nets.policy[0].parameters()).device
-        self._heads = [self._head_of(agent) for agent in agents]
+        alike = groupby(range(len(agents)), key=lambda agent: agents[agent].action)
+        runs = [[*run] for _, run in alike]
+        self._heads = [(self._head_of(agents[run[0]]), run) for run in runs]
 
     def _head_of(self, agent: AgentSpec) -> Head:
         """Return the head of an agent; a likelihood is that of one action, not of a mixture."""
@@ -317,18 +320,21 @@ class PolicyActor:
         choose: Choose,
     ) -> tuple[FloatArray, Memory]:
         outputs, memory = self._outputs(observation, memory)
-        allowed: Sequence[Tensor | None] = [None] * len(self._heads)
-        if available is not None:
-            mask = torch.from_numpy(available).to(self._device)
-            allowed = torch.split(mask, self._action_sizes, 1)
+        mask = None if available is None else torch.from_numpy(available).to(self._device)
         actions = []
-        for head, output, own in zip(self._heads, outputs, allowed, strict=True):
-            permitted = output if own is None else head.mask(output, own.t().unsqueeze(0))
-            actions.append(choose(head, permitted)[0])
+        for head, run in self._heads:
+            found, first = torch.stack([outputs[agent] for agent in run]), run[0]
+            if mask is not None:
+                start, size = sum(self._action_sizes[:first]), self._action_sizes[first]
+                allowed = torch.unflatten(
+                    mask[:, start : start + len(run) * size], 1, (len(run), size)
+                )
+                found = head.mask(found, allowed.permute(1, 2, 0))
+            actions.append(choose(head, found).flatten(0, 1))
         return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy()), memory
 
     def _outputs(self, observation: FloatArray, memory: Memory) -> tuple[list[Tensor], Memory]:
-        """Compute each policy's outputs as heads take them, shape (1, outputs, copies)."""
+        """Compute each policy's outputs as heads take them, shape (outputs, copies)."""
         seen = torch.from_numpy(by_agent(np.ascontiguousarray(observation), self._observed))
         seen, outputs = seen.to(self._device), dict[int, Tensor]()
         after = tuple(np.empty_like(array) for array in memory)
@@ -348,7 +354,7 @@ class PolicyActor:
                     found = network(inputs)
                 for agent, output in zip(agents, found.unbind(1), strict=True):
                     used = output if own.box else output[:, : self._action_sizes[agent]]
-                    outputs[agent] = used.t().unsqueeze(0).contiguous()
+                    outputs[agent] = used.t()
         return [outputs[agent] for agent in range(len(self._agents))], after
 
     def policy(self, agent: int) -> tuple[FloatArray, ...] | RecurrentLayers:

@@ -33,7 +33,7 @@ class Perceptron:
     Args:
         layers: The layers, whose parameters are read in each pass.
         gradients: Gradient of each parameter, which ``backward`` writes.
-        buffers: Memory of the activations, shared with networks that are not between their passes.
+        buffers: Memory of the activations.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ def outputs_apart(layers: Sequence[nn.Linear], inputs: Tensor, lengths: Sequence
     views = {size: [array[:size] for array in held] for size in set(sizes)}
     parameters = [(layer.bias.data, layer.weight.data.t()) for layer in layers]
     outputs = inputs.new_empty(*inputs.shape[:2], widths[-1])
-    episodes = (part.flatten(0, 1).split(sizes) for part in (inputs, outputs))
+    episodes = (torch.split(part.flatten(0, 1), sizes) for part in (inputs, outputs))
     for size, before, after in zip(sizes, *episodes, strict=True):
         seen, *above = views[size]
         seen.copy_(before)
