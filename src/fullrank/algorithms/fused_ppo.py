@@ -22,7 +22,7 @@ from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.updates import Statistics
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused import kernels
-from fullrank.networks.fused.perceptron import Buffers, Perceptron
+from fullrank.networks.fused.perceptron import Workspace, Perceptron
 from fullrank.networks.modules import layers_of, views
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -77,7 +77,7 @@ class GroupPasses:
     ) -> None:
         self._learner, self._own, self._nets, self._layout = learner, own, nets, layout
         first, group = own.agents[0], nets.group_of(own.agents[0])
-        self._gradient, self._buffers = torch.zeros(group.size), Buffers()
+        self._gradient, self._memory = torch.zeros(group.size), Workspace()
         self._policy, value = nets.policy[first], nets.value[first]
         found = {
             parameter: view
@@ -85,7 +85,7 @@ class GroupPasses:
             for parameter, view in views(network, self._gradient[group.networks[role]])
         }
         self._actor, self._critic = (
-            Perceptron(layers_of(core_of(network)) or (), found, Buffers())
+            Perceptron(layers_of(core_of(network)) or (), found, Workspace())
             for network in (self._policy, value)
         )
         if isinstance(self._policy, GaussianPolicy):
@@ -123,7 +123,7 @@ class GroupPasses:
 
     def _take(self, name: str, entries: int, steps: int) -> Tensor:
         """Return a buffer of entries of each member's steps, shape (entries, members, N)."""
-        return self._buffers.take(name, entries, len(self._own.agents), steps)
+        return self._memory.take(name, entries, len(self._own.agents), steps)
 
     def _columns(self, columns: Tensor) -> Tensor:
         """Return the columns of the members, of one for each agent, shape (C,)."""

@@ -1,7 +1,7 @@
 """Perceptrons of any depth with hand-written passes, one network and one batch at a time.
 
 Activations lie feature by feature, shape (features, columns), a column being one input. A product
-has all columns of a batch, and nothing else, so its bits depend on these alone. Buffers are kept
+has all columns of a batch, and nothing else, so its bits depend on these alone. Workspace are kept
 from batch to batch: fresh memory of this size costs as much as the arithmetic.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fullrank.networks.fused.mlp import mask
 
 
-class Buffers:
+class Workspace:
     """Arrays that are used again, by name; each begins on a boundary of 64 bytes."""
 
     def __init__(self) -> None:
@@ -33,25 +33,25 @@ class Perceptron:
     Args:
         layers: The layers, whose parameters are read in each pass.
         gradients: Gradient of each parameter, which ``backward`` writes.
-        buffers: Memory of the activations.
+        memory: Memory of the activations.
     """
 
     def __init__(
         self,
         layers: Sequence[nn.Linear],
         gradients: Mapping[Tensor, Tensor],
-        buffers: Buffers,
+        memory: Workspace,
     ) -> None:
         self._layers = [(layer.weight.data, layer.bias.data[:, None]) for layer in layers]
         self._gradients = [(gradients[layer.weight], gradients[layer.bias]) for layer in layers]
-        self._buffers, self._inputs = buffers, list[Tensor]()
+        self._memory, self._inputs = memory, list[Tensor]()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map inputs, shape (inputs, columns), to outputs, shape (outputs, columns)."""
         self._inputs, last = [], len(self._layers) - 1
         for number, (weight, bias) in enumerate(self._layers):
             self._inputs.append(inputs)
-            out = self._buffers.take(f"layer {number}", len(weight), inputs.shape[1])
+            out = self._memory.take(f"layer {number}", len(weight), inputs.shape[1])
             inputs = torch.mm(weight, inputs, out=out).add_(bias)
             if number < last:
                 inputs.clamp_min_(0.0)
@@ -65,7 +65,7 @@ class Perceptron:
             torch.mm(gradient, inputs.t(), out=of_weight)
             torch.sum(gradient, 1, out=of_bias)
             if number:
-                below = self._buffers.take(f"below {number}", *inputs.shape)
+                below = self._memory.take(f"below {number}", *inputs.shape)
                 gradient = torch.mm(weight.t(), gradient, out=below)
                 mask(gradient, inputs)
 
