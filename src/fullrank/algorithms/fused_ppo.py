@@ -22,7 +22,7 @@ from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.updates import Statistics
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused import kernels
-from fullrank.networks.fused.perceptron import Workspace, Perceptron
+from fullrank.networks.fused.perceptron import Perceptron, Workspace
 from fullrank.networks.modules import layers_of, views
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 

@@ -1,7 +1,7 @@
 """Perceptrons of any depth with hand-written passes, one network and one batch at a time.
 
 Activations lie feature by feature, shape (features, columns), a column being one input. A product
-has all columns of a batch, and nothing else, so its bits depend on these alone. Workspace are kept
+has all columns of a batch, and nothing else, so its bits depend on these alone. Arrays are kept
 from batch to batch: fresh memory of this size costs as much as the arithmetic.
 """
 
