@@ -17,10 +17,17 @@ from torch import Tensor
 
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.on_policy import GroupMembers, WholeMinibatch
-from fullrank.algorithms.policies import UNAVAILABLE, GaussianPolicy, clipped_gaussian, core_of
+from fullrank.algorithms.policies import (
+    UNAVAILABLE,
+    GaussianPolicy,
+    categoricals,
+    clipped_gaussian,
+    core_of,
+)
 from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.updates import Statistics
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.environments.base import MultiDiscrete
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.perceptron import Perceptron, Workspace
 from fullrank.networks.modules import layers_of, views
@@ -42,9 +49,9 @@ class Read:
     value_inputs: Tensor
     """Inputs of the value, likewise."""
     barred: Tensor
-    """True where an action may not be chosen, shape (A, C); where actions are continuous, empty."""
+    """True where an action may not be chosen, shape (A, C)."""
     action: Tensor
-    """Index of the action, shape (C,); or its entries, shape (C, A)."""
+    """Index of the action, shape (C,); of one that is a vector its entries, shape (C, A)."""
     acts: Tensor
     """1 where the agent had a choice, else 0, shape (C,)."""
     log_prob: Tensor
@@ -103,19 +110,18 @@ class GroupPasses:
         available = self._take("offered", own.actions, len(rows))
         self._split(available, columns[layout.available], layout.action_sizes)
         offered, taken = available.flatten(1), self._columns(columns[layout.action])
-        if own.box is None:
-            barred, action = offered <= 0.0, taken.clamp_min(0.0).to(torch.int64)
+        if own.vector is None:
+            action, enough = taken.clamp_min(0.0).to(torch.int64), 2.0
         else:
             entries = self._take("entries", own.actions, len(rows))
-            self._split(entries, columns[layout.entries], layout.continuous)
-            barred, action = offered[:0], entries.flatten(1).t().contiguous()
-        enough = 1.0 if own.box else 2.0
+            self._split(entries, columns[layout.entries], layout.vectors)
+            action, enough = entries.flatten(1).t().contiguous(), 1.0
         acts = ((taken >= 0.0) & (offered.sum(0) >= enough)).to(taken.dtype)
         derived = {name: self._columns(columns[part]) for name, part in layout.columns.items()}
         return Read(
             policy_inputs=policy_inputs,
             value_inputs=value_inputs,
-            barred=barred,
+            barred=offered <= 0.0,
             action=action,
             acts=acts,
             **derived,
@@ -165,7 +171,7 @@ class GroupPasses:
         learner, value = self._learner, partial(self._value_errors, read, whole)
         beside = executor.submit(value) if executor is not None else None
         outputs = self._actor.forward(read.policy_inputs)
-        likely = self._gaussian(outputs, read) if self._own.box else categorical(outputs, read)
+        likely = (self._vectors if self._own.vector else categorical)(outputs, read)
         advantage = read.advantage
         if learner.normalise_advantages:
             advantage = (advantage - whole.mean) / whole.deviation
@@ -212,23 +218,20 @@ class GroupPasses:
             self._critic.backward((slope * factor)[None])
         return errors
 
-    def _gaussian(self, outputs: Tensor, read: Read) -> Likelihood:
-        """Return the likelihood of clipped actions, whose own gradient is by autograd."""
+    def _vectors(self, outputs: Tensor, read: Read) -> Likelihood:
+        """Return the likelihood of actions that are vectors, whose own gradient is by autograd."""
         own, policy = self._own, self._policy
-        assert isinstance(policy, GaussianPolicy)
-        assert own.box is not None
         with torch.enable_grad():
-            means = outputs.t().contiguous().requires_grad_()
-            deviations = policy.log_deviation.detach().requires_grad_()
-            both = torch.cat([means, deviations.expand_as(means)], -1)
-            found = clipped_gaussian(both, read.action, own.box)
+            leaves = [outputs.t().contiguous().requires_grad_()]
+            if isinstance(policy, GaussianPolicy):
+                leaves.append(policy.log_deviation.detach().requires_grad_())
+            found = likelihood(own, leaves, ~read.barred.t(), read.action)
 
         def descend(slope: Tensor, weight: Tensor) -> Tensor:
-            of_means, of_deviations = torch.autograd.grad(
-                found, [means, deviations], [slope, -weight]
-            )
-            self._of_deviation.copy_(of_deviations)
-            return of_means.t().contiguous()
+            gradient, *rest = torch.autograd.grad(found, leaves, [slope, -weight])
+            for of_deviations in rest:
+                self._of_deviation.copy_(of_deviations)
+            return gradient.t().contiguous()
 
         return Likelihood(found[0].detach(), found[1].detach(), descend)
 
@@ -248,6 +251,25 @@ class GroupPasses:
             "target_mean": share * whole.target_mean,
             "target_deviation": share * whole.target_deviation,
         }
+
+
+def likelihood(
+    own: GroupMembers, outputs: Sequence[Tensor], available: Tensor, action: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the log-likelihood and the entropy of actions that are vectors, shape (C,).
+
+    Args:
+        own: Members of the group.
+        outputs: Outputs of the policy, shape (C, A), and logarithms of deviations, if there are.
+        available: Mask of the actions that may be chosen, shape (C, A).
+        action: Entries of the actions, shape (C, A).
+    """
+    means, *deviations = outputs
+    if own.box is not None:
+        both = torch.cat([means, deviations[0].expand_as(means)], -1)
+        return clipped_gaussian(both, action, own.box)
+    assert isinstance(own.vector, MultiDiscrete)
+    return categoricals(means, available, action, own.vector.choices)
 
 
 def categorical(logits: Tensor, read: Read) -> Likelihood:

@@ -300,7 +300,7 @@ def test_the_hand_written_passes_compute_the_losses_that_the_algorithm_states(na
 
 
 def test_the_bits_of_a_unit_depend_on_no_company_order_or_thread() -> None:
-    learner = LEARNERS["mappo of three groups"]
+    learner = LEARNERS["mappo of four groups"]
     algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
     units = range(len(algorithm.problem.units))
     together = dict(algorithm.gradients.compute(rows, units, iteration=0))
