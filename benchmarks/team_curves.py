@@ -261,22 +261,21 @@ def _row(name: str, teams: Sequence[Team]) -> float:
         return sorted(getattr(point, part) if point else inf for point in reached)
 
     seconds = cost("cpu_s")
-    low, high = between(seconds)
     costs = [median(cost(part)) for part in ("updates", "steps")]
     arrived = sum(point is not None for point in reached)
     print(
         f"| {name.replace('/', ' | ')} | {arrived} of {len(teams)} | {median(seconds):.1f} | "
-        f"{low:.1f} to {high:.1f} | {costs[0]:.0f} | {costs[1] / 1000:.0f} |"
+        f"{between(seconds)} | {costs[0]:.0f} | {costs[1] / 1000:.0f} |"
     )
     return median(seconds)
 
 
-def between(values: Sequence[float]) -> tuple[float, float]:
-    """The narrowest order statistics between which the median lies with 95 %; infinite if none."""
+def between(values: Sequence[float]) -> str:
+    """The narrowest order statistics between which the median lies with 95 %, if there are any."""
     count = len(values)
     tails = [sum(comb(count, k) for k in range(cut + 1)) / 2**count for cut in range(count)]
     cuts = [cut for cut, tail in enumerate(tails) if tail <= 0.025]
-    return (values[cuts[-1]], values[-1 - cuts[-1]]) if cuts else (0.0, inf)
+    return f"{values[cuts[-1]]:.1f} to {values[-1 - cuts[-1]]:.1f}" if cuts else "-"
 
 
 def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool:
