@@ -1,6 +1,6 @@
-"""Draw docs/dashboard/: the dashboard over runs, in light, in dark and on a telephone.
+"""Draw docs/dashboard/: the views of the dashboard over runs, in light, in dark and on a telephone.
 
-fullrank train --iterations 600 --run-dir runs/a &
+fullrank train --iterations 1500 --run-dir runs/a &
 python tools/screenshots.py runs/a runs/b
 """
 
@@ -10,9 +10,11 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from playwright.async_api import Browser, async_playwright, expect
 from tenacity import retry, retry_if_exception_type, wait_fixed
 
@@ -23,11 +25,15 @@ from fullrank.host.run_directory import resolve
 from fullrank_dashboard.server import serve
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "dashboard"
-PICTURES: Mapping[str, Any] = {
-    "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 1700}, "color_scheme": "light"},
+PICTURES: Mapping[str, tuple[str, Any]] = {
+    "light": ("learning", {"viewport": {"width": 1280, "height": 1000}, "color_scheme": "light"}),
+    "dark": ("rounds", {"viewport": {"width": 1280, "height": 1000}, "color_scheme": "dark"}),
+    "runs": ("compare", {"viewport": {"width": 1280, "height": 1000}, "color_scheme": "light"}),
+    "phone": ("learning", {"viewport": {"width": 390, "height": 1700}, "color_scheme": "light"}),
 }
+"""View and browser of each picture."""
+COLOURS = 96
+"""Colours of a picture, which has few."""
 
 
 @retry(retry=retry_if_exception_type(ServiceLost), wait=wait_fixed(0.05))
@@ -55,11 +61,17 @@ async def draw(runs: list[str]) -> None:
 
 async def picture(browser: Browser, address: str, name: str) -> None:
     """Take a picture as soon as the page is drawn."""
-    page = await browser.new_page(**PICTURES[name])
-    await page.goto(address)
-    await expect(page.locator("#iteration")).not_to_have_text("–")
-    await expect(page.locator("#returns canvas")).to_be_visible()
-    await page.screenshot(path=FOLDER / f"{name}.png")
+    view, options = PICTURES[name]
+    page = await browser.new_page(**options)
+    page.set_default_timeout(0)
+    await page.goto(f"{address}/#{view}")
+    await expect(page.locator(f"#{view} canvas").first).to_be_visible()
+    if view == "learning":
+        await expect(page.locator("#episode .note")).to_contain_text("after", timeout=0)
+        await page.locator("#play").click()
+        await page.locator("#step").fill("12")
+    drawn = Image.open(BytesIO(await page.screenshot())).convert("RGB")
+    drawn.quantize(COLOURS, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
     await page.close()
 
 

@@ -26,6 +26,7 @@ from fullrank.net.status import CodeInUse, ended_status
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import DelayModel, NoDelay, delay_models
+from fullrank_dashboard.stage import Stage
 from fullrank_dashboard.view import RunView
 
 log = logging.getLogger(__name__)
@@ -48,13 +49,15 @@ class Following:
     Args:
         run: The run's directory, or ``host:port`` of its monitor.
         tls: Certificates to present.
+        turn: Held while a process plays an episode; None: by this run alone.
     """
 
-    def __init__(self, run: str, tls: TlsSettings) -> None:
+    def __init__(self, run: str, tls: TlsSettings, turn: asyncio.Lock | None = None) -> None:
         self._run, self._tls = run, tls
         self._monitor: AsyncMonitor | None = None
-        self._evaluations_bytes = 0
+        self._evaluations_bytes = self._metrics_bytes = 0
         self.view = RunView(run if is_address(run) else Path(run).name)
+        self.stage = Stage(run, self.view, turn or asyncio.Lock())
 
     async def follow(self) -> NoReturn:
         """Keep the view up to date for ever; an error stands in its card, and ends no other run."""
@@ -127,14 +130,16 @@ class Following:
         """Read the run's files, in case its controller is gone."""
         directory = Path(self._run)
         self._is_of(await asyncio.to_thread(read_config, directory))
-        if (directory / METRICS).exists():
-            records = await asyncio.to_thread(read_records, directory / METRICS)
+        metrics = directory / METRICS
+        size = metrics.stat().st_size if metrics.exists() else 0
+        if size != self._metrics_bytes:
+            self._metrics_bytes = size
+            records = await asyncio.to_thread(read_records, metrics)
             last = -1 if self.view.last is None else self.view.last.iteration
             self.view.committed(record for record in records if record.iteration > last)
 
     def _is_of(self, config: RunConfig) -> None:
-        model = _delay_model(config.stragglers)
-        self.view.is_of(config.environment.name, model, seed=config.seed, learners=config.learners)
+        self.view.is_of(config, _delay_model(config.stragglers))
 
     async def _new(self, monitor: AsyncMonitor) -> list[IterationRecord]:
         first, term = 0, 0

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -51,6 +52,7 @@ class PageState:
     points: int = 0
     epoch: int = -1
     evaluations: list[JSON] | None = None
+    settings: JSON | None = None
 
     def news(self, view: RunView) -> JSON | None:
         """Changes since the last call; None without any."""
@@ -63,6 +65,8 @@ class PageState:
         }
         if (evaluations := view.evaluations()) != self.evaluations:
             news["evaluations"] = self.evaluations = evaluations
+        if view.settings != self.settings:
+            news["settings"] = self.settings = view.settings
         if view.code is not None and view.code.epoch != self.epoch:
             news["code"] = code_facts(view.code)
             self.epoch = view.code.epoch
@@ -86,25 +90,48 @@ def page_of(runs: Sequence[Following], *, hosts: Sequence[str], stop: asyncio.Ev
         news = _events([run.view for run in runs], stop)
         return StreamingResponse(news, media_type="text/event-stream", headers=HEADERS)
 
+    def named(request: Request) -> Following:
+        number: int = request.path_params["run"]
+        if number >= len(runs):
+            raise NotFound(f"there is no run {number}")
+        return runs[number]
+
     async def one_round(request: Request) -> Response:
-        number, iteration = request.path_params["run"], request.path_params["iteration"]
-        try:
-            if number >= len(runs):
-                raise NotFound(f"there is no run {number}")
-            record = await runs[number].find(iteration)
-        except FullrankError as error:
-            return JSONResponse({"problem": str(error)}, status_code=404, headers=HEADERS)
-        return JSONResponse(runs[number].view.round(record), headers=HEADERS)
+        run = named(request)
+        record = await run.find(request.path_params["iteration"])
+        return JSONResponse(run.view.round(record), headers=HEADERS)
+
+    async def episode(request: Request) -> Response:
+        stage = named(request).stage
+        if request.method == "POST":
+            if _is_foreign(request):
+                return JSONResponse({"problem": "ask from the page"}, 403, headers=HEADERS)
+            stage.ask()
+            return JSONResponse({}, 202, headers=HEADERS)
+        if not stage.episode:
+            raise NotFound("no episode was played yet")
+        return Response(stage.episode, media_type="application/json", headers=HEADERS)
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        return JSONResponse({"problem": str(error)}, 404, headers=HEADERS)
 
     return Starlette(
         routes=[
             Route("/", index),
             Route("/events", events),
             Route("/runs/{run:int}/rounds/{iteration:int}", one_round),
+            Route("/runs/{run:int}/episode", episode, methods=["GET", "POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+        exception_handlers={FullrankError: not_found},
     )
+
+
+def _is_foreign(request: Request) -> bool:
+    """True if a page of another origin makes the browser send the request."""
+    origin = request.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc != request.headers.get("host")
 
 
 async def _events(views: Sequence[RunView], stop: asyncio.Event) -> AsyncIterator[str]:
@@ -158,12 +185,15 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """
     stop = stop or stop_event(launch)
     config = launch.config
-    runs = [Following(run, config.tls) for run in _runs(launch)]
+    turn = asyncio.Lock()
+    runs = [Following(run, config.tls, turn) for run in _runs(launch)]
     listener = _listen(config)
     hosts = LOOPBACK if is_loopback(config.dashboard.address) else ("*",)
     server = _server(page_of(runs, hosts=hosts, stop=stop))
     async with Health(config.health.address) as health, asyncio.TaskGroup() as group:
-        following = [group.create_task(run.follow()) for run in runs]
+        following = [
+            group.create_task(task) for run in runs for task in (run.follow(), run.stage.keep())
+        ]
         serving = group.create_task(server.serve(sockets=[listener]))
         address = _name(listener)
         announce(launch.run_dir, "dashboard", address)

@@ -4,7 +4,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from math import isfinite
 from statistics import median
 from typing import Literal, TypeAlias
@@ -12,11 +12,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fullrank.common.errors import Malformed
+from fullrank.common.foreign import brief
 from fullrank.common.types import JSON, LearnerId
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.net.status import CodeInUse, RunState, RunStatus, Status
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, stand
-from fullrank.runs.scalars import STEPS, STEPS_PER_S, intervals, learning, scalars
+from fullrank.runs.scalars import STEPS_PER_S, intervals, learning, scalars
+from fullrank.runs.statistics import flat
 from fullrank.runs.time_budget import spans
 from fullrank.stragglers import DelayModel, Delays, NoDelay
 
@@ -228,18 +231,25 @@ class RunView:
         self.curve = Curve()
         self.code: CodeInUse | None = None
         self._now: RunStatus | None = None
+        self._config = RunConfig()
         self._environment = ""
         self._delay_model: DelayModel = NoDelay()
-        self._seed, self._learners = 0, 0
+        self._stage: JSON = {"played": None, "busy": False, "problem": "", "levels": {}}
+        self.settings: JSON = {}
         self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
         self._log: deque[LogLine] = deque(maxlen=LINES)
         self._begun: dict[int, int] = {}
         self._evaluations: Sequence[EvaluationRecord] = ()
 
-    def is_of(self, environment: str, model: DelayModel, *, seed: int, learners: int) -> None:
-        """Set the environment and the delay model of the run."""
-        self._environment, self._delay_model = environment, model
-        self._seed, self._learners = seed, learners
+    def is_of(self, config: RunConfig, model: DelayModel) -> None:
+        """Set the configuration and the delay model of the run."""
+        self._config, self._delay_model = config, model
+        self._environment, self.settings = config.environment.name, settings_of(config)
+
+    def staged(self, **facts: object) -> None:
+        """Record the episode or the reference levels that were played, or why there are none."""
+        self._stage = {**self._stage, **facts}
+        self.revision += 1
 
     def stands(self, now: RunStatus, code: CodeInUse | None) -> None:
         """Add a status of the run."""
@@ -286,7 +296,9 @@ class RunView:
 
     def _saved_s(self, record: IterationRecord) -> float:
         delays = self._delay_model.delays(
-            seed=self._seed, iteration=record.iteration, learners=self._learners
+            seed=self._config.seed,
+            iteration=record.iteration,
+            learners=self._config.learners,
         )
         saved = saved_s(record, delays)
         return saved if isfinite(saved) else 0.0
@@ -296,13 +308,14 @@ class RunView:
         return next((record for record in self._recent if record.iteration == iteration), None)
 
     def facts(self) -> JSON:
-        """All facts but the curve, the evaluations and the code."""
+        """All facts but the curve, the evaluations, the settings and the code."""
         status = Status(now=self._now or RunStatus(), records=list(self._recent))
         return {
             "status": status.facts(),
             "name": self.name,
             "problem": self.problem,
             "environment": self._environment,
+            "stage": self._stage,
             "totals": {name: self.curve.total(name) for name in TOTALS},
             "round": None if self.last is None else self.round(self.last),
             "log": [asdict(line) for line in reversed(self._log)],
@@ -333,8 +346,8 @@ class RunView:
         }
 
 
-REPEATED = ("return_mean", "battle_won_mean", STEPS)
-"""Statistics that other columns show, or that only count."""
+REPEATED = ("return_mean", "battle_won_mean")
+"""Statistics that other columns show."""
 OF_ROUNDS = ("time/round_s", "code/late", "code/condition", STEPS_PER_S)
 """Tags of the columns that do not tell of learning."""
 
@@ -345,6 +358,7 @@ def _numbers(record: IterationRecord, saved_s: float) -> dict[str, float]:
     return {
         **{tag: value for tag, value in learning(record).items() if tag not in REPEATED},
         **{tag: numbers[tag] for tag in OF_ROUNDS if tag in numbers},
+        "time/iteration_s": record.spent_s,
         "saved_s": saved_s,
         "inexact": not record.exact,
         "audited": sum(record.audited.values()),
@@ -353,6 +367,16 @@ def _numbers(record: IterationRecord, saved_s: float) -> dict[str, float]:
 
 TOTALS = ("time/round_s", "saved_s", "code/late", "inexact", "audited")
 """Columns of the curve whose totals are shown."""
+
+
+MOST_SETTINGS, LONGEST = 500, 200
+"""Most settings shown, and most characters of a value."""
+
+
+def settings_of(config: RunConfig) -> JSON:
+    """Values by dotted key, as text."""
+    found = islice(flat(as_tables(config)).items(), MOST_SETTINGS)
+    return {brief(key): brief(str(value), limit=LONGEST) for key, value in found}
 
 
 def code_facts(code: CodeInUse) -> JSON:

@@ -102,7 +102,7 @@ class Abscissa(StrEnum):
             if len(steps) < len(records):
                 raise FullrankError("a run has no environment steps; choose another --x")
             return steps
-        spent = (record.iteration_s or record.collect_s + record.round_s for record in records)
+        spent: Iterable[float] = (record.spent_s for record in records)
         if self is Abscissa.MACHINE_SECONDS:
             spent = (each * _processes(record) for each, record in zip(spent, records, strict=True))
         return dict(zip((each.iteration for each in records), accumulate(spent), strict=True))

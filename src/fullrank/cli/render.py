@@ -1,5 +1,6 @@
 """``fullrank render``: animation of an episode of a run's policies, of worlds in the plane."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from io import BytesIO
@@ -27,6 +28,7 @@ from fullrank.common.durable import writing
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.seeding import derive
 from fullrank.common.text import decimal, drawn
+from fullrank.common.types import JSON
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable, Scene
@@ -234,7 +236,7 @@ def render(
     run: RunArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="GIF or MP4 to write; default: <run>/episode.gif."),
+        typer.Option("--output", help="GIF, MP4 or JSON to write; default: <run>/episode.gif."),
     ] = None,
     episode: Annotated[
         int, typer.Option(help="Index of the episode among those of `fullrank eval`.", min=0)
@@ -249,8 +251,8 @@ def render(
     directory = find_run(run)
     config = runnable_config(directory, trust)
     picture = output or directory / "episode.gif"
-    if picture.suffix.lower() not in _WRITERS:
-        raise FullrankError(f"cannot write {picture}: name it .gif or .mp4")
+    if picture.suffix.lower() not in (NUMBERS, *_WRITERS):
+        raise FullrankError(f"cannot write {picture}: name it .gif, .mp4 or {NUMBERS}")
     environment = _environment(config)
     if with_random:
         who, act = "random", random_actions(environment.agents, seed=seed)
@@ -261,6 +263,11 @@ def render(
     moments = list(moments_of(environment, act, seed=start))
     variant = variant_of(config.environment.name, config.environment.params)
     title = f"{config.environment.name} ({variant}) · {who}"
+    if picture.suffix.lower() == NUMBERS:
+        with writing(picture):
+            picture.write_text(json.dumps({"title": title, **numbers_of(moments)}))
+        say(picture)
+        return
     pictures = []
     with counting("drawing", len(moments), "pictures") as told:
         for each in frames(moments, title=title):
@@ -299,6 +306,31 @@ def moments_of(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment
 def _moment(environment: Drawable, episodes: Episodes) -> Moment:
     _, sides = team_returns(environment, episodes.earned)
     return Moment(environment.scene(0), {side: float(earned[0]) for side, earned in sides.items()})
+
+
+NUMBERS = ".json"
+"""Suffix of an episode as numbers, which the page of the dashboard draws."""
+DIGITS = 4
+"""Decimals of coordinates, which are of the order of 1."""
+
+
+def numbers_of(moments: Sequence[Moment]) -> JSON:
+    """The moments of an episode, the looks of its entities, and the part of the plane to show."""
+    kinds = {kind for moment in moments for kind in moment.scene.kinds}
+    return {
+        "half_width": _half_width([moment.scene for moment in moments]),
+        "styles": {kind: STYLES[kind]._asdict() for kind in sorted(kinds)},
+        "bars": BARS,
+        "moments": [
+            {
+                **moment.scene._asdict(),
+                "earned": moment.earned,
+                "size": moment.scene.size.round(DIGITS).tolist(),
+                "position": moment.scene.position.round(DIGITS).tolist(),
+            }
+            for moment in moments
+        ],
+    }
 
 
 def save(pictures: list[Image.Image], path: Path) -> None:

@@ -128,6 +128,11 @@ class IterationRecord:
 
     __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
 
+    @property
+    def spent_s(self) -> float:
+        """Time of training that the iteration took, seconds."""
+        return self.iteration_s or self.collect_s + self.round_s
+
     def rows_of(self, learner: LearnerId) -> Sequence[int]:
         """The rows that a learner was assigned first: its share of C, or one that was added."""
         first, each = self.rows.get(learner), self.rows_per_learner

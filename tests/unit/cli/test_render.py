@@ -56,6 +56,21 @@ def test_an_mp4_has_the_same_pictures_and_rests_on_the_last(fullrank: Command, c
     assert nearest == [*range(4), *[3] * 11]
 
 
+def test_as_numbers_an_episode_has_every_moment_and_the_looks_of_what_is_in_it(
+    fullrank: Command, chase: Path
+) -> None:
+    numbers = chase / "episode.json"
+    assert fullrank("render", str(chase), "--output", str(numbers)) == (0, f"{numbers}\n", "")
+    episode = json.loads(numbers.read_text())
+    assert episode["title"].startswith("predator_prey (")
+    assert set(episode["styles"]) == {"agent", "adversary", "obstacle"}
+    assert len(episode["moments"]) == 4  # the start, and three steps
+    for moment in episode["moments"]:
+        assert len(moment["kinds"]) == len(moment["size"]) == len(moment["position"])
+        assert np.abs(moment["position"]).max() < 10 * episode["half_width"]
+    assert episode["moments"][-1]["earned"].keys() == SIDES
+
+
 def test_without_the_extra_an_mp4_says_what_to_install(
     fullrank: Command, chase: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +124,7 @@ def test_an_actor_keeps_its_memory_through_the_episode_drawn() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--output", "film.avi"), "cannot write film.avi: name it .gif or .mp4"),
+        (("--output", "film.avi"), "cannot write film.avi: name it .gif, .mp4 or .json"),
         (("--output", "/nowhere/film.gif"), "cannot write /nowhere/film.gif: No such file"),
         (("--output", "/nowhere/film.mp4"), "cannot write /nowhere/film.mp4: No such file"),
     ],

@@ -150,9 +150,8 @@ def test_a_configuration_is_read_or_refused(message: pb.GetConfigurationResponse
     setup = read(decode_setup, message, ConfigError, Malformed, VersionMismatch)
     if setup is None:
         return
-    view, config = RunView("run"), setup.config
-    model = _delay_model(config.stragglers)
-    view.is_of(config.environment.name, model, seed=config.seed, learners=config.learners)
+    view = RunView("run")
+    view.is_of(setup.config, _delay_model(setup.config.stragglers))
     try:
         view.committed([record(late=(1,), decodable_s=0.1, arrival_s={0: 0.1, 3: 0.1})])
     except ConfigError:  # more stragglers than learners

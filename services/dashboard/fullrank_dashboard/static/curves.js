@@ -1,7 +1,6 @@
-// Curves over iterations, and charts (uPlot) of several curves.
-import { colour, number } from "./dom.js";
+// Numbers over iterations: their columns, places on an axis, means, spreads, and bands over seeds.
 
-const LEGEND = 28; // height of one line, pixels
+const MOST = 2000; // points of a line; more than a screen has pixels
 
 /** Growing columns of numbers; point p covers `width` iterations from p * width on. */
 export class Curve {
@@ -23,136 +22,96 @@ export class Curve {
     }
   }
 
-  get iterations() {
-    return Array.from({ length: this.length }, (_, point) => point * this.width);
-  }
-
   values(name) {
     return this.columns.get(name) ?? Array(this.length).fill(null);
   }
+
+  /** Place of each point: iterations, environment steps or minutes of training; null where unknown. */
+  places(axis) {
+    if (axis === "steps") return filled(this.values("env_steps"));
+    if (axis !== "minutes") return Array.from({ length: this.length }, (_, point) => point * this.width);
+    let minutes = 0;
+    return this.values("time/iteration_s").map((spent_s) => (minutes += ((spent_s ?? 0) * this.width) / 60));
+  }
 }
 
-/** Means over the last `window` iterations, skipping gaps. */
+function filled(values) {
+  let last = null;
+  return values.map((value) => (last = value ?? last));
+}
+
+/** Means over the last `window` points, and standard deviations around them, skipping gaps. */
 export function smooth(values, window) {
-  const means = Array(values.length).fill(null);
-  let sum = 0, count = 0;
-  for (let last = 0; last < values.length; last++) {
-    if (values[last] != null) { sum += values[last]; count += 1; }
-    const gone = last - window;
-    if (gone >= 0 && values[gone] != null) { sum -= values[gone]; count -= 1; }
-    if (count > 0 && values[last] != null) means[last] = sum / count;
-  }
-  return means;
+  const means = Array(values.length).fill(null), deviations = Array(values.length).fill(null);
+  const origin = values.find((value) => value != null) ?? 0; // keeps digits where all are large
+  let sum = 0, squares = 0, count = 0;
+  const add = (value, by) => {
+    if (value == null) return;
+    sum += by * (value - origin);
+    squares += by * (value - origin) ** 2;
+    count += by;
+  };
+  values.forEach((value, last) => {
+    add(value, 1);
+    if (last >= window) add(values[last - window], -1);
+    if (value == null) return;
+    means[last] = origin + sum / count;
+    deviations[last] = Math.sqrt(Math.max(0, squares / count - (sum / count) ** 2));
+  });
+  return { means, deviations };
 }
 
-/** Evaluations as dots of a chart: the middle, and [iteration, low, high] of each. */
-export function dots(curve, evaluations, column) {
-  const values = Array(curve.length).fill(null), bounds = [];
-  for (const { iteration, [column]: [mean, low, high] } of evaluations) {
-    const point = Math.floor(iteration / curve.width);
-    if (point >= curve.length) continue;
-    values[point] = mean;
-    bounds.push([point * curve.width, low, high]);
-  }
-  return { curve, values, bounds };
+/** A smoothed line in its band: {xs, values, low, high}, of as many points as can be seen. */
+export function lineOf(curve, values, { axis, window }) {
+  const { means, deviations } = smooth(values, Math.max(1, Math.round(window / curve.width)));
+  const places = curve.places(axis), known = [];
+  means.forEach((mean, point) => { if (mean != null && places[point] != null) known.push(point); });
+  const every = Math.ceil(known.length / MOST);
+  const points = known.filter((_, index) => index % every === 0 || index === known.length - 1);
+  const banded = window > 1;
+  return {
+    xs: points.map((point) => places[point]),
+    values: points.map((point) => means[point]),
+    low: banded && points.map((point) => means[point] - deviations[point]),
+    high: banded && points.map((point) => means[point] + deviations[point]),
+  };
 }
 
-/** Common iterations of lines, and their values; fast if their points are equally wide. */
-function aligned(lines) {
-  const longest = lines.reduce((most, { curve }) => (curve.length > most.length ? curve : most), lines[0].curve);
-  if (lines.some(({ curve }) => curve.width !== longest.width)) {
-    return uPlot.join(lines.map(({ curve, values }) => [curve.iterations, values]));
-  }
-  const padded = ({ values }) => values.concat(Array(longest.length - values.length).fill(null));
-  return [longest.iterations, ...lines.map(padded)];
+/** The mean of several lines over what they have in common, in the band from lowest to highest. */
+export function together(lines) {
+  const first = Math.max(...lines.map(({ xs }) => xs[0])), last = Math.min(...lines.map(({ xs }) => xs.at(-1)));
+  const xs = lines[0].xs.filter((x) => x >= first && x <= last);
+  const all = lines.map((line) => at(line, xs));
+  const each = (take) => xs.map((_, point) => take(all.map((values) => values[point])));
+  return {
+    xs,
+    values: each((found) => found.reduce((sum, value) => sum + value, 0) / found.length),
+    low: each((found) => Math.min(...found)),
+    high: each((found) => Math.max(...found)),
+  };
 }
 
-/** Draw intervals below their dots. */
-function drawBounds(plot, { show }, { bounds, colour: stroke }) {
-  if (!bounds || !show) return;
-  const { ctx, bbox } = plot;
-  ctx.save();
-  ctx.beginPath();
-  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-  ctx.clip();
-  ctx.beginPath();
-  for (const [iteration, low, high] of bounds) {
-    const x = plot.valToPos(iteration, "x", true);
-    ctx.moveTo(x, plot.valToPos(low, "y", true));
-    ctx.lineTo(x, plot.valToPos(high, "y", true));
-  }
-  ctx.strokeStyle = stroke;
-  ctx.lineWidth = devicePixelRatio;
-  ctx.stroke();
-  ctx.restore();
+/** Values of a line at ascending places within it, interpolated. */
+function at({ xs, values }, places) {
+  let right = 1;
+  return places.map((x) => {
+    while (right < xs.length - 1 && xs[right] < x) right += 1;
+    if (xs.length < 2) return values[0];
+    const share = (x - xs[right - 1]) / (xs[right] - xs[right - 1] || 1);
+    return values[right - 1] + share * (values[right] - values[right - 1]);
+  });
 }
 
-/** A chart of lines: {label, curve, values, colour, faint?}, or dots: {..., bounds, hollow}; drag to zoom, double-click to see all. */
-export class Chart {
-  constructor(element, { unit = number, legend = true } = {}) {
-    this.element = element;
-    this.unit = unit;
-    this.legend = legend;
-    this.shape = "";
-    new ResizeObserver(() => this.fit()).observe(element);
+/** Evaluations as dots: their middles, and [x, low, high] of each. */
+export function dotsOf(curve, evaluations, tag, axis) {
+  const places = curve.places(axis);
+  const bounds = [], seen = new Map();
+  for (const { iteration, [tag]: [mean, low, high] } of evaluations) {
+    const x = places[Math.floor(iteration / curve.width)];
+    if (x == null) continue;
+    seen.set(x, mean);
+    bounds.push([x, low, high]);
   }
-
-  /** Draw the chart into the element; skipped when nothing changed, because drawing is slow. */
-  fit() {
-    if (!this.plot) return;
-    const { width, height } = this.size();
-    if (width !== this.plot.width || height !== this.plot.height) this.plot.setSize({ width, height });
-  }
-
-  size() {
-    const legend = this.plot?.root.querySelector(".u-legend")?.offsetHeight ?? (this.legend ? LEGEND : 0);
-    return { width: this.element.clientWidth, height: Math.max(60, this.element.clientHeight - legend) };
-  }
-
-  show(lines) {
-    const data = aligned(lines);
-    this.lines = lines;
-    const shape = JSON.stringify(lines.map(({ label, colour, faint }) => [label, colour, faint])) + colour("--text");
-    if (shape !== this.shape) {
-      this.plot?.destroy();
-      this.plot = new uPlot(this.options(lines), data, this.element);
-      this.shape = shape;
-      this.fit();
-      return;
-    }
-    const { min, max } = this.plot.scales.x;
-    const seen = this.plot.data[0];
-    const zoomed = seen.length > 0 && (min > seen[0] || max < seen[seen.length - 1]);
-    this.plot.setData(data, !zoomed);
-    if (zoomed) this.plot.redraw(true);
-  }
-
-  options(lines) {
-    const axis = {
-      stroke: colour("--soft"), font: "12px system-ui, sans-serif", size: 26,
-      grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
-    };
-    return {
-      ...this.size(),
-      padding: [8, 8, 0, 0],
-      legend: { show: this.legend },
-      cursor: { points: { size: 7 }, y: false },
-      hooks: { drawAxes: [(plot) => this.lines.forEach((line, index) => drawBounds(plot, plot.series[index + 1], line))] },
-      scales: { x: { time: false } },
-      axes: [
-        { ...axis, space: 70, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString("en") : "")) },
-        { ...axis, size: 60, space: 34, values: (_, ticks) => ticks.map(this.unit) },
-      ],
-      series: [
-        { label: "iteration" },
-        ...lines.map((line) => ({
-          label: line.label, stroke: line.colour, width: line.faint ? 1 : 2, alpha: line.faint ? 0.28 : 1,
-          class: line.faint ? "raw" : line.bounds ? "dots" : null, spanGaps: true, paths: line.bounds && (() => null),
-          points: line.bounds ? { show: true, size: 7, fill: line.hollow ? colour("--panel") : line.colour } : { show: false },
-          fill: line.bounds && !line.hollow ? line.colour : undefined,
-          value: (_, value) => (value == null ? "–" : this.unit(value)),
-        })),
-      ],
-    };
-  }
+  const xs = [...seen.keys()].sort((one, other) => one - other);
+  return { xs, values: xs.map((x) => seen.get(x)), bounds };
 }

@@ -1,22 +1,31 @@
-// State from the server, choices of the user, and the drawing of panels.
+// State from the server, choices of the user, and the drawing of the view that is open.
 import { $, colour, forgetColours, h, renew, seconds, whole } from "./dom.js";
-import { Chart, Curve, dots, smooth } from "./curves.js";
-import { drawBudget, drawCollectors, drawLearners, drawLog, drawProof, drawSummary } from "./panels.js";
+import { choices, keep, onChange } from "./choices.js";
+import { Chart } from "./chart.js";
+import { drawDifferences, drawTable } from "./compare.js";
+import { Curve, lineOf } from "./curves.js";
+import { ask, drawStage } from "./episode.js";
+import { drawReturns, drawStatistics, forgetCharts, hueName, saveNumbers, savePicture, summaryOf } from "./learning.js";
 import { drawCode } from "./matrix.js";
+import { drawBudget, drawCollectors, drawLearners, drawLog, drawProof, drawSummary, roundsOf } from "./panels.js";
 import { drawRound } from "./rounds.js";
 
-const HUES = ["--accent", "#0d9488", "#d97706", "#db2777", "#0284c7", "#65a30d"];
+const TABS = ["learning", "rounds", "compare"];
+const AT_FIRST = 6; // runs whose curves are shown, one for each colour
 const runs = [];
+const hidden = new Set(), added = new Set(); // runs that the user has hidden, or shown beyond the first
 let selected = 0;
-const stale = new Set(); // runs that must be redrawn
+let stale = false; // something must be redrawn
 let wanted = null; // the round shown; null: the newest
 const charts = {
-  returns: new Chart($("#returns .chart")),
   times: new Chart($("#times .chart"), { unit: seconds }),
   condition: new Chart($("#proof .chart"), { legend: false }),
 };
 
-const hue = (index) => (index % HUES.length ? HUES[index % HUES.length] : colour("--accent"));
+const tab = () => (TABS.includes(location.hash.slice(1)) ? location.hash.slice(1) : TABS[0]);
+/** True if the curve of a run is drawn; returns of another environment are of another kind. */
+const isShown = (run) => run.index === selected || (isAlike(run) && (run.index < AT_FIRST ? !hidden.has(run.index) : added.has(run.index)));
+const isAlike = ({ environment }) => environment === runs[selected]?.environment;
 
 function listen() {
   const events = new EventSource("/events");
@@ -27,18 +36,19 @@ function listen() {
 
 function take({ run: index, curve, ...facts }) {
   const before = runs[index];
-  runs[index] = { ...before, ...facts, curve: before?.curve ?? new Curve() };
+  runs[index] = { ...before, ...facts, index, curve: before?.curve ?? new Curve() };
   runs[index].curve.take(curve);
-  if (!stale.size) requestAnimationFrame(drawStale);
-  stale.add(index);
+  redraw();
 }
 
 /** Draw once for several messages. */
-function drawStale() {
-  drawRuns();
-  drawReturns();
-  if (stale.has(selected)) drawSelected();
-  stale.clear();
+function redraw() {
+  if (stale) return;
+  stale = true;
+  requestAnimationFrame(() => {
+    stale = false;
+    draw();
+  });
 }
 
 /** Run after the next paint, so that the response to an input appears first. */
@@ -48,19 +58,61 @@ function say(problem) {
   if ($("#problem").textContent !== problem) $("#problem").textContent = problem;
 }
 
-function drawSelected() {
+function draw() {
   const run = runs[selected];
+  drawTabs();
+  drawRuns();
+  if (!run) return;
   document.title = `${run.name} · Fullrank`;
-  say(run.problem);
-  drawSummary(run);
-  drawBudget(run);
-  drawProof(run);
-  drawLearners(run);
-  drawCollectors(run);
-  drawLog(run);
-  drawTimes(run);
-  if (run.code) drawCode(run.code, run.status.learners);
-  drawRounds(run);
+  say(run.problem || (run.status.state === "failed" ? `The run has failed: ${run.status.message}` : ""));
+  DRAW[tab()](run);
+}
+
+const shown = () => runs.filter((run) => run && isShown(run));
+
+const DRAW = {
+  learning: (run) => {
+    drawSummary(summaryOf(run));
+    drawStage(run);
+    drawReturns(shown(), run);
+    drawStatistics(shown());
+  },
+  rounds: (run) => {
+    drawSummary(roundsOf(run));
+    drawBudget(run);
+    drawProof(run);
+    drawLearners(run);
+    drawCollectors(run);
+    drawLog(run);
+    drawTimes(run);
+    drawCode(run.code, run.status.learners);
+    drawRounds(run);
+  },
+  compare: (run) => {
+    drawStage(run);
+    drawReturns(shown(), run);
+    drawTable(runs.filter(Boolean), { isShown, isFixed: (each) => each.index === selected || !isAlike(each), toggle, select: (index) => { select(index); location.hash = ""; } });
+    drawDifferences(shown());
+  },
+};
+
+/** Open the view that the address names; the large chart stands in two of them. */
+function drawTabs() {
+  const now = tab();
+  for (const name of TABS) {
+    $(`#${name}`).hidden = name !== now;
+    $(`#tab-${name}`).setAttribute("aria-selected", String(name === now));
+    $(`#tab-${name}`).tabIndex = name === now ? 0 : -1;
+  }
+  $("#summary").hidden = now === "compare";
+  $("#returns").classList.toggle("alone", now === "compare");
+  if (now !== "rounds" && $("#returns").parentElement !== $(`#${now}`)) $(`#${now}`).prepend($("#returns"));
+}
+
+function toggle(index) {
+  const set = index < AT_FIRST ? hidden : added;
+  if (!set.delete(index)) set.add(index);
+  redraw();
 }
 
 function drawRuns() {
@@ -68,7 +120,7 @@ function drawRuns() {
   const focused = [...$("#runs").children].indexOf(document.activeElement);
   renew($("#runs"), [selected, facts], () => facts.map(([name, environment, away], index) => {
     const mark = h("i");
-    mark.style.setProperty("--hue", index % HUES.length ? HUES[index % HUES.length] : "var(--accent)");
+    mark.style.setProperty("--hue", hueName(index));
     return h("button", {
       type: "button", role: "radio", "aria-checked": String(index === selected), className: away ? "away" : "",
       title: `${environment} (${index + 1})`, onclick: () => select(index),
@@ -77,55 +129,17 @@ function drawRuns() {
   if (focused >= 0) $("#runs").children[focused]?.focus();
 }
 
-function drawReturns() {
-  const window = Number($("#smoothing").value);
-  $("#window").textContent = window;
-  const column = offerColumns();
-  const known = runs.map((run, index) => ({ run, index })).filter(({ run }) => run?.curve.length);
-  if (!known.length) return;
-  const lines = known.flatMap(({ run, index }) => {
-    const line = { label: run.name, curve: run.curve, colour: hue(index) };
-    const values = run.curve.values(column);
-    return [{ ...line, values, faint: true }, { ...line, values: smooth(values, window) }];
-  });
-  const played = known.flatMap(({ run, index }) => [false, true].flatMap((superseded) => {
-    const chosen = run.evaluations.filter((each) => each.superseded === superseded && column in each);
-    const label = `${run.name} greedily${superseded ? ", superseded" : ""}`;
-    return chosen.length ? [{ label, colour: hue(index), hollow: superseded, ...dots(run.curve, chosen, column) }] : [];
-  }));
-  charts.returns.show([...(window > 1 ? lines : lines.filter((line) => !line.faint)), ...played]);
-}
-
-const ROUNDS = ["time/round_s", "saved_s", "code/late", "code/condition", "inexact", "audited"];
-const TITLES = { "return/mean": "return", win_rate: "win rate", env_steps_per_s: "environment steps per second" };
-const titleOf = (tag) => TITLES[tag] ?? tag.replace(/^return\//, "return of ");
-
-/** Fill the selection of returns, win rates and statistics of learning: all but columns of rounds. */
-function offerColumns() {
-  const tags = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((tag) => !ROUNDS.includes(tag));
-  const sides = tags.filter((tag) => titleOf(tag).startsWith("return of"));
-  if (sides.length === 1) tags.splice(tags.indexOf(sides[0]), 1); // a single side's return is the total
-  const select = $("#column");
-  if (tags.join() !== [...select.options].map((option) => option.value).join()) {
-    const chosen = select.value;
-    select.replaceChildren(...tags.map((tag) => h("option", { value: tag }, titleOf(tag))));
-    select.value = tags.includes(chosen) ? chosen : tags[0];
-  }
-  select.hidden = tags.length < 2;
-  $("#returns h2").textContent = select.hidden ? "Returns" : "Learning";
-  return select.value || "return/mean";
-}
-
 function drawTimes({ curve, totals }) {
   if (!curve.length) return;
-  const window = Number($("#smoothing").value);
+  const settings = { axis: "iterations", window: Number($("#smoothing").value) };
   const round_s = curve.values("time/round_s"), saved_s = curve.values("saved_s");
   const all_s = round_s.map((value, point) => (value == null ? null : value + saved_s[point]));
+  const line = (values) => ({ ...lineOf(curve, values, settings), low: null, high: null, colour: colour("--accent") });
   charts.times.show([
-    { label: "waiting for all, at least", curve, values: smooth(all_s, window), colour: colour("--soft") },
-    { label: "as it was", curve, values: smooth(round_s, window), colour: colour("--accent") },
+    { ...line(all_s), label: "waiting for all, at least", colour: colour("--soft") },
+    { ...line(round_s), label: "as it was" },
   ]);
-  charts.condition.show([{ label: "condition", curve, values: smooth(curve.values("code/condition"), window), colour: colour("--accent") }]);
+  charts.condition.show([{ ...line(curve.values("code/condition")), label: "condition" }]);
   const count = curve.length * curve.width;
   $("#times .lead").textContent = totals["code/late"]
     ? `${whole(totals["code/late"])} rows of ${whole(count)} rounds were not waited for.`
@@ -145,7 +159,7 @@ function drawRounds(run) {
 /** Show a round; null follows the newest. */
 async function look(iteration) {
   const run = runs[selected];
-  if (!run?.round) return;
+  if (!run?.round || tab() !== "rounds") return;
   wanted = iteration === null || iteration >= run.round.iteration ? null : Math.max(0, iteration);
   drawRounds(run);
   if (wanted === null) return;
@@ -166,42 +180,58 @@ function select(index) {
   $("#round .lanes").replaceChildren();
   $("#round .lead").replaceChildren();
   drawRuns();
-  soon(drawSelected);
+  soon(draw);
+  soon(ask);
 }
 
 function switchTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
-  document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
-  localStorage.setItem("theme", document.documentElement.dataset.theme);
-  soon(drawAnew);
+  const now = choices.theme ?? (dark ? "dark" : "light");
+  keep({ theme: now === "dark" ? "light" : "dark" });
+  wear();
 }
 
-/** Redraw in the colours of the theme. */
-function drawAnew() {
+/** Wear the chosen theme, by default that of the system. */
+function wear() {
+  if (choices.theme) document.documentElement.dataset.theme = choices.theme;
   forgetColours();
-  if (!runs.length) return;
-  drawReturns();
-  drawSelected();
+  forgetCharts();
+  Object.values(charts).forEach((chart) => chart.clear());
+  redraw();
 }
 
 const step = (by) => look((wanted ?? runs[selected]?.round?.iteration ?? 0) + by);
 const KEYS = { t: switchTheme, l: () => look(null), ArrowLeft: () => step(-1), ArrowRight: () => step(1) };
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, [role=tab]")) return;
   if (/^[1-9]$/.test(event.key)) select(Number(event.key) - 1);
   KEYS[event.key]?.();
 });
-addEventListener("resize", () => runs[selected]?.code && drawCode(runs[selected].code, runs[selected].status.learners));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
+$("#tabs").addEventListener("keydown", ({ key }) => {
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+  if (!by) return;
+  location.hash = TABS[(TABS.indexOf(tab()) + by + TABS.length) % TABS.length];
+  drawTabs();
+  $(`#tab-${tab()}`).focus();
+});
+for (const name of TABS) $(`#tab-${name}`).onclick = () => (location.hash = name);
+addEventListener("hashchange", redraw);
+addEventListener("resize", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", wear);
+onChange(redraw);
 $("#theme").onclick = switchTheme;
-$("#smoothing").oninput = () => { drawReturns(); soon(() => runs[selected] && drawTimes(runs[selected])); };
-$("#column").onchange = drawReturns;
+$("#smoothing").oninput = redraw;
+$("#measure").onchange = () => keep({ measure: $("#measure").value });
+$("#together").onchange = redraw;
+$("#filter").oninput = redraw;
+$("#svg").onclick = savePicture;
+$("#csv").onclick = () => saveNumbers(shown());
 $("#chosen").oninput = () => look(Number($("#chosen").value));
 $("#earlier").onclick = () => step(-1);
 $("#later").onclick = () => step(1);
 $("#live").onclick = () => look(null);
 
-if (localStorage.getItem("theme")) document.documentElement.dataset.theme = localStorage.getItem("theme");
+wear();
+drawTabs();
 listen();

@@ -5,6 +5,8 @@ const LEFT = 58, RIGHT = 44, TOP = 20, MOST = 360;
 
 /** Draw C; rows whose learner is not attached are crossed out. */
 export function drawCode(code, learners) {
+  $("#code canvas").hidden = !code;
+  if (!code) return $("#code .lead").replaceChildren("The assignment matrix is known while the controller runs.");
   const attached = new Map(learners.map((each) => [each.learner, each]));
   const vacant = code.matrix.map((_, row) => !attached.has(code.holders[row]));
   const loads = code.matrix.map((row) => row.filter((entry) => entry !== 0).length);

@@ -1,23 +1,23 @@
 // Panels of text and numbers.
 import { $, h, mark, number, percent, renew, seconds, whole } from "./dom.js";
 
-/** Summary of the run in a line of numbers. */
-export function drawSummary(run) {
+/** Draw a line of numbers: [name, value, remark] each. */
+export function drawSummary(items) {
+  $("#summary").replaceChildren(...items.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, h("small", {}, more)))));
+}
+
+/** What rounds take and what the code saves, in a line of numbers. */
+export function roundsOf(run) {
   const { status, totals, round } = run;
   const rounds = run.curve.length * run.curve.width;
-  const known = status.term > 0;  // a term counts from 1
-  const committed = known ? status.committed : round ? round.iteration + 1 : 0;
   const rate = status.agent_updates_per_s;
-  const items = [
-    ["state", run.problem ? "away" : status.state, known ? `term ${status.term}` : ""],
-    ["iterations", whole(committed), status.iterations ? `of ${whole(status.iterations)}` : ""],
-    ["environment steps", status.env_steps == null ? "–" : whole(status.env_steps), status.env_steps_per_s == null ? "" : `${whole(Math.round(status.env_steps_per_s))}/s`],
-    ["return", number(status.return_mean), status.win_rate == null ? "" : `won ${percent(status.win_rate)}`],
-    ["round", rounds ? seconds(totals["time/round_s"] / rounds) : "–", rate == null ? "mean" : `mean, ${whole(Math.round(rate))} agent-updates/s`],
+  return [
+    ["term", status.term || "–", "rises at every start"],
+    ["round", rounds ? seconds(totals["time/round_s"] / rounds) : "–", "mean"],
+    ["agent-updates", rate == null ? "–" : `${whole(Math.round(rate))}/s`, "last 20 iterations"],
     ["saved by the code", rounds ? seconds(totals.saved_s) : "–", rounds ? share(totals) : ""],
     ["learners", status.learners.length ? whole(status.learners.length) : "–", round ? `tolerance ${round.tolerance}` : ""],
   ];
-  $("#summary").replaceChildren(...items.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, " ", h("small", {}, more)))));
 }
 
 const share = ({ "time/round_s": round_s, saved_s }) => `at least, ${percent(saved_s / (round_s + saved_s))}`;

@@ -37,7 +37,7 @@ from fullrank.net.status import (
 )
 from fullrank.runs.ending import failed, write_ending
 from fullrank.runs.evaluations import EvaluationRecord, append
-from fullrank.runs.record import METRICS
+from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import FixedK
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_dashboard.following import Following
@@ -132,7 +132,7 @@ def test_a_late_learner_would_have_come_its_delay_after_the_middle_one() -> None
 
 def test_a_run_that_delays_its_learners_tells_what_waiting_would_have_cost() -> None:
     view = RunView("run")
-    view.is_of("task", FixedK(k=4, delay_s=30.0), seed=0, learners=4)
+    view.is_of(replace(RunConfig(), seed=0, learners=4), FixedK(k=4, delay_s=30.0))
     view.committed([timed(decodable_s=7.5, arrival_s={0: 37.5, 3: 30.4})])
     assert view.facts()["totals"]["saved_s"] == pytest.approx(33.95 - 7.5)
 
@@ -233,6 +233,45 @@ async def test_a_run_without_a_controller_is_shown_as_it_was_written(tmp_path: P
     assert await following.find(1) == record(1)
     with pytest.raises(NotFound):
         await following.find(7)
+
+
+async def test_the_numbers_of_a_run_that_stands_still_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(RunConfig()))
+    write(tmp_path / METRICS, record(0))
+    reads: list[Path] = []
+
+    def counted(path: Path) -> list[IterationRecord]:
+        reads.append(path)
+        return read_records(path)
+
+    monkeypatch.setattr("fullrank_dashboard.following.read_records", counted)
+    following = Following(str(tmp_path), TlsSettings())
+    for more in (False, False, True):
+        if more:
+            write(tmp_path / METRICS, record(0), record(1))
+        with pytest.raises(ServiceLost):
+            await following.look()
+    assert (len(reads), following.view.last) == (2, record(1))
+
+
+def test_a_page_gets_places_on_every_axis_and_the_settings_once() -> None:
+    view, state = RunView("run"), PageState()
+    view.is_of(RunConfig(), FixedK(k=0, delay_s=0.0))
+    view.committed(
+        record(each, statistics={"env_steps": 200.0 * each}, iteration_s=spent_s)
+        for each, spent_s in enumerate((None, 0.5))
+    )
+    news = state.news(view)
+    assert news is not None
+    columns = news["curve"]["columns"]
+    assert columns["env_steps"] == [0.0, 200.0]
+    assert columns["time/iteration_s"] == [0.375, 0.5]  # collection and round, where not measured
+    assert news["settings"]["seed"] == "0"
+    assert news["settings"]["environment.name"] == news["environment"]
+    view.committed([record(2)])
+    assert "settings" not in (state.news(view) or {})
 
 
 async def test_a_run_that_has_failed_is_shown_with_its_reason_when_nothing_runs(
