@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
@@ -37,7 +38,7 @@ DARK = "rgb(15, 16, 20)"
 ROUND = "Number(document.querySelector('#iteration').textContent.replaceAll(',', ''))"
 
 
-def _written_run(directory: Path, *, iterations: int = 3, **settings: object) -> str:
+def _written_run(directory: Path, *, iterations: int = 3, **settings: Any) -> str:
     """A run whose controller is gone."""
     directory.mkdir()
     (directory / "config.toml").write_text(to_toml(load(options=settings).config))
@@ -177,10 +178,10 @@ async def test_runs_are_compared_and_earlier_rounds_looked_at_by_keyboard(
         await page.get_by_role("tab", name="Learning").focus()
         await page.keyboard.press("ArrowRight")
         await expect(page.locator("#rounds")).to_be_visible()
-        await page.locator("#iteration").click()
         await page.keyboard.press("2")
         await expect(page.locator("nav button[aria-checked=true]")).to_have_text("two")
         await expect(page.locator("#iteration")).to_have_text("4")
+        await page.locator("#round h2").click()
         await page.keyboard.press("ArrowLeft")
         await expect(page.locator("#iteration")).to_have_text("3")
         await expect(page.locator("#live")).to_have_attribute("aria-pressed", "false")
@@ -313,8 +314,9 @@ async def test_runs_stand_side_by_side_and_their_settings_differ_where_they_do(
     page: Page, show: Show, tmp_path: Path
 ) -> None:
     seeds = [_written_run(tmp_path / f"s{seed}", seed=seed) for seed in (1, 2)]
-    other = {"environment.name": "predator_prey", "seed": 1}
-    async with show(*seeds, _written_run(tmp_path / "chase", **other)) as address:
+    other: dict[str, Any] = {"environment.name": "predator_prey"}
+    chase = _written_run(tmp_path / "chase", seed=1, **other)
+    async with show(*seeds, chase) as address:
         await page.goto(f"{address}/#compare")
         await expect(page.locator("#table tbody tr")).to_have_count(3)
         await expect(page.locator("#differences tbody tr")).to_have_text(["seed12"])

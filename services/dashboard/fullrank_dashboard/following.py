@@ -36,7 +36,8 @@ PERIOD_S = 1.0
 LINE = 1000
 """Most characters of the line about a run that cannot be shown."""
 LONGEST_PAUSE_S = 10.0
-"""Longest pause between two attempts to reach a controller, seconds."""
+"""Longest pause between two attempts to reach a controller, and period of polls of a run that has
+ended, seconds."""
 BATCH = 50
 """Iterations that are drawn without a pause."""
 AT_ONCE = 2000
@@ -56,6 +57,7 @@ class Following:
         self._run, self._tls = run, tls
         self._monitor: AsyncMonitor | None = None
         self._evaluations_bytes = self._metrics_bytes = 0
+        self._period_s = PERIOD_S
         self.view = RunView(run if is_address(run) else Path(run).name)
         self.stage = Stage(run, self.view, turn or asyncio.Lock())
 
@@ -69,7 +71,7 @@ class Following:
         try:
             while True:
                 whole: bool = await patient(self.look)
-                await asyncio.sleep(PERIOD_S if whole else 0)
+                await asyncio.sleep(self._period_s if whole else 0)
         finally:
             await self._hang_up()
 
@@ -91,7 +93,9 @@ class Following:
             await self._hang_up()
             if not isinstance(error, ServiceLost) or not await self._has_ended():
                 raise
+            self._period_s = LONGEST_PAUSE_S
             return True
+        self._period_s = PERIOD_S
         for batch in _batched(new):
             self.view.committed(batch)
             await asyncio.sleep(0)  # other runs and the page go on meanwhile

@@ -14,6 +14,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.config.layers import load
 from fullrank.config.trust import check_trusted
 from fullrank.host.process import Launch, find_service
+from fullrank.runs.identity import CONFIGURATION
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def dashboard(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Run directories, their names below runs/, or host:port of their monitors; "
+            help="Run directories, folders of them, names below runs/, or host:port of monitors; "
             "default: the newest run.",
             show_default=False,
         ),
@@ -89,7 +90,7 @@ def dashboard(
     """Serve the page until Ctrl-C, waiting for controllers that cannot be reached."""
     start_log(logging.StreamHandler(), form="%(message)s")
     options = {
-        "dashboard.runs": [_known(run) for run in runs] if runs else [meant(None)],
+        "dashboard.runs": [each for run in runs for each in _known(run)] if runs else [meant(None)],
         "dashboard.address": None if port is None else f"127.0.0.1:{port}",
         "tls.certificates": None if certificates is None else str(certificates),
     }
@@ -97,10 +98,13 @@ def dashboard(
     raise typer.Exit(find_service("dashboard")(Launch(resolved=resolved)))
 
 
-def _known(run: str) -> str:
-    """The run as ``meant`` resolves it, or unchanged if it does not exist yet."""
+def _known(run: str) -> list[str]:
+    """The run as ``meant`` resolves it, or unchanged if it does not exist yet; a folder's runs."""
+    inside = sorted(Path(run).glob(f"*/{CONFIGURATION}"))
+    if inside and not (Path(run) / CONFIGURATION).exists():
+        return [meant(str(each.parent)) for each in inside]
     try:
-        return meant(run)
+        return [meant(run)]
     except FullrankError as error:
         log.warning("%s; waiting for it", error)
-        return run
+        return [run]

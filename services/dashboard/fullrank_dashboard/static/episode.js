@@ -18,9 +18,11 @@ export async function drawStage(selected) {
   }
   if (stage.played != null && stage.played !== shown.played) {
     shown.played = stage.played;
-    const response = await fetch(`/runs/${index}/episode`);
-    if (!response.ok || shown.run !== index) return;
-    episode = await response.json();
+    const response = await fetch(`/runs/${index}/episode`).catch(() => null);
+    const found = response?.ok ? await response.json() : null;
+    if (shown.run !== index) return;
+    if (!found) return void (shown.played = null); // asked again with the next news
+    episode = found;
     step = calm ? episode.moments.length - 1 : 0;
     $("#step").max = episode.moments.length - 1;
   }
@@ -41,7 +43,7 @@ export async function drawStage(selected) {
 /** Ask for an episode of newer policies, while the page and the player are watched. */
 export function ask() {
   if (!run || document.hidden || $("#returns").closest("[hidden]") || (episode && !playing) || run.stage.busy) return;
-  if (run.stage.played == null || run.status.committed - 1 > run.stage.played) fetch(`/runs/${run.index}/episode`, { method: "POST" });
+  if (run.stage.played == null || run.status.committed - 1 > run.stage.played) fetch(`/runs/${run.index}/episode`, { method: "POST" }).catch(() => {});
 }
 
 function tick(now_ms) {

@@ -204,7 +204,8 @@ const step = (by) => look((wanted ?? runs[selected]?.round?.iteration ?? 0) + by
 const KEYS = { t: switchTheme, l: () => look(null), ArrowLeft: () => step(-1), ArrowRight: () => step(1) };
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, [role=tab]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+  if (event.target.matches("[role=tab]") && event.key.startsWith("Arrow")) return;
   if (/^[1-9]$/.test(event.key)) select(Number(event.key) - 1);
   KEYS[event.key]?.();
 });
