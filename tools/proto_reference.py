@@ -25,7 +25,7 @@ ends with PERMISSION_DENIED.
 
 BLOCK = re.compile(r"(service|message|enum|extend) ([\w.]+) \{\}?")
 RPC = re.compile(r"rpc (\w+)\((.+)\) returns \((.+)\) \{")
-ACCESS = re.compile(r"option \(access\) = \{roles: \[(.+)\]\};")
+ACCESS = re.compile(r"option \(access\) = \{roles: \[(.+)\](, proved: true)?\};")
 ONEOF = re.compile(r"oneof (\w+) \{")
 FIELD = re.compile(r"((?:optional |repeated )?(?:map<.+>|[\w.]+)) (\w+) = (\d+);")
 VALUE = re.compile(r"(\w+) = (\d+);")
@@ -74,7 +74,8 @@ def rendered(line: str, comment: Sequence[str]) -> list[str] | None:
         return ["", f"#### {name}", "", f"`{request}` → `{response}`", "", *comment, ""]
     if match := ACCESS.fullmatch(line):
         roles = [role.strip().removeprefix("ROLE_").lower() for role in match[1].split(",")]
-        return [f"*Callers*: {', '.join(roles)}."]
+        alone = "; in plain text on the unix socket alone" if match[2] else ""
+        return [f"*Callers*: {', '.join(roles)}{alone}."]
     if match := ONEOF.fullmatch(line):
         return [_member(f"one of ({match[1]})", comment)]
     if match := FIELD.fullmatch(line):

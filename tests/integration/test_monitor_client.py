@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.addresses import free_address
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster, resolved
 from tests.unit.runs.test_record import record
@@ -19,7 +20,7 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.cli import main
 from fullrank.client import AsyncMonitor, Monitor, RunState, Unit
 from fullrank.codes import make_code
-from fullrank.common.errors import NotFound
+from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.config import to_toml
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.host.run_directory import resolve
@@ -28,6 +29,7 @@ from fullrank.runs.record import METRICS, to_line
 pytestmark = pytest.mark.integration
 
 status_module = import_module("fullrank.cli.status")
+monitor_module = import_module("fullrank.net.monitor")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "watch_a_run.py"
 
@@ -178,6 +180,55 @@ async def test_follow_outlasts_a_controller_that_is_away_and_misses_nothing(
     written = (tmp_path / METRICS).read_text().splitlines()
     assert list(map(json.loads, printed.shown())) == list(map(json.loads, written))
     assert all(line.startswith("controller away: ") for line in printed.told())
+
+
+async def test_a_program_that_watches_sees_each_iteration_once_over_a_restart(
+    tmp_path: Path,
+) -> None:
+    address = free_address()
+    settings = resolved("iterations=6", f"monitor.address={address}")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        await monitor_of(cluster)
+        for _ in range(4):
+            await cluster.fake(Fault.STALL, at=2)
+        seen: list[tuple[int, int]] = []
+
+        async def watch() -> None:
+            async with AsyncMonitor(address) as monitor:
+                async for each in monitor.watch():
+                    seen.append((each.iteration, each.term))
+
+        watching = asyncio.create_task(watch())
+        await eventually(lambda: len(seen) == 2, what="two iterations")
+        await controller.end()
+        cluster.controller()
+        cluster.learners(4)
+        await asyncio.wait_for(watching, WAIT_S)
+    assert seen == [(0, 1), (1, 1), (2, 2), (3, 2), (4, 2), (5, 2)]
+
+
+async def test_a_watch_that_has_not_begun_or_is_given_up_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = free_address()
+    async with AsyncMonitor(address) as monitor:
+        with pytest.raises(ServiceLost):
+            await anext(monitor.watch())
+    monkeypatch.setattr(monitor_module, "AWAY_S", 0.3)
+    settings = resolved("iterations=100000", f"monitor.address={address}")
+    async with Cluster(tmp_path, settings) as cluster, AsyncMonitor(address) as monitor:
+        cluster.replay()
+        controller = cluster.controller()
+        cluster.learners(4)
+        await cluster.status_when(lambda status: status.iterations_committed > 0, what="begun")
+        records = monitor.watch()
+        await anext(records)
+        await controller.end()
+        with pytest.raises(ServiceLost):
+            async for _ in records:
+                pass
 
 
 async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(

@@ -14,17 +14,18 @@ from functools import partial
 
 from fullrank.algorithms.optimiser import CLIP_OVERFLOW
 from fullrank.algorithms.updates import CLAMPED
-from fullrank.common.errors import Unsound
+from fullrank.common.errors import ConfigError, ServiceLost, Unsound
 from fullrank.common.failpoints import reach
 from fullrank.common.place import PLACE
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.host.process import QuickCalls
-from fullrank.net.tracing import Span
+from fullrank.net.tracing import TraceSpan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import (
+    Amend,
     Apply,
     Assemble,
     Audit,
@@ -38,6 +39,7 @@ from fullrank.run.orders import (
     MakeDurable,
     Open,
     Play,
+    Save,
     Settle,
     TakeCheckpoint,
 )
@@ -102,7 +104,7 @@ class _Applied:
     record: IterationRecord
     head: int
     """Replay position to resume from after it."""
-    span: Span
+    span: TraceSpan
     """The commit, which ends once it is durable."""
 
 
@@ -142,6 +144,9 @@ class Driver:
         self._store, self._saturation, self._watchdog = store, saturation, watchdog
         self._agent_updates = len(training.collector.agents) * training.problem.data.batch_size
         self._host: Host | None = None
+        self._machine: RunMachine | None = None
+        self._saved: asyncio.Future[int] | None = None
+        """Iterations in the checkpoint that is asked for."""
         self._journalled: Mapping[int, StoredIteration] = {}
         self._head = self._resume_head = self._resumes_at = 0
         self._began_at = self._updated_at = 0.0
@@ -174,13 +179,14 @@ class Driver:
         self._head, self._resumes_at = head, committed + len(journalled)
         self._journalled = {stored.record.iteration: stored for stored in journalled}
         program = Program(
-            iterations=self._run.identity.iterations,
+            iterations=self._run.progress.iterations,
             updates=self._training.trainer.updates,
             lag=self._config.collect.lag,
             ahead=FAR if self._store.lag_s else 1,
             checkpoint_every=self._config.checkpoint.every,
         )
         machine = RunMachine(program, applied=committed, known=self._resumes_at)
+        self._machine = machine
         self._host = Host(
             machine,
             {
@@ -201,6 +207,40 @@ class Driver:
         )
         self._updated_at = asyncio.get_running_loop().time()
         await self._host.drive()
+
+    async def checkpoint(self) -> int:
+        """Save the state at the next border of collections; returns the iterations in it.
+
+        Raises:
+            ServiceLost: The run does not go on.
+        """
+        machine, host = self._under_way()
+        if machine.saved == machine.applied:
+            return machine.saved
+        if self._saved is None:
+            self._saved = asyncio.get_running_loop().create_future()
+            host.tell(Save())
+        return await asyncio.shield(self._saved)
+
+    def set_iterations(self, iterations: int) -> None:
+        """Change the number of iterations of the run.
+
+        Raises:
+            ConfigError: More are begun, or the last collection has more updates.
+            ServiceLost: The run does not go on.
+        """
+        machine, host = self._under_way()
+        updates, least = machine.program.updates, machine.least
+        if not least <= iterations < 2**63 or iterations % updates:
+            several = f", and a multiple of {updates}" if updates > 1 else ""
+            raise ConfigError(f"iterations = {iterations}: must be at least {least}{several}")
+        self._run.progress.iterations = iterations
+        host.tell(Amend(iterations))
+
+    def _under_way(self) -> tuple[RunMachine, Host]:
+        if self._machine is None or self._host is None or self._machine.finished:
+            raise ServiceLost("the run is not under way; ask again, or `fullrank resume` it")
+        return self._machine, self._host
 
     async def close(self, *, void: bool) -> None:
         """After ``drive``, make durable what is applied, and end playing.
@@ -379,6 +419,9 @@ class Driver:
         await self.pipeline.finish_playing()  # a run that is stopped may still play
         with self._watchdog.phase(WRITING["checkpoint"]):
             await self._store.checkpoint(committed=order.iterations, head=self._resume_head)
+        if self._saved is not None:
+            self._saved.set_result(order.iterations)
+            self._saved = None
 
     async def _finish(self, order: Finish) -> None:
         await self._store.uploaded()

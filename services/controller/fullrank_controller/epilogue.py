@@ -215,6 +215,12 @@ class EndedController:
         async with statuses(context):
             raise ServiceLost(self._epilogue.asked())
 
+    async def _disobey(self, request: object, context: Context) -> None:
+        async with statuses(context):
+            raise ServiceLost(self._epilogue.asked())
+
+    Checkpoint = Drain = Stop = SetIterations = _disobey
+
 
 class EndedMonitor(PublishedRun):
     """MonitorService over a run that has ended, from its directory alone."""

@@ -26,7 +26,6 @@ class RunIdentity:
     term: int
     instance: int = 0
     """Tells this controller from another one that began the same term on a copied directory."""
-    iterations: int
     problem: Problem
     """Units, sizes and target of an iteration."""
 

@@ -1,9 +1,10 @@
 """The controller's ports: ControllerService, MonitorService and Prometheus."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fullrank.common.errors import ServiceLost
 from fullrank.host.run_directory import announce
@@ -12,7 +13,7 @@ from fullrank.net.prometheus import Exporter, gauge
 from fullrank.net.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.driver import Driver
-from fullrank_controller.learners.servicer import ControllerServicer
+from fullrank_controller.learners.orders import ObeyingServicer
 from fullrank_controller.monitor.log import IterationLog
 from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer, Subscriptions
 from fullrank_controller.prometheus import run_metrics, store_metrics
@@ -29,13 +30,15 @@ class ControllerPorts:
     term: Term
     driver: Driver
     security: Security
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when an administrator orders the controller to stop."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Serve the run and announce the addresses; at the end, close every stream."""
         server = Server(
             controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
-            ControllerServicer(self.term.run),
+            ObeyingServicer(self.term, self.driver, self.stop),
             security=self.security,
             prebuilt=frozenset({"Work", "Collect"}),
         )
@@ -91,7 +94,7 @@ class ControllerPorts:
         settings = self.term.config.monitor
 
         def is_last(iteration: int) -> bool:
-            return run.progress.finished and iteration + 1 == run.identity.iterations
+            return run.progress.finished and iteration + 1 == run.progress.iterations
 
         iterations = IterationLog(directory.metrics)
         subscriptions = Subscriptions(iterations, is_last=is_last)

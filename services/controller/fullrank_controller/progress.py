@@ -11,10 +11,12 @@ class RunProgress:
 
     Args:
         committed: Iterations that were committed before.
+        iterations: Iterations of the whole run.
 
     Attributes:
         applied: Iterations applied so far; the last of them may not be committed yet.
         committed: Iterations committed so far: they are durable and may be published.
+        iterations: As given; an administrator may change it.
         state: State of the run.
         message: Reason for the state, or empty.
         exit_code: That of the error by which the run has failed; 0 for any other state.
@@ -23,8 +25,9 @@ class RunProgress:
         warm_up: Progress of the warm-up, or empty.
     """
 
-    def __init__(self, *, committed: int = 0) -> None:
+    def __init__(self, *, committed: int = 0, iterations: int = 0) -> None:
         self.applied = self.committed = committed
+        self.iterations = iterations
         self._state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
         self._message = self._outage = self.warm_up = ""
         self.exit_code, self.leaving = 0, "the controller is stopping"

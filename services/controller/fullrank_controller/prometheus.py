@@ -143,7 +143,7 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
     """
     identity, progress, roster = run.identity, run.progress, run.roster
     yield from state_metrics(identity.name, progress.state, committed=progress.committed)
-    yield gauge("iterations_wanted", "Iterations in all.", identity.iterations)
+    yield gauge("iterations_wanted", "Iterations in all.", progress.iterations)
     yield gauge("term", "Starts and recoveries of the controller.", identity.term)
     yield gauge("learners_attached", "Learners that are attached.", len(roster.members))
     yield gauge("learners_eligible", "Learners that may hold a row.", len(roster.eligible))

@@ -107,7 +107,7 @@ class Run:
     def position(self) -> str:
         """Progress and learners, for a log line."""
         learners = [member.learner for member in self.roster.members]
-        committed, iterations = self.progress.committed, self.identity.iterations
+        committed, iterations = self.progress.committed, self.progress.iterations
         return f"iteration {committed} of {iterations}, learners {learners}"
 
     def status_response(self) -> pb.GetStatusResponse:
@@ -120,7 +120,7 @@ class Run:
             epoch=self.membership.epoch,
             state=self.progress.state,
             iterations_committed=self.progress.committed,
-            iterations=self.identity.iterations,
+            iterations=self.progress.iterations,
             message="; ".join(filter(None, (self.progress.message, self.progress.warm_up))),
             exit_code=self.progress.exit_code,
             rank=opened.round.rank if opened else 0,

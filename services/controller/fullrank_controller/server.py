@@ -23,6 +23,7 @@ from fullrank.net.tracing import tracing
 from fullrank.runs.ending import read_ending
 from fullrank.wiring.training import Training
 from fullrank_controller.epilogue import record_failure, tell
+from fullrank_controller.learners.orders import obeyed
 from fullrank_controller.membership.roster import expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
@@ -160,7 +161,8 @@ async def _serve(
         stack.push_async_callback(health.at_work, False)
         term.run.term_guard.witnesses.append(replay.confirm)
         superseded = term_raised(directory, every_s=config.controller.heartbeat_s)
-        endings = [stop.wait(), term.run.term_guard.superseded(), superseded]
+        ordered = obeyed(ports.stop, term.run)
+        endings = [stop.wait(), term.run.term_guard.superseded(), superseded, ordered]
         liveness = expel_silent(term.run.rosters, config.controller, term.watchdog)
         await drive(
             driver,

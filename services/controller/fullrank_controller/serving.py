@@ -118,7 +118,7 @@ def _sinks(
         first_iteration=run.progress.committed,
         config=as_tables(config),
     )
-    iterations, clock = run.identity.iterations, time.monotonic
+    iterations, clock = run.progress.iterations, time.monotonic
     lines = Lines(log.info, iterations=iterations, clock=clock, coding=True)
     return Fanout[IterationRecord]([configured, lines, *further])
 

@@ -88,7 +88,6 @@ def begin(
         name=directory.run,
         term=directory.term,
         instance=directory.instance,
-        iterations=config.iterations,
         problem=training.problem,
     )
     PLACE.update(run=identity.name, term=identity.term)
@@ -104,7 +103,7 @@ def begin(
         welcome.block.CopyFrom(block.location)
     event_log, progress = (
         EventLog(directory.path, "controller"),
-        _progress_of(directory, training, restored),
+        _progress_of(config, directory, training, restored),
     )
     numerics = RunNumerics(
         directory.path,
@@ -156,9 +155,11 @@ def _heads(config: RunConfig, directory: RunDirectory, training: Training) -> He
     )
 
 
-def _progress_of(directory: RunDirectory, training: Training, restored: Restored) -> RunProgress:
+def _progress_of(
+    config: RunConfig, directory: RunDirectory, training: Training, restored: Restored
+) -> RunProgress:
     """The progress with its caveats; inexact iterations keep their J, another gives other bits."""
-    progress = RunProgress(committed=restored.committed)
+    progress = RunProgress(committed=restored.committed, iterations=config.iterations)
     progress.lasting = directory.caveats
     if not training.problem.data.exact:
         progress.record_caveat("data", INDEPENDENT_SAMPLES)

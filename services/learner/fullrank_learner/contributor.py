@@ -22,7 +22,7 @@ from fullrank.net.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chun
 from fullrank.net.controller_client import WorkCall
 from fullrank.net.errors import translated
 from fullrank.net.messages import sent_event
-from fullrank.net.tracing import UNTRACED, Span, begin
+from fullrank.net.tracing import UNTRACED, TraceSpan, begin
 from fullrank.replay.items import Gathered
 from fullrank.runs.events import EventLog
 from fullrank.stragglers import Lateness
@@ -263,7 +263,7 @@ class Contributor:
         with self._span("compute", work) as span:
             await self._compute_rows(work, span)
 
-    def _span(self, name: str, work: ActiveAssignment) -> Span:
+    def _span(self, name: str, work: ActiveAssignment) -> TraceSpan:
         """Begin the span of a stage; it names the units of all rows."""
         message = work.message
         span = begin(name, message.ids, parent=message.traceparent, learner=self._learner)
@@ -271,7 +271,7 @@ class Contributor:
             span.note(units=[unit for row in message.rows for unit in row.units])
         return span
 
-    async def _compute_rows(self, work: ActiveAssignment, span: Span) -> None:
+    async def _compute_rows(self, work: ActiveAssignment, span: TraceSpan) -> None:
         """Be as late as the model of stragglers says; send each row as soon as it is computed.
 
         The span of computing, which includes lateness, ends with the last row.

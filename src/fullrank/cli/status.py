@@ -14,14 +14,17 @@ from rich.live import Live
 from rich.text import Text
 
 from fullrank.cli.locate import RunOption, ended, locate
-from fullrank.cli.options import CertificatesOption, JsonOption
+from fullrank.cli.options import CertificatesOption, JsonOption, tls_of
 from fullrank.cli.progress import LineView
+from fullrank.cli.runs import meant
 from fullrank.cli.say import say
 from fullrank.cli.status_view import headline, learners, picture, players
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.text import plain
-from fullrank.net.monitor import Monitor
+from fullrank.host.certificates import Role
+from fullrank.net.controller_client import give_order
+from fullrank.net.monitor import Monitor, monitor_of
 from fullrank.net.status import RunState, RunStatus, Status
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord, stand, to_line
@@ -46,8 +49,22 @@ def status(
     ] = False,
     certificates: CertificatesOption = None,
     as_json: JsonOption = False,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order",
+            help="Order the controller to make a checkpoint, stop, drain=LEARNER or set "
+            "iterations=NUMBER, as an administrator; RUN is then a directory, or host:port of "
+            "the controller.",
+        ),
+    ] = None,
 ) -> None:
-    """Print a run's progress, its learners and its time budget."""
+    """Print a run's progress, its learners and its time budget; or change its course."""
+    if order is not None:
+        tls = tls_of(certificates)
+        address, security = monitor_of(meant(run), tls, port="controller", role=Role.ADMIN)
+        say(give_order(address, order, security=security))
+        return
     if follow:
         _follow(run, certificates, as_json=as_json)
         return

@@ -1,7 +1,8 @@
 """Access control: one interceptor for every server, before any handler runs.
 
 The roles of a call stand beside it in its proto, as the option ``access``; undeclared methods are
-closed. In plain text callers have no identity, and only the limits apply.
+closed. In plain text callers have no identity, and only the limits apply; calls whose role must be
+proved are then open on unix sockets alone.
 
 Bytes that are no message of their method end the call with INVALID_ARGUMENT, whatever it is, and
 with a line of the log at most every ``QUIET_S``.
@@ -58,6 +59,17 @@ def roles_of(method: str) -> frozenset[Role]:
         return frozenset()
     numbers = options.Extensions[pb.access].roles
     return frozenset(Role(pb.Role.Name(number).removeprefix("ROLE_").lower()) for number in numbers)
+
+
+@lru_cache(maxsize=KNOWN)
+def is_proved(method: str) -> bool:
+    """True if callers of a method must prove their role, also where a server has no certificate."""
+    service, _, name = method.removeprefix("/").partition("/")
+    try:
+        options = Default().FindMethodByName(f"{service}.{name}").GetOptions()
+    except KeyError:
+        return False
+    return bool(options.Extensions[pb.access].proved)
 
 
 class Gatekeeper(grpc.aio.ServerInterceptor):
@@ -154,6 +166,11 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 if self._server is not None:
                     caller = identity_of(context)
                     _check(caller, server=self._server, method=method)
+                elif is_proved(method) and not is_socket(context.peer()):
+                    raise Unauthenticated(
+                        f"{method} is open to administrators alone, and plain text proves nothing: "
+                        "set tls.certificates, or call the unix socket of the service"
+                    )
             except AccessDenied as error:
                 _audit(method, context, caller, outcome=f"refused: {error}")
                 raise

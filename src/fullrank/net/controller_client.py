@@ -5,7 +5,7 @@ from typing import Self, TypeAlias
 
 import grpc
 
-from fullrank.common.errors import ServiceLost
+from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.config.tree import RunConfig
 from fullrank.host.certificates import Role
 from fullrank.host.run_directory import resolve
@@ -74,6 +74,44 @@ class ControllerClient:
     async def close(self) -> None:
         """Close the channel."""
         await self._channel.close()
+
+
+ORDER_S = 600.0
+"""Deadline of an order; a checkpoint waits for the end of an iteration."""
+ORDERS = "checkpoint, stop, drain=LEARNER or iterations=NUMBER"
+
+
+def give_order(address: str, order: str, *, security: Security = PLAINTEXT) -> str:
+    """Give a controller an order of an administrator, one of ``ORDERS``; returns what it has done.
+
+    Raises:
+        ConfigError: There is no such order, or the controller cannot obey it.
+        NotFound: There is no such learner.
+        AccessDenied: The caller has not proved the role.
+        ServiceLost: It does not answer, or the run is not under way.
+    """
+    name, equals, number = order.partition("=")
+    if name not in ("checkpoint", "stop", "drain", "iterations"):
+        raise ConfigError(f"order {order!r}: must be {ORDERS}")
+    if bool(equals) != (name in ("drain", "iterations")) or (equals and not number.isdecimal()):
+        raise ConfigError(f"order {order!r}: must be {ORDERS}")
+    trust = security.towards(Role.CONTROLLER)
+    with (
+        open_blocking_channel(address, trust=trust) as channel,
+        translated(f"controller {address}"),
+    ):
+        stub = ControllerServiceStub(channel)
+        if name == "checkpoint":
+            saved = stub.Checkpoint(pb.CheckpointRequest(), timeout=ORDER_S)
+            return f"checkpoint after {saved.iterations} iterations"
+        if name == "stop":
+            stub.Stop(pb.StopRequest(), timeout=CALL_S)
+            return "the controller finishes the update in progress, checkpoints and ends"
+        if name == "drain":
+            stub.Drain(pb.DrainRequest(learner=int(number)), timeout=CALL_S)
+            return f"learner {number} holds no row after this iteration; stop its process then"
+        stub.SetIterations(pb.SetIterationsRequest(iterations=int(number)), timeout=CALL_S)
+        return f"the run ends after {number} iterations"
 
 
 STATUS_S = 2.0

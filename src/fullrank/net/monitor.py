@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Itera
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,9 @@ T = TypeVar("T")
 CALL_S = 10.0
 """Deadline of a call that does not wait for new iterations."""
 
+AWAY_S, LONGEST_PAUSE_S = 600.0, 10.0
+"""Pauses while a controller is away, in all and the longest, seconds."""
+
 POLICIES_BYTES = 2**32
 """Most bytes of the policies of a run."""
 
@@ -46,6 +49,14 @@ class Policies:
     """Term in which they were saved."""
     parameters: dict[int, FloatArray]
     """Flat parameters by agent, in the layout that monitor.proto describes."""
+
+
+def _pauses() -> Iterator[float]:
+    """Pauses before a controller that is away is dialled again, ``AWAY_S`` in all."""
+    pause_s, left_s = 0.2, AWAY_S
+    while left_s > 0:
+        yield pause_s
+        left_s, pause_s = left_s - pause_s, min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _ignore(lost: int) -> None:
@@ -117,7 +128,9 @@ class AsyncMonitor:
     ) -> AsyncGenerator[IterationRecord, None]:
         """The committed iterations: the existing ones, then each new one until the run ends.
 
-        An iteration that comes again under a later term supersedes it and all after it.
+        An iteration that comes again under a later term supersedes it and all after it. Once it has
+        begun, a controller that is away is dialled again for ``AWAY_S``, and the iterations go on
+        where they stopped; not so ``until_now``.
 
         Args:
             from_iteration: First iteration.
@@ -125,17 +138,26 @@ class AsyncMonitor:
             until_now: End with the last iteration committed at the time of the call.
             on_lost: Called with the number of iterations left out because the caller reads slowly.
         """
-        request = pb.WatchRequest(
-            from_iteration=from_iteration, seen_term=seen_term, until_now=until_now
-        )
-        call = self._stub.Watch(request, timeout=CALL_S if until_now else None)
-        try:
-            with translated(self._peer):
-                async for response in call:
-                    for record in _records(response, on_lost):
-                        yield record
-        finally:
-            call.cancel()
+        pauses_s: Iterator[float] | None = None  # none before the first iteration
+        while True:
+            request = pb.WatchRequest(
+                from_iteration=from_iteration, seen_term=seen_term, until_now=until_now
+            )
+            call = self._stub.Watch(request, timeout=CALL_S if until_now else None)
+            try:
+                with translated(self._peer):
+                    async for response in call:
+                        for record in _records(response, on_lost):
+                            from_iteration, seen_term = record.iteration + 1, record.term
+                            pauses_s = _pauses()
+                            yield record
+                return
+            except ServiceLost:
+                if until_now or pauses_s is None or (pause_s := next(pauses_s, None)) is None:
+                    raise
+            finally:
+                call.cancel()
+            await asyncio.sleep(pause_s)
 
     async def code(self) -> CodeInUse:
         """C, the holders of its rows, and the planner's forecasts."""
@@ -238,29 +260,37 @@ class Monitor:
         return self._wait(self._monitor.policies())
 
 
-def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
+def monitor_of(
+    run: str,
+    tls: TlsSettings,
+    *,
+    port: Literal["monitor", "controller"] = "monitor",
+    role: Role = Role.MONITOR,
+) -> tuple[str, Security]:
     """Address and security of a run's monitor; a restarted controller may listen elsewhere.
 
     Args:
         run: The run's directory, or ``host:port``.
         tls: Certificates to present; without any, those that the run is configured with.
+        port: The controller's port that is called.
+        role: Role of the caller.
 
     Raises:
         FullrankError: The directory is not that of a run, or the certificates cannot be used.
         ServiceLost: The run has no controller at the moment.
     """
     if is_address(run):
-        return run, Security.configured(tls, Role.MONITOR)
+        return run, Security.configured(tls, role)
     config, dropped = read_run(Path(run), os.environ)
-    require(dropped, "monitor.address", origin=run)
+    require(dropped, f"{port}.address", origin=run)
     if not tls.certificates:
         require(dropped, "tls.certificates", origin=run)
     tls = replace(tls, certificates=tls.certificates or config.tls.certificates)
     try:
-        address = resolve(config.monitor.address, Path(run), "monitor")
+        address = resolve(getattr(config, port).address, Path(run), port)
     except ServiceLost:
         raise ServiceLost(_why_away(Path(run), config.iterations)) from None
-    return address, Security.configured(tls, Role.MONITOR)
+    return address, Security.configured(tls, role)
 
 
 def _why_away(run: Path, iterations: int) -> str:

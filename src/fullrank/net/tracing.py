@@ -29,7 +29,7 @@ FLUSH_S = 2.0
 _tracer: "Tracer | None" = None
 
 
-class Span:
+class TraceSpan:
     """Part of a round under way; it ends with its block, or before. By default it does nothing.
 
     Args:
@@ -68,10 +68,10 @@ class Span:
         self.end()
 
 
-UNTRACED = Span()
+UNTRACED = TraceSpan()
 
 
-def begin(name: str, ids: Ids, *, parent: str = "", **attributes: Any) -> Span:
+def begin(name: str, ids: Ids, *, parent: str = "", **attributes: Any) -> TraceSpan:
     """Begin a span.
 
     Args:
@@ -86,7 +86,7 @@ def begin(name: str, ids: Ids, *, parent: str = "", **attributes: Any) -> Span:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     context = TraceContextTextMapPropagator().extract({"traceparent": parent}, context=Context())
-    span = Span(_tracer.start_span(name, context=context))
+    span = TraceSpan(_tracer.start_span(name, context=context))
     span.note(run=ids.run, term=ids.term, iteration=ids.iteration, **attributes)
     return span
 

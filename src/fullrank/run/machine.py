@@ -7,9 +7,10 @@ the same iterations, however long each order takes and whichever is done first.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fullrank.run.orders import (
+    Amend,
     Apply,
     Assemble,
     Audit,
@@ -27,6 +28,7 @@ from fullrank.run.orders import (
     Play,
     RunEvent,
     RunOrder,
+    Save,
     Settle,
     Stop,
     TakeCheckpoint,
@@ -65,19 +67,27 @@ class RunMachine:
     Attributes:
         applied: Iterations whose update the parameters hold.
         stored: Iterations that are durable.
+        saved: Iterations in the newest checkpoint.
         finished: True once all are durable and audited.
     """
 
     def __init__(self, program: Program, *, applied: int = 0, known: int = 0) -> None:
         self.program = program
-        self.applied = self.stored = self._saved = self._shipped = applied
+        self.applied = self.stored = self.saved = self._shipped = applied
         self.finished = False
         self._known = max(known, applied)
         self._ordered: set[RunOrder] = set()
         self._done: set[RunOrder] = set()
         self._drawn = applied
         self._stopped: Stop | None = None
+        self._asked = self._wanted = False
         self._resumed = applied
+
+    @property
+    def least(self) -> int:
+        """Fewest iterations that the run can still have: those whose collection has begun."""
+        begun = [order.collection for order in self._ordered if isinstance(order, Play | Collect)]
+        return max(self.applied, (max(begun, default=-1) + 1) * self.program.updates)
 
     def step(self, event: RunEvent) -> list[RunOrder]:
         """Take an event; returns the orders that may be executed from now on, all at once."""
@@ -90,6 +100,10 @@ class RunMachine:
                 self._shipped = iterations
             case Stop():
                 self._stopped = event
+            case Save():
+                self._asked = True
+            case Amend(iterations):
+                self.program = replace(self.program, iterations=iterations)
             case Done(order):
                 self._take(order)
         due = self._due() if self._stopped is None else self._closing(self._stopped)
@@ -105,6 +119,7 @@ class RunMachine:
         match order:
             case Apply(iteration):
                 self.applied = iteration + 1
+                self._wanted, self._asked = self._wanted or self._asked, False
                 if iteration < self._known:
                     self.stored = self.applied
             case MakeDurable(iteration):
@@ -112,7 +127,7 @@ class RunMachine:
             case Draw(iteration):
                 self._drawn = iteration + 1
             case TakeCheckpoint(iterations):
-                self._saved = iterations
+                self.saved, self._wanted = iterations, False
             case Finish():
                 self.finished = True
         self._done.add(order)
@@ -163,14 +178,14 @@ class RunMachine:
         applied, every = self.applied, self.program.checkpoint_every
         if not every or applied < self._known or not self._resumable:
             return False
-        due = applied in (self._known, self.program.iterations)
-        return due or applied // every > self._saved // every
+        due = self._wanted or applied in (self._known, self.program.iterations)
+        return due or applied // every > self.saved // every
 
     @property
     def _resumable(self) -> bool:
         """True between two collections, the only states from which a run resumes."""
         at_border = self.program.position(self.applied)[1] == 0
-        return self.applied > self._saved and (at_border or self.applied == self.program.iterations)
+        return self.applied > self.saved and (at_border or self.applied == self.program.iterations)
 
     def _repeat(self, iteration: int) -> Iterator[RunOrder]:
         """Collect again what an iteration had collected, and apply its known update."""

@@ -144,4 +144,16 @@ class Stop:
     """True if the state must not be checkpointed: it is disputed, or another controller's."""
 
 
-RunEvent: TypeAlias = Begin | Done | Drawn | Durable | Stop
+@dataclass(frozen=True, slots=True)
+class Save:
+    """A checkpoint is wanted as soon as there is a state from which a run resumes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """The run has another number of iterations from now on, at least ``RunMachine.least``."""
+
+    iterations: int
+
+
+RunEvent: TypeAlias = Begin | Done | Drawn | Durable | Stop | Save | Amend

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/access.proto\x12\x0b\x66ullrank.v1\x1a google/protobuf/descriptor.proto\"*\n\x06\x41\x63\x63\x65ss\x12 \n\x05roles\x18\x01 \x03(\x0e\x32\x11.fullrank.v1.Role*\x8a\x01\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x13\n\x0fROLE_CONTROLLER\x10\x01\x12\x10\n\x0cROLE_LEARNER\x10\x02\x12\x0f\n\x0bROLE_REPLAY\x10\x03\x12\x10\n\x0cROLE_MONITOR\x10\x04\x12\x0e\n\nROLE_ADMIN\x10\x05\x12\x12\n\x0eROLE_COLLECTOR\x10\x06:E\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x01(\x0b\x32\x13.fullrank.v1.Accessb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/access.proto\x12\x0b\x66ullrank.v1\x1a google/protobuf/descriptor.proto\":\n\x06\x41\x63\x63\x65ss\x12 \n\x05roles\x18\x01 \x03(\x0e\x32\x11.fullrank.v1.Role\x12\x0e\n\x06proved\x18\x02 \x01(\x08*\x8a\x01\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x13\n\x0fROLE_CONTROLLER\x10\x01\x12\x10\n\x0cROLE_LEARNER\x10\x02\x12\x0f\n\x0bROLE_REPLAY\x10\x03\x12\x10\n\x0cROLE_MONITOR\x10\x04\x12\x0e\n\nROLE_ADMIN\x10\x05\x12\x12\n\x0eROLE_COLLECTOR\x10\x06:E\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x01(\x0b\x32\x13.fullrank.v1.Accessb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fullrank.v1.access_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=120
-  _globals['_ROLE']._serialized_end=258
+  _globals['_ROLE']._serialized_start=136
+  _globals['_ROLE']._serialized_end=274
   _globals['_ACCESS']._serialized_start=75
-  _globals['_ACCESS']._serialized_end=117
+  _globals['_ACCESS']._serialized_end=133
 # @@protoc_insertion_point(module_scope)

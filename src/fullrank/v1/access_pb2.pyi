@@ -60,6 +60,11 @@ class Access(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLES_FIELD_NUMBER: _builtins.int
+    PROVED_FIELD_NUMBER: _builtins.int
+    proved: _builtins.bool
+    """The role must be proved: in plain text only callers on the server's unix socket are admitted,
+    who are its own user; all others receive UNAUTHENTICATED.
+    """
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[Global___Role.ValueType]:
         """Callers of other roles receive PERMISSION_DENIED. A method without roles is closed to all."""
@@ -68,10 +73,11 @@ class Access(_message.Message):
         self,
         *,
         roles: _abc.Iterable[Global___Role.ValueType] | None = ...,
+        proved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["proved", b"proved", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,6 +54,26 @@ class ControllerServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_controller__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_controller__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.Checkpoint = channel.unary_unary(
+                '/fullrank.v1.ControllerService/Checkpoint',
+                request_serializer=fullrank_dot_v1_dot_controller__pb2.CheckpointRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_controller__pb2.CheckpointResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/fullrank.v1.ControllerService/Drain',
+                request_serializer=fullrank_dot_v1_dot_controller__pb2.DrainRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_controller__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.Stop = channel.unary_unary(
+                '/fullrank.v1.ControllerService/Stop',
+                request_serializer=fullrank_dot_v1_dot_controller__pb2.StopRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_controller__pb2.StopResponse.FromString,
+                _registered_method=True)
+        self.SetIterations = channel.unary_unary(
+                '/fullrank.v1.ControllerService/SetIterations',
+                request_serializer=fullrank_dot_v1_dot_controller__pb2.SetIterationsRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_controller__pb2.SetIterationsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer(object):
@@ -138,6 +158,38 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Checkpoint(self, request, context):
+        """Save the state at the next border between two collections; answered once it is on disk. As the
+        other orders of an administrator, it is answered with UNAVAILABLE by a run that has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Assign no more rows to the process of a learner, which may then be stopped at no cost: the row
+        of the iteration under way still counts. NOT_FOUND if there is no such learner,
+        FAILED_PRECONDITION if no other one could compute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Stop(self, request, context):
+        """End the controller as SIGTERM does: the update in progress is finished and checkpointed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetIterations(self, request, context):
+        """Change the number of iterations of the run, also in the configuration in its directory.
+        FAILED_PRECONDITION, with the least number, if more than that are begun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -160,6 +212,26 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=fullrank_dot_v1_dot_controller__pb2.GetStatusRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_controller__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'Checkpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.Checkpoint,
+                    request_deserializer=fullrank_dot_v1_dot_controller__pb2.CheckpointRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_controller__pb2.CheckpointResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=fullrank_dot_v1_dot_controller__pb2.DrainRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_controller__pb2.DrainResponse.SerializeToString,
+            ),
+            'Stop': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stop,
+                    request_deserializer=fullrank_dot_v1_dot_controller__pb2.StopRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_controller__pb2.StopResponse.SerializeToString,
+            ),
+            'SetIterations': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetIterations,
+                    request_deserializer=fullrank_dot_v1_dot_controller__pb2.SetIterationsRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_controller__pb2.SetIterationsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -270,6 +342,114 @@ class ControllerService(object):
             '/fullrank.v1.ControllerService/GetStatus',
             fullrank_dot_v1_dot_controller__pb2.GetStatusRequest.SerializeToString,
             fullrank_dot_v1_dot_controller__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Checkpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ControllerService/Checkpoint',
+            fullrank_dot_v1_dot_controller__pb2.CheckpointRequest.SerializeToString,
+            fullrank_dot_v1_dot_controller__pb2.CheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ControllerService/Drain',
+            fullrank_dot_v1_dot_controller__pb2.DrainRequest.SerializeToString,
+            fullrank_dot_v1_dot_controller__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ControllerService/Stop',
+            fullrank_dot_v1_dot_controller__pb2.StopRequest.SerializeToString,
+            fullrank_dot_v1_dot_controller__pb2.StopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetIterations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ControllerService/SetIterations',
+            fullrank_dot_v1_dot_controller__pb2.SetIterationsRequest.SerializeToString,
+            fullrank_dot_v1_dot_controller__pb2.SetIterationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -93,6 +93,21 @@ class ControllerServiceStub:
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]
     """Report the status of the run."""
+    Checkpoint: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CheckpointRequest, _controller_pb2.CheckpointResponse]
+    """Save the state at the next border between two collections; answered once it is on disk. As the
+    other orders of an administrator, it is answered with UNAVAILABLE by a run that has ended.
+    """
+    Drain: _grpc.UnaryUnaryMultiCallable[_controller_pb2.DrainRequest, _controller_pb2.DrainResponse]
+    """Assign no more rows to the process of a learner, which may then be stopped at no cost: the row
+    of the iteration under way still counts. NOT_FOUND if there is no such learner,
+    FAILED_PRECONDITION if no other one could compute.
+    """
+    Stop: _grpc.UnaryUnaryMultiCallable[_controller_pb2.StopRequest, _controller_pb2.StopResponse]
+    """End the controller as SIGTERM does: the update in progress is finished and checkpointed."""
+    SetIterations: _grpc.UnaryUnaryMultiCallable[_controller_pb2.SetIterationsRequest, _controller_pb2.SetIterationsResponse]
+    """Change the number of iterations of the run, also in the configuration in its directory.
+    FAILED_PRECONDITION, with the least number, if more than that are begun.
+    """
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -159,6 +174,21 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Report the status of the run."""
+    Checkpoint: _aio.UnaryUnaryMultiCallable[_controller_pb2.CheckpointRequest, _controller_pb2.CheckpointResponse]  # type: ignore[assignment]
+    """Save the state at the next border between two collections; answered once it is on disk. As the
+    other orders of an administrator, it is answered with UNAVAILABLE by a run that has ended.
+    """
+    Drain: _aio.UnaryUnaryMultiCallable[_controller_pb2.DrainRequest, _controller_pb2.DrainResponse]  # type: ignore[assignment]
+    """Assign no more rows to the process of a learner, which may then be stopped at no cost: the row
+    of the iteration under way still counts. NOT_FOUND if there is no such learner,
+    FAILED_PRECONDITION if no other one could compute.
+    """
+    Stop: _aio.UnaryUnaryMultiCallable[_controller_pb2.StopRequest, _controller_pb2.StopResponse]  # type: ignore[assignment]
+    """End the controller as SIGTERM does: the update in progress is finished and checkpointed."""
+    SetIterations: _aio.UnaryUnaryMultiCallable[_controller_pb2.SetIterationsRequest, _controller_pb2.SetIterationsResponse]  # type: ignore[assignment]
+    """Change the number of iterations of the run, also in the configuration in its directory.
+    FAILED_PRECONDITION, with the least number, if more than that are begun.
+    """
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -246,5 +276,44 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.GetStatusResponse, _abc.Awaitable[_controller_pb2.GetStatusResponse]]:
         """Report the status of the run."""
+
+    @_abc_1.abstractmethod
+    def Checkpoint(
+        self,
+        request: _controller_pb2.CheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.CheckpointResponse, _abc.Awaitable[_controller_pb2.CheckpointResponse]]:
+        """Save the state at the next border between two collections; answered once it is on disk. As the
+        other orders of an administrator, it is answered with UNAVAILABLE by a run that has ended.
+        """
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _controller_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.DrainResponse, _abc.Awaitable[_controller_pb2.DrainResponse]]:
+        """Assign no more rows to the process of a learner, which may then be stopped at no cost: the row
+        of the iteration under way still counts. NOT_FOUND if there is no such learner,
+        FAILED_PRECONDITION if no other one could compute.
+        """
+
+    @_abc_1.abstractmethod
+    def Stop(
+        self,
+        request: _controller_pb2.StopRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.StopResponse, _abc.Awaitable[_controller_pb2.StopResponse]]:
+        """End the controller as SIGTERM does: the update in progress is finished and checkpointed."""
+
+    @_abc_1.abstractmethod
+    def SetIterations(
+        self,
+        request: _controller_pb2.SetIterationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.SetIterationsResponse, _abc.Awaitable[_controller_pb2.SetIterationsResponse]]:
+        """Change the number of iterations of the run, also in the configuration in its directory.
+        FAILED_PRECONDITION, with the least number, if more than that are begun.
+        """
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import (
+    Amend,
     Apply,
     Audit,
     Begin,
@@ -22,6 +23,7 @@ from fullrank.run.orders import (
     MakeDurable,
     Play,
     RunOrder,
+    Save,
     Settle,
     Stop,
     TakeCheckpoint,
@@ -237,3 +239,54 @@ def test_a_refused_store_is_not_tried_again_and_nothing_is_checkpointed() -> Non
     assert TakeCheckpoint(1) not in orders
     assert run.step(Stop()) == []
     assert run.stored < run.applied
+
+
+def continued(run: RunMachine, under_way: list[RunOrder]) -> list[RunOrder]:
+    """Orders from here to the end, each ended as it comes."""
+    seen = []
+    while under_way:
+        order = under_way.pop(0)
+        seen.append(order)
+        under_way += run.step(Done(order))
+    return seen
+
+
+def until(run: RunMachine, last: RunOrder) -> list[RunOrder]:
+    """Execute a run up to an order; returns those that are under way then, this one first."""
+    under_way = run.step(Begin())
+    while under_way[0] != last:
+        under_way += run.step(Done(under_way.pop(0)))
+    return under_way
+
+
+@pytest.mark.parametrize(("updates", "saved"), [(1, [4, 9]), (3, [6, 9])])
+def test_a_checkpoint_that_is_asked_for_is_made_at_the_next_border_and_once(
+    updates: int, saved: list[int]
+) -> None:
+    run = RunMachine(Program(iterations=9, updates=updates, checkpoint_every=1000))
+    under_way = until(run, Compute(3))
+    assert run.step(Save()) == []
+    rest = continued(run, under_way)
+    assert [each.iterations for each in rest if isinstance(each, TakeCheckpoint)] == saved
+    assert run.saved == 9
+    assert rest.index(Apply(3)) < rest.index(TakeCheckpoint(saved[0]))
+
+
+def test_a_run_goes_on_or_ends_early_when_its_length_is_changed() -> None:
+    for length in (2, 5):
+        run = RunMachine(Program(iterations=3))
+        under_way = until(run, Compute(1))
+        assert run.least == 2
+        run.step(Amend(length))
+        applied = [each for each in continued(run, under_way) if isinstance(each, Apply)]
+        assert applied == [Apply(iteration) for iteration in range(1, length)]
+        assert run.finished
+
+
+def test_a_run_cannot_end_before_a_collection_that_is_being_played() -> None:
+    ahead = RunMachine(Program(iterations=9, lag=2))
+    until(ahead, Compute(1))
+    assert ahead.least == 4
+    several = RunMachine(Program(iterations=9, updates=3))
+    until(several, Compute(3))
+    assert several.least == 6

@@ -99,6 +99,8 @@ class Member:
     """The learner's block, through which sections and vectors pass; None: they are sent."""
     quarantined: str = ""
     """Reason why it holds no row (``fullrank.runs.verdicts``); empty if it is trusted."""
+    drained: bool = False
+    """True if an administrator wants it to hold no row."""
     parting: str = "it ended its stream"
     """Why it has left, unless its stream failed."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
@@ -137,6 +139,8 @@ class Member:
         """Why it may hold no row of a run of these numerics, unless it is quarantined; or empty."""
         if self.numerics is None:
             return ""
+        if self.drained:
+            return "an administrator has drained it"
         if not self.ready:
             return "its bits depend on what it computes together"
         if numerics is not None and self.identity != numerics.identity:
@@ -152,7 +156,9 @@ def excluded(members: Sequence[Member], numerics: Numerics | None) -> str:
     others = Counter(
         member.identity
         for member in members
-        if member.ready and not member.quarantined and member.objection(numerics)
+        if member.ready
+        and not (member.quarantined or member.drained)
+        and member.objection(numerics)
     )
     clause = ""
     if unstable:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from fullrank.common.deadlines import FACTOR
-from fullrank.common.errors import Overloaded, ServiceLost
+from fullrank.common.errors import ConfigError, NotFound, Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.host.shared_memory import ReadBlock
@@ -58,6 +58,7 @@ class Roster:
         self._departed: deque[_Stay] = deque(maxlen=DEPARTED)
         self._members: dict[LearnerId, Member] = {}
         self._leases: dict[bytes, Member] = {}
+        self._drained: set[bytes] = set()
         self._change = asyncio.Event()
         self._sent_by_departed: Counter[str] = Counter()
 
@@ -97,6 +98,7 @@ class Roster:
             since=since,
         )
         member.quarantined = self.verdicts.against(member.party)
+        member.drained = process in self._drained
         self._members[learner] = self._leases[member.lease] = member
         return member
 
@@ -186,6 +188,23 @@ class Roster:
             None,
         )
 
+    def drain(self, learner: LearnerId) -> None:
+        """Assign no more rows to the process of a learner, on this stream or another.
+
+        Raises:
+            NotFound: There is no such learner.
+            ConfigError: No other learner could compute.
+        """
+        member = self._members.get(learner)
+        if member is None:
+            raise NotFound(f"there is no learner {learner}; `fullrank status` lists them")
+        if self.eligible == [member]:
+            raise ConfigError(f"no other learner can compute than {learner}; stop the run instead")
+        member.drained = True
+        if member.process:
+            self._drained.add(member.process)
+        self._notify()
+
     def leave(self, member: Member) -> None:
         """Forget a learner whose stream ended, but not who it was."""
         if self._members.get(member.learner) is member:
@@ -220,6 +239,7 @@ class Roster:
     def eligible(self) -> list[Member]:
         """Trusted ready members of the run's numerics; all others are spares."""
         ready = [member for member in self.members if member.ready and not member.quarantined]
+        ready = [member for member in ready if not member.drained]
         wanted = identity_of(self.numerics) or _commonest(ready)
         return [member for member in ready if member.identity == wanted]
 

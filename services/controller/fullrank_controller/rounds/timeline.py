@@ -9,7 +9,7 @@ from typing import Any, Self
 from fullrank.common.deadlines import FACTOR, limit_s
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
-from fullrank.net.tracing import UNTRACED, Span, begin
+from fullrank.net.tracing import UNTRACED, TraceSpan, begin
 from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import Arrived
 from fullrank.v1.common_pb2 import Ids
@@ -36,7 +36,7 @@ class Timeline:
     decode_s: float = 0.0
     """Duration of the last decoding."""
     ids: Ids = field(default_factory=Ids)
-    span: Span = UNTRACED
+    span: TraceSpan = UNTRACED
     """The whole round, until it is durable."""
 
     @classmethod
@@ -46,7 +46,7 @@ class Timeline:
         span = begin("round", ids, code=code.name, rows=code.rows, units=code.units)
         return cls(began_at=opened.began_at, ids=ids, span=span)
 
-    def part(self, name: str, **attributes: Any) -> Span:
+    def part(self, name: str, **attributes: Any) -> TraceSpan:
         """Begin the span of a part of the round."""
         return begin(name, self.ids, parent=self.span.traceparent, **attributes)
 

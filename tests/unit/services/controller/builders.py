@@ -35,7 +35,6 @@ def make_run(*overrides: str) -> Run:
         RunIdentity(
             name="run",
             term=2,
-            iterations=10,
             problem=Problem(
                 units=tuple(Unit((unit,)) for unit in range(UNITS)),
                 unit_sizes=(SIZE,) * UNITS,
@@ -48,7 +47,7 @@ def make_run(*overrides: str) -> Run:
         welcome=pb.Welcome(),
         event_log=EventLog(),
         roster=roster,
-        progress=RunProgress(committed=5),
+        progress=RunProgress(committed=5, iterations=10),
         fix_numerics=lambda numerics: None,
     )
 
