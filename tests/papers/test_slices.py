@@ -1,5 +1,6 @@
 """A slice of each paper, through the command: it works from an empty directory, and goes on."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from fullrank_dmcaf import speed
 from fullrank_dmcaf.paper import judge_interfaces
 from fullrank_dmcaf.speed import SCENARIOS
 from fullrank_papers.cells import CELLS
+from fullrank_papers.claims import RULES
 from fullrank_papers.cli import paper_of, reproduce
 
 SLICES: dict[str, dict[str, Any]] = {
     "coded-maddpg": {
-        **{"iterations": 4, "cyclic": 4, "compared": 2, "payload": 2, "seeds": 2, "batch": 32},
+        **{"iterations": 4, "cyclic": 4, "compared": 2, "payload": 2, "batch": 32},
         **{"warmup": 128, "repeats": 1, "real_codes": ("cyclic",), "real_rounds": 3},
         "panels": ("cooperative_navigation",),
     },
@@ -26,14 +28,14 @@ SLICES: dict[str, dict[str, Any]] = {
         **{"iterations": 2, "every": 1, "batch": 32, "timed": 1, "timed_teams": (3, 6, 12)},
         **{"trials": 100, "sets": 40, "exact_sets": 2, "samples": 100, "draws": 2, "rounds": 5},
     },
-    "cmarl": {"maps": ("3m",), "seeds": 1, "until_s": 1.0, "points": 1, "episodes": 2},
+    "cmarl": {"maps": ("3m",), "until_s": 1.0, "points": 1, "episodes": 2},
     "dmcaf": {
         **{"maps": ("3m",), "trained": 2, "episodes": 16, "waits": 500},
-        **{"learnt": ("3m",), "steps": 60, "seeds": 2},
+        **{"learnt": ("3m",), "steps": 60},
     },
     "multi-gpu": {
         **{"hidden": 16, "agents": (2, 4), "batch": 16, "ranked_agents": (4, 6)},
-        **{"batches": (16,), "repeats": 1, "seeds": 2, "iterations": 2, "learning_batch": 16},
+        **{"batches": (16,), "repeats": 1, "iterations": 2, "learning_batch": 16},
     },
 }
 PARTS = {"cmarl": "learning"}
@@ -63,12 +65,18 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     monkeypatch.setattr(speed, "ITERATION_S", 0.1)
     scales: dict[str, Any] = paper_of(name).scales  # type: ignore[assignment]
     monkeypatch.setitem(scales, "smoke", replace(scales["smoke"], **SLICES[name]))
-    command = [name, "--output", str(tmp_path), "--only", PARTS.get(name, "")]
+    command = [name, "--output", str(tmp_path), "--only", PARTS.get(name, ""), "--seeds", "11, 12"]
     first, second = run(*command), run(*command)
-    assert first.count(": computed") == len((tmp_path / CELLS).read_text().splitlines())
+    cells = [json.loads(line) for line in (tmp_path / CELLS).read_text().splitlines()]
+    assert first.count(": computed") == len(cells)
+    assert {cell["rules"] for cell in cells} == {RULES}
+    for seed in ("11", "12"):
+        assert any(cell["cell"].endswith(seed) for cell in cells)
+    assert not any(cell["cell"].endswith("seed0") for cell in cells)
     assert ": computed" not in second
     assert second.splitlines()[-1] == f"claims, tables and pictures: {tmp_path}/README.md"
-    page = (tmp_path / "README.md").read_text()
+    page = "".join(path.read_text() for path in tmp_path.glob("*.md"))
+    assert "## What differs from the paper\n\n* " in page
     pictures = list(tmp_path.glob("*.png"))
     assert pictures
     for picture in pictures:
@@ -81,13 +89,15 @@ def test_a_part_or_a_scale_that_does_not_exist_is_refused() -> None:
     for words, complaint in (
         (("cmarl", "--only", "football"), "the parts are queues, services, learning"),
         (("multi-gpu", "--scale", "standard"), "its scales are smoke, paper"),
+        (("cmarl", "--seeds", "3,3"), "--seeds: '3,3' names no seeds"),
+        (("dmcaf", "--seeds", "1,two"), "--seeds: '1,two' names no seeds"),
     ):
         outcome = CliRunner().invoke(app, words)
         assert complaint in str(outcome.exception)
 
 
 def test_every_map_has_the_papers_interface_and_its_share_of_playing() -> None:
-    assert judge_interfaces().held == "held"
+    assert judge_interfaces().held == "an input"
     for scenario in SCENARIOS.values():
         share = scenario.playing_share
         assert 4 / (share + 4 * (1 - share)) == pytest.approx(scenario.ratio("aw"))

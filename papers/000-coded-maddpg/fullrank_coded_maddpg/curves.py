@@ -20,13 +20,13 @@ from fullrank_coded_maddpg.learning import (
 from fullrank_coded_maddpg.published import EVERY, PublishedPanel, Wang21Scale
 from fullrank_papers import claims, pictures
 from fullrank_papers.cells import Results
-from fullrank_papers.claims import ClaimResult, Whose, judge, measured
+from fullrank_papers.claims import ClaimResult, Whose, by_samples, judge
 from fullrank_papers.paper import table
 
 CLOSE = 0.03
-"""Relative distance within which a curve counts as the authors', and runs as learning alike."""
-FROM = 500
-"""Iterations after which a curve does; the initial transient depends on the seed."""
+"""Distance, as a share of the gain over untrained teams, within which returns count as equal."""
+UNTRAINED = 3
+"""Iterations whose returns are those of an untrained team."""
 RESAMPLES = 2_000
 POINTS = 20
 """Points of a drawn curve, each the mean of an interval, if there are fewer published ones."""
@@ -36,50 +36,52 @@ def _returns(runs: Results, panel: PublishedPanel, kind: str, seed: int) -> Arra
     return np.array(runs[name_of(panel, kind, seed)]["returns"], dtype=np.float64)
 
 
-def points(runs: Results, panel: PublishedPanel, *, seeds: int) -> Array:
+def points(runs: Results, panel: PublishedPanel, *, seeds: Sequence[int]) -> Array:
     """Means over 250 iterations, as the authors saved them, shape (seeds, whole intervals)."""
-    curves = [_returns(runs, panel, CENTRALISED, seed) for seed in range(seeds)]
+    curves = [_returns(runs, panel, CENTRALISED, seed) for seed in seeds]
     whole = len(curves[0]) // EVERY
     return np.stack(
         [np.nanmean(curve[: whole * EVERY].reshape(whole, EVERY), axis=1) for curve in curves]
     )
 
 
-def distances(ours: Array, published: Sequence[float]) -> Array:
-    """Relative distance of the mean over seeds from a published curve, from ``FROM`` on."""
-    first, last = FROM // EVERY, min(ours.shape[1], len(published))
-    said = np.array(published[first:last])
-    relative: Array = np.abs(ours.mean(axis=0)[first:last] / said - 1.0)
-    return relative
+def untrained(runs: Results, panel: PublishedPanel, *, seeds: Sequence[int]) -> float:
+    """Mean return of the first iterations, whose policies have hardly learnt."""
+    first = [_returns(runs, panel, CENTRALISED, seed)[:UNTRAINED] for seed in seeds]
+    return float(np.nanmean(first))
 
 
-def judge_published(runs: Results, panel: PublishedPanel, *, seeds: int) -> list[ClaimResult]:
-    """Judge if the curve is one of the authors'; no result if runs are shorter than ``FROM``."""
+def judge_published(
+    runs: Results, panel: PublishedPanel, *, seeds: Sequence[int]
+) -> list[ClaimResult]:
+    """Judge if the curve is the authors', by its distance in their largest gain.
+
+    No result if a run is shorter than a point of theirs.
+    """
     ours = points(runs, panel, seeds=seeds)
-    if ours.shape[1] * EVERY <= FROM:
+    if not ours.size:
         return []
-    said, near = [], False
-    for kind, published in panel.published.items():
-        apart = distances(ours, published)
-        near = near or bool(apart.max() <= CLOSE)
-        said.append(f"{kind}: median {np.median(apart):.1%}, largest {apart.max():.1%}")
-    text = "; ".join(said)
+    kind = CENTRALISED if CENTRALISED in panel.published else "coded"
+    published = np.array(panel.published[kind])[: ours.shape[1]]
+    gain = float(np.abs(published - untrained(runs, panel, seeds=seeds)).max())
+    apart = (ours[:, : len(published)] - published) / gain
     return [
-        judge(
-            f"Within {CLOSE:.0%} of an authors' curve from {FROM} iterations on: {panel.name}.",
-            [] if near else [text],
-            grounds=text,
-            strength=measured(seeds),
+        by_samples(
+            f"Every point lies within {CLOSE:.0%} of the authors' gain of theirs: {panel.name}.",
+            {f"to {(point + 1) * EVERY}": 100 * values for point, values in enumerate(apart.T)},
+            low=-100 * CLOSE,
+            high=100 * CLOSE,
             whose=Whose.OURS,
+            said=f"in % of {gain:.0f}, the gain of their {kind} curve",
         )
     ]
 
 
-def judge_learning(runs: Results, panel: PublishedPanel, *, seeds: int) -> ClaimResult:
+def judge_learning(runs: Results, panel: PublishedPanel, *, seeds: Sequence[int]) -> ClaimResult:
     """Claim (v): coded and centralised runs learn alike; here they are compared bit by bit."""
     claim = f"(v) Coded training learns what centralised training learns: {panel.name}."
     compared, iterations, differing, elsewhere = 0, 0, [], []
-    for seed in range(seeds):
+    for seed in seeds:
         reference = runs[name_of(panel, CENTRALISED, seed)]
         for code in EXACT:
             run = runs.get(name_of(panel, code, seed))
@@ -102,30 +104,24 @@ def judge_learning(runs: Results, panel: PublishedPanel, *, seeds: int) -> Claim
 def judge_payload(runs: Results, panel: PublishedPanel, scale: Wang21Scale) -> ClaimResult:
     """Claim (v) for the payload and the code of the paper, by the last returns of every seed."""
     plain, coded = (_last(runs, panel, scale, kind) for kind in (CENTRALISED, PARAMETERS))
-    said = (
-        f"mean returns of the last {EVERY} iterations {_numbers(coded)}, centralised "
-        f"{_numbers(plain)}"
-    )
-    return judge(
+    gain = np.abs(plain.mean() - untrained(runs, panel, seeds=scale.seeds))
+    return by_samples(
         "(v) Training through MDS in Vandermonde form, parameters in float32, learns what "
         f"centralised training learns: {panel.name}.",
-        [said] if np.abs(coded / plain - 1.0).max() > CLOSE else [],
-        grounds=said,
-        strength=measured(scale.seeds),
+        {"": 100 * (coded - plain) / gain},
+        low=-100 * CLOSE,
+        high=100 * CLOSE,
+        said=f"in % of the centralised gain, bound {CLOSE:.0%}",
     )
 
 
 def _last(runs: Results, panel: PublishedPanel, scale: Wang21Scale, kind: str) -> Array:
     """Mean return of the last iterations of each seed, shape (seeds,)."""
-    curves = [_returns(runs, panel, kind, seed)[: scale.payload] for seed in range(scale.seeds)]
+    curves = [_returns(runs, panel, kind, seed)[: scale.payload] for seed in scale.seeds]
     return np.array([np.nanmean(curve[-EVERY:]) for curve in curves])
 
 
-def _numbers(values: Array) -> str:
-    return " and ".join(f"{value:.0f}" for value in values)
-
-
-def curves_table(runs: Results, shown: Sequence[PublishedPanel], *, seeds: int) -> str:
+def curves_table(runs: Results, shown: Sequence[PublishedPanel], *, seeds: Sequence[int]) -> str:
     """Published and own points of every panel; empty if runs are too short."""
     parts = []
     for panel in shown:
@@ -138,13 +134,13 @@ def curves_table(runs: Results, shown: Sequence[PublishedPanel], *, seeds: int) 
                     f"{curve[index]:.1f}" if index < len(curve) else "-"
                     for curve in panel.published.values()
                 ),
-                *(f"{value:.1f}" for value in values),
+                "/".join(f"{value:.1f}" for value in values),
             ]
             for index, values in enumerate(ours.T)
         ]
-        own = (f"ours, seed {seed}" for seed in range(seeds))
+        own = "ours, by seed"
         if rows:
-            parts.append(f"\n**{panel.name}**\n\n{table([*heads, *own], rows)}")
+            parts.append(f"\n**{panel.name}**\n\n{table([*heads, own], rows)}")
     return "\n".join(parts)
 
 
@@ -154,7 +150,7 @@ def played_table(runs: Results, scale: Wang21Scale) -> str:
     found = {
         (panel.name, seed): runs[name_of(panel, CENTRALISED, seed)]["played"]
         for panel in panels(scale)
-        for seed in range(scale.seeds)
+        for seed in scale.seeds
     }
     return table(
         ["task", "seed", *ways],
@@ -179,7 +175,7 @@ def payload_table(runs: Results, scale: Wang21Scale) -> str:
     rows = []
     for panel in payload_panels(scale):
         plain, coded = (_last(runs, panel, scale, kind) for kind in (CENTRALISED, PARAMETERS))
-        for seed in range(scale.seeds):
+        for seed in scale.seeds:
             errors = runs[name_of(panel, PARAMETERS, seed)]["errors"]
             returns = (f"{plain[seed]:.1f}", f"{coded[seed]:.1f}")
             rows.append(
@@ -196,9 +192,9 @@ def draw_curves(runs: Results, scale: Wang21Scale, path: Path) -> None:
     with pictures.panels(path, titles, beneath=4) as every:
         for axes, panel in zip(every, shown, strict=True):
             for kind, colour, style in ((CENTRALISED, "#333333", "-"), ("cyclic", "#d55e00", "--")):
-                values = np.stack([_returns(runs, panel, kind, s) for s in range(scale.seeds)])
+                values = np.stack([_returns(runs, panel, kind, s) for s in scale.seeds])
                 _draw_band(axes, values, label=kind, color=colour, linestyle=style)
-            if scale.iterations > FROM:
+            if scale.iterations >= EVERY:
                 for (kind, curve), marker in zip(panel.published.items(), "ox", strict=False):
                     at = EVERY * (np.arange(len(curve)) + 0.5)
                     label = f"authors, {kind}"
@@ -234,7 +230,7 @@ def draw_payload(runs: Results, scale: Wang21Scale, path: Path) -> None:
     with pictures.panels(path, titles, beneath=2) as every:
         for axes, panel in zip(every, shown, strict=True):
             for kind, (colour, label) in kinds.items():
-                for seed in range(scale.seeds):
+                for seed in scale.seeds:
                     values = _returns(runs, panel, kind, seed)[: scale.payload]
                     at, means = _parted(values, min(40, len(values)))
                     axes.plot(at, means, color=colour, label=label)

@@ -76,7 +76,7 @@ def name_of(panel: PublishedPanel, kind: str, seed: int) -> str:
 
 def cells(scale: Wang21Scale) -> list[Cell]:
     """The runs of Fig. 3, the centralised ones first and seed by seed."""
-    seeds, every = range(scale.seeds), panels(scale)
+    seeds, every = scale.seeds, panels(scale)
     runs = [_run(panel, scale, CENTRALISED, seed) for seed in seeds for panel in every]
     for panel in every:
         runs += [
@@ -99,7 +99,7 @@ def payload_cells(scale: Wang21Scale) -> list[Cell]:
     """The centralised runs of some panels and, seed by seed, those through the code."""
     return [
         _run(panel, scale, kind, seed)
-        for seed in range(scale.seeds)
+        for seed in scale.seeds
         for panel in payload_panels(scale)
         for kind in (CENTRALISED, PARAMETERS)
     ]

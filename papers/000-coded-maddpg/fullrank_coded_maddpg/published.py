@@ -78,7 +78,7 @@ class Wang21Scale:
     """Iterations of the runs with other codes, for the first seed."""
     payload: int
     """Iterations of the runs whose parameters are coded, for every seed."""
-    seeds: int
+    seeds: tuple[int, ...]
     batch: int
     warmup: int
     panels: tuple[str, ...] = tuple(PANELS)

@@ -1,21 +1,27 @@
 """The claims of [Wang21] on times, tested on a table of them.
 
 Of the observations of Sec. V-C (i) to (iv) are about delays, (a) to (h) about the order of codes.
+Small and large effects are those of a delay in multiples of an uncoded iteration: 0.2 and 0.3 in
+the paper's navigation, 1.2 to 2.1 in its other tasks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
-from fullrank.codes import make_code
+from fullrank.codes import Code, make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank_coded_maddpg.published import CODES, LEARNERS, TASKS, TOTALLED, Wang21Task
 from fullrank_coded_maddpg.timing import ROWS, Setting
-from fullrank_papers.claims import ClaimResult, Strength, judge
+from fullrank_papers.claims import ClaimResult, Strength, judge, untested
 
 SLACK = 0.10
-"""Share of the delay (or of the time without stragglers) within which times count as equal."""
+"""Share of the delay (or of a time, in (e)) within which times count as equal."""
+SMALL, LARGE = 0.5, 4.0
+"""Largest delays in iterations whose effect counts as small, and as large."""
 
 LEAST_ROUNDS = 50
 """Least number of rounds that distinguishes two probabilities."""
@@ -23,8 +29,10 @@ FEW = 2
 """Stragglers that count as few."""
 DENSE, LIGHT = ("mds", "random_sparse"), ("replication", "ldpc")
 
-TimeTable = Mapping[tuple[str, int, str, int], float]
+TimeTable: TypeAlias = Mapping[tuple[str, int, str, int], float]
 """Seconds by (task, M, code, k)."""
+TimesRow: TypeAlias = tuple[str, int]
+"""A task and M."""
 
 
 def table(times: Mapping[Setting, float]) -> TimeTable:
@@ -43,20 +51,33 @@ def published() -> TimeTable:
     }
 
 
-def judge_times(measured: TimeTable, strength: Strength) -> list[ClaimResult]:
-    """All claims on times that some row of the table can test.
+class RowMachines(NamedTuple):
+    """The machines of a row."""
+
+    unit_s: float = 0.0
+    """Seconds of a unit; 0 where all rows of a dense code take as long."""
+    slower: float = 1.0
+    """Delays in those of the paper."""
+
+
+def judge_times(
+    measured: TimeTable,
+    strength: Strength,
+    machines: Mapping[TimesRow, RowMachines] = MappingProxyType({}),
+) -> list[ClaimResult]:
+    """All claims on times.
 
     Args:
         measured: The times.
         strength: Strength of the table's numbers.
+        machines: Machines by row, where they are not the paper's.
     """
     rows = [
-        _TaskTimes(task, agents, measured)
+        _TaskTimes(task, agents, measured, machines.get((task.name, agents), RowMachines()))
         for task, agents in ROWS
         if (task.name, agents, "uncoded", 0) in measured
     ]
-    results = (_all(claim, rows, check, strength) for claim, check in CLAIMS.items())
-    return [result for result in results if result is not None]
+    return [_all(claim, rows, check, strength) for claim, check in CLAIMS.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +87,7 @@ class _TaskTimes:
     task: Wang21Task
     agents: int
     measured: TimeTable
+    machines: RowMachines
 
     def times(self, code: str) -> list[float] | None:
         """Times of a code by k; None unless it was run for each k."""
@@ -77,12 +99,32 @@ class _TaskTimes:
     @property
     def delay(self) -> float:
         """Delay of five iterations that all wait for a straggler."""
-        return TOTALLED * self.task.delay_s
+        return TOTALLED * self.task.delay_s * self.machines.slower
+
+    @property
+    def slack(self) -> float:
+        """Difference of times that counts as none."""
+        return SLACK * self.delay
+
+    @property
+    def effect(self) -> float:
+        """The delay in iterations without stragglers."""
+        return self.delay / self.measured[self.task.name, self.agents, "uncoded", 0]
 
     @property
     def small(self) -> bool:
-        """True if the effect of stragglers counts as small; the paper says so of navigation."""
-        return not self.task.competitive
+        """True if the effect of stragglers counts as small."""
+        return self.effect <= SMALL
+
+    @property
+    def large(self) -> bool:
+        """True if it counts as large."""
+        return SMALL < self.effect <= LARGE
+
+    def alike(self, code: str) -> bool:
+        """True if all rows of a dense code take about as long, as the paper's of M units do."""
+        lightest = int(_made(code, self.agents).load.min())
+        return TOTALLED * (self.agents - lightest) * self.machines.unit_s <= self.slack
 
     @property
     def spare(self) -> int:
@@ -90,7 +132,7 @@ class _TaskTimes:
         return LEARNERS - self.agents
 
     def __str__(self) -> str:
-        return f"{self.task.name}, M = {self.agents}"
+        return f"{self.task.name} {self.agents}"
 
 
 ClaimCheck = Callable[[_TaskTimes], list[str] | None]
@@ -99,12 +141,12 @@ ClaimCheck = Callable[[_TaskTimes], list[str] | None]
 
 def _all(
     claim: str, rows: Sequence[_TaskTimes], check: ClaimCheck, strength: Strength
-) -> ClaimResult | None:
-    """Result of a claim, which must hold in every row that can test it; None if there is none."""
+) -> ClaimResult:
+    """Result of a claim, which must hold in every row that has its premise."""
     outcomes = [(row, check(row)) for row in rows]
     tested = [(row, failed) for row, failed in outcomes if failed is not None]
     if not tested:
-        return None
+        return untested(claim, "no row has its premise")
     failures = [f"{row}: {text}" for row, failed in tested for text in failed]
     return judge(
         claim, failures, grounds=f"in {len(tested)} of {len(rows)} rows", strength=strength
@@ -118,9 +160,9 @@ def _order(row: _TaskTimes) -> list[str] | None:
     dense = {code: time for code, time in first.items() if code in ("mds", "random_sparse")}
     sparse = {code: time for code, time in first.items() if code not in dense}
     wrong = []
-    if first["uncoded"] > min(first.values()):
+    if first["uncoded"] > min(first.values()) + row.slack:
         wrong.append(f"uncoded takes {first['uncoded']:.2f} s of {min(first.values()):.2f} s")
-    if dense and min(dense.values()) < max(sparse.values()):
+    if dense and min(dense.values()) < max(sparse.values()) - row.slack:
         wrong.append(f"dense {min(dense.values()):.2f} s, sparse {max(sparse.values()):.2f} s")
     return wrong
 
@@ -137,15 +179,16 @@ def _dense_are_flat(row: _TaskTimes) -> list[str] | None:
 
 
 def _dense_pay(row: _TaskTimes) -> list[str] | None:
-    return _dense_delays(row, lambda k: k > row.spare, paid=1.0)
+    codes = [code for code in DENSE if row.alike(code)]
+    return _dense_delays(row, lambda k: k > row.spare, paid=1.0, codes=codes)
 
 
 def _dense_delays(
-    row: _TaskTimes, chosen: Callable[[int], bool], *, paid: float
+    row: _TaskTimes, chosen: Callable[[int], bool], *, paid: float, codes: Sequence[str] = DENSE
 ) -> list[str] | None:
     """Evidence that MDS or sparse pay another number of delays at the chosen k."""
     ks = {k: paid for k in row.task.stragglers[1:] if chosen(k)}
-    tested = [code for code in DENSE if row.times(code) is not None] if ks else []
+    tested = [code for code in codes if row.times(code) is not None] if ks else []
     return [text for code in tested for text in _unexpected(row, code, ks)] if tested else None
 
 
@@ -171,8 +214,12 @@ def _gradual(row: _TaskTimes) -> list[str] | None:
 @cache
 def _decodable(code: str, agents: int, k: int) -> float:
     """Probability that a code survives k lost learners."""
-    assigned = make_code(code, rows=LEARNERS, units=agents, seed=0)
-    return decodable_given_losses(assigned, k).value
+    return decodable_given_losses(_made(code, agents), k).value
+
+
+@cache
+def _made(code: str, agents: int) -> Code:
+    return make_code(code, rows=LEARNERS, units=agents, seed=0)
 
 
 def _unexpected(row: _TaskTimes, code: str, delays: Mapping[int, float]) -> list[str]:
@@ -211,9 +258,9 @@ def _worse(
     if not pairs:
         return None
     return [
-        f"{slow} at k = {k} takes {by_code[slow][k]:.2f} s, {quick} {by_code[quick][k]:.2f} s"
+        f"{slow} at k = {k} takes {by_code[slow][k]:.3g} s, {quick} {by_code[quick][k]:.3g} s"
         for k, quick, slow in pairs
-        if by_code[slow][k] < by_code[quick][k]
+        if by_code[slow][k] < by_code[quick][k] - row.slack
     ]
 
 
@@ -222,27 +269,29 @@ def _others(*codes: str) -> list[str]:
 
 
 def _uncoded_best(row: _TaskTimes) -> list[str] | None:
-    ks = row.task.stragglers if row.small else [0]
-    return _worse(row, ["uncoded"], _others("uncoded"), ks)
+    if not row.small:
+        return None
+    return _worse(row, ["uncoded"], _others("uncoded"), row.task.stragglers)
 
 
 def _uncoded_worse_than_most(row: _TaskTimes) -> list[str] | None:
     """Evidence that at most half of the coding schemes are quicker, within their tolerance."""
     times = {code: found for code in CODES if (found := row.times(code)) is not None}
     ks = [(i, k) for i, k in enumerate(row.task.stragglers) if 0 < k <= row.spare]
-    if row.small or not ks or len(times) < len(CODES):
+    if not row.large or not ks or len(times) < len(CODES):
         return None
     wrong = []
     for i, k in ks:
-        quicker = sum(times[code][i] < times["uncoded"][i] for code in _others("uncoded"))
-        if quicker <= len(_others("uncoded")) / 2:
-            wrong.append(f"at k = {k} {quicker} of 4 schemes are quicker")
+        most = times["uncoded"][i] + row.slack
+        as_quick = sum(times[code][i] < most for code in _others("uncoded"))
+        if as_quick <= len(_others("uncoded")) / 2:
+            wrong.append(f"at k = {k} {as_quick} of 4 schemes are as quick")
     return wrong
 
 
 def _mds_best(row: _TaskTimes) -> list[str] | None:
     ks = [k for k in row.task.stragglers if 0 < k < row.spare]
-    return None if row.small else _worse(row, ["mds"], ["uncoded", *LIGHT], ks)
+    return _worse(row, ["mds"], ["uncoded", *LIGHT], ks) if row.large else None
 
 
 def _mds_worst(row: _TaskTimes) -> list[str] | None:
@@ -261,7 +310,7 @@ def _sparse_like_mds(row: _TaskTimes) -> list[str] | None:
 
 
 def _light_best(row: _TaskTimes) -> list[str] | None:
-    ks = [k for k in row.task.stragglers if row.small or k > row.spare]
+    ks = [k for k in row.task.stragglers if row.small or (row.large and k > row.spare)]
     return _worse(row, LIGHT, DENSE, ks)
 
 
@@ -269,17 +318,18 @@ def _light_for_few(row: _TaskTimes) -> list[str] | None:
     """Evidence that with a large effect and one or two stragglers another code is quickest."""
     times = {code: found for code in CODES if (found := row.times(code)) is not None}
     few = [(i, k) for i, k in enumerate(row.task.stragglers) if 0 < k <= FEW]
-    if row.small or not few or len(times) < len(CODES):
+    if not row.large or not few or len(times) < len(CODES):
         return None
     return [
         f"{best} is quickest at k = {k}"
         for i, k in few
-        if (best := min(times, key=lambda code: times[code][i])) not in LIGHT
+        for best in [min(times, key=lambda code: times[code][i])]
+        if times[best][i] < min(times[code][i] for code in LIGHT) - row.slack
     ]
 
 
 def _dense_best(row: _TaskTimes) -> list[str] | None:
-    ks = [] if row.small else [k for k in row.task.stragglers if k > row.spare]
+    ks = [k for k in row.task.stragglers if row.large and k > row.spare]
     return _worse(row, DENSE, ["uncoded", *LIGHT], ks)
 
 
@@ -289,7 +339,7 @@ CLAIMS: Mapping[str, ClaimCheck] = {
     "(iii) MDS and sparse are flat up to k = N - M.": _dense_are_flat,
     "(iii) Beyond, they pay five delays.": _dense_pay,
     "(iv) Replication and LDPC degrade gradually.": _gradual,
-    "(a) Uncoded is best with no stragglers, or a small effect (navigation).": _uncoded_best,
+    "(a) With a small effect (navigation) uncoded is best.": _uncoded_best,
     "(b) With a large effect most codes beat it, if k <= N - M.": _uncoded_worse_than_most,
     "(c) With a large effect and k < N - M, MDS beats all but random sparse.": _mds_best,
     "(d) With a small effect MDS is worst.": _mds_worst,

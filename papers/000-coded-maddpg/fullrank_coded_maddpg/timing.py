@@ -59,6 +59,8 @@ class Setting:
     agents: int
     code: str
     stragglers: int
+    slower: float = 1.0
+    """Its delays in those of the paper."""
 
     @property
     def name(self) -> str:
@@ -74,7 +76,7 @@ class Setting:
     def delays(self) -> FixedK:
         """The delay model."""
         k = min(self.stragglers, self.learners)
-        return FixedK(k=k, delay_s=self.task.delay_s)
+        return FixedK(k=k, delay_s=self.task.delay_s * self.slower)
 
     @property
     def family(self) -> str:
@@ -93,11 +95,14 @@ class Setting:
 
 
 def settings(
-    rows: Sequence[tuple[Wang21Task, int]] = ROWS, *, codes: Sequence[str] = ALL_CODES
+    rows: Sequence[tuple[Wang21Task, int]] = ROWS,
+    *,
+    codes: Sequence[str] = ALL_CODES,
+    slower: float = 1.0,
 ) -> list[Setting]:
     """Settings of the table, in its order."""
     return [
-        Setting(task=task, agents=agents, code=code, stragglers=k)
+        Setting(task=task, agents=agents, code=code, stragglers=k, slower=slower)
         for task, agents in rows
         for code in codes
         for k in task.stragglers
@@ -191,7 +196,7 @@ def predicted_cells() -> list[Cell | Later]:
     ]
     here = [
         Later(
-            name=f"predicted-here-{task.name}-{agents}",
+            name=f"predicted-scaled-{task.name}-{agents}",
             needs=(f"compute-{task.name}-{agents}",),
             make=partial(_predicted_here, task, agents),
         )
@@ -201,8 +206,27 @@ def predicted_cells() -> list[Cell | Later]:
 
 
 def _predicted_here(task: Wang21Task, agents: int, results: Results) -> Cell:
-    measured = ComputeTimes(**results[f"compute-{task.name}-{agents}"])
-    return predicted("here", task, agents, measured)
+    slower = slower_here(task, agents, results)
+    return predicted("scaled", task, agents, machines_here(task, agents, results), slower=slower)
+
+
+def machines_here(task: Wang21Task, agents: int, results: Results) -> ComputeTimes:
+    """This machine's times of a row."""
+    return ComputeTimes(**results[f"compute-{task.name}-{agents}"])
+
+
+def slower_here(task: Wang21Task, agents: int, results: Results) -> float:
+    """An uncoded iteration of this machine in that of the paper's, which scales the delays."""
+    unit_s, shared_s, learner_s = machines_here(task, agents, results)
+    uncoded_s = unit_s + shared_s + agents * learner_s
+    return uncoded_s * TOTALLED / task.published[str(agents)]["uncoded"][0]
+
+
+def apart_s(task: Wang21Task, agents: int) -> float:
+    """The part of the paper's iteration beside a unit, where a unit takes the emulated time."""
+    machines = published_machines(task, agents)
+    share = machines.shared_s + agents * machines.learner_s
+    return EMULATED_UNIT_S * share / machines.unit_s
 
 
 def predicted(
@@ -212,16 +236,22 @@ def predicted(
     machines: ComputeTimes,
     *,
     codes: Sequence[str] = ALL_CODES,
+    slower: float = 1.0,
 ) -> Cell:
     """``simulated`` for the codes and every k of a task and M, by the setting's name."""
 
     def compute() -> JSON:
-        every = settings([(task, agents)], codes=codes)
+        every = settings([(task, agents)], codes=codes, slower=slower)
         return {setting.name: simulated(setting, machines) for setting in every}
 
     return Cell(
         name=f"predicted-{source}-{task.name}-{agents}",
-        settings={**machines._asdict(), "rounds": ROUNDS, "codes": list(codes)},
+        settings={
+            **machines._asdict(),
+            "rounds": ROUNDS,
+            "codes": list(codes),
+            "slower": slower,
+        },
         compute=compute,
     )
 

@@ -11,8 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fullrank.common.types import Array, Interval
-from fullrank.runs.statistics import student
+from fullrank.common.types import Array
 from fullrank_darl1n.published import DARL1N, FOOD, GRASSLAND, Darl1nScale, Darl1nTask
 from fullrank_darl1n.runs import LearningCurve, mean_curve
 from fullrank_darl1n.trials import Trial
@@ -20,11 +19,9 @@ from fullrank_papers.cells import Results
 from fullrank_papers.claims import (
     ClaimResult,
     Whose,
-    by_interval,
-    judge,
-    measured,
+    by_samples,
+    interval,
     undecided,
-    untested,
 )
 from fullrank_papers.paper import table
 
@@ -54,7 +51,7 @@ def fig6_trials(scale: Darl1nScale, distance: float) -> list[Trial]:
             seed=seed,
             changes={"distance": distance, **REWARDS},
         )
-        for seed in range(scale.seeds)
+        for seed in scale.seeds
     ]
 
 
@@ -68,14 +65,16 @@ def fig6_curves(results: Results, scale: Darl1nScale) -> list[LearningCurve]:
 
 def judge_distances(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge Fig. 6 by the smallest and the largest distance."""
-    reward = "The return rises with d."
-    pace, end = (
-        _paired(results, scale, value)
-        for value in (lambda curve: curve.iteration_s, lambda curve: curve.end)
-    )
+    values = {
+        "The time of an iteration rises with d.": (lambda curve: 1e3 * curve.iteration_s, "ms,"),
+        "The return rises with d.": (lambda curve: curve.end, "of return,"),
+    }
+    ends = f"between d = {DISTANCES[0]} and {DISTANCES[-1]}"
     return [
-        _rising("The time of an iteration rises with d.", pace, unit=" s"),
-        _rising(reward, end, unit="") if scale.judges else untested(reward, scale.short),
+        by_samples(
+            claim, {"": np.diff(_paired(results, scale, value), axis=0)[0]}, said=f"{unit} {ends}"
+        )
+        for claim, (value, unit) in values.items()
     ]
 
 
@@ -87,19 +86,6 @@ def _paired(results: Results, scale: Darl1nScale, value: Callable[[LearningCurve
             for distance in (DISTANCES[0], DISTANCES[-1])
         ]
     )
-
-
-def _rising(claim: str, values: Array, *, unit: str) -> ClaimResult:
-    """Judge by Student's interval of the paired difference; one seed cannot support a claim."""
-    (first, last), seeds = values.mean(axis=1), values.shape[1]
-    said = f"{first:.3g}{unit} at d = {DISTANCES[0]}, {last:.3g}{unit} at {DISTANCES[-1]}"
-    gain = values[1] - values[0]
-    if seeds == 1:
-        against = [] if gain[0] > 0 else [said]
-        return judge(claim, against, grounds=said, strength=measured(1))
-    interval = student(gain)
-    said = f"{said}, difference {interval.mean:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
-    return by_interval(claim, interval, 0.0, said, strength=measured(seeds, interval=True))
 
 
 def fig6_table(results: Results, scale: Darl1nScale) -> str:
@@ -129,7 +115,7 @@ class SweptWorld(NamedTuple):
                 seed=seed,
                 changes=changes,
             )
-            for seed in range(scale.seeds if scale.judges else 0)
+            for seed in (scale.seeds if scale.judges else ())
         ]
 
 
@@ -154,15 +140,16 @@ class SweptRuns(NamedTuple):
         last = curves[0].iterations > (1 - LAST) * curves[0].iterations[-1]
         return np.array([curve.returns[last].mean() for curve in curves])
 
-    def share(self, distance: Distance) -> Interval:
-        """Gain of a distance as a share of the best fixed one's."""
+    def share(self, distance: Distance) -> Array:
+        """Gain of a distance in % of the best fixed one's, shape (seeds,)."""
         return self.share_of(self.ends(distance))
 
-    def share_of(self, ends: Array) -> Interval:
+    def share_of(self, ends: Array) -> Array:
         """Gain of runs that end so, shape (seeds,), by paired differences of the seeds."""
         best = self.ends(self.best)
         begin = np.mean([curve.returns[0] for curve in self.curves[self.best]])
-        return student(1 + (ends - best) / float(best.mean() - begin))
+        share: Array = 100 * (1 + (ends - best) / float(best.mean() - begin))
+        return share
 
 
 def contact_trials(scale: Darl1nScale) -> list[Trial]:
@@ -192,25 +179,20 @@ def compared(
 def judge_contact(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge whether the contact distance loses little against the best fixed one."""
     worlds = WORLDS if scale.judges else ()
-    return [
-        _judged(world, compared(results, scale, world, beside=[CONTACT]), scale.seeds)
-        for world in worlds
-    ]
+    return [_judged(world, compared(results, scale, world, beside=[CONTACT])) for world in worlds]
 
 
-def _judged(world: SweptWorld, found: SweptRuns | None, seeds: int) -> ClaimResult:
+def _judged(world: SweptWorld, found: SweptRuns | None) -> ClaimResult:
     least = f"{1 - WITHIN:.0%}"
     claim = f"{world.name}: the contact distance gains at least {least} of the best fixed one's."
     if found is None:
         return undecided(claim, "not all distances have all seeds", whose=Whose.OURS)
-    share = found.share(CONTACT)
     said = (
-        f"{in_percent(share)}, ending at "
-        f"{found.ends(CONTACT).mean():.1f} where d = {found.best} ends at "
+        f"%, ends at {found.ends(CONTACT).mean():.1f}, d = {found.best} at "
         f"{found.ends(found.best).mean():.1f}"
     )
-    strength = measured(seeds, interval=True)
-    return by_interval(claim, share, 1 - WITHIN, said, strength=strength, whose=Whose.OURS)
+    shares = {"": found.share(CONTACT)}
+    return by_samples(claim, shares, low=100 * (1 - WITHIN), whose=Whose.OURS, said=said)
 
 
 def contact_table(results: Results, scale: Darl1nScale) -> str:
@@ -228,6 +210,7 @@ def contact_table(results: Results, scale: Darl1nScale) -> str:
     return table(["world", "d", "s an iteration", "at the end", "share"], rows)
 
 
-def in_percent(share: Interval) -> str:
-    """A share with its interval."""
-    return f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}]"
+def in_percent(shares: Array) -> str:
+    """Shares with their interval."""
+    share = interval(shares)
+    return f"{share.mean:.0f}% [{share.low:.0f}%, {share.high:.0f}%]"

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from fullrank.common.types import Interval
+from fullrank.common.types import Array
 from fullrank_darl1n.distances import (
     WITHIN,
     WORLDS,
@@ -24,7 +24,7 @@ from fullrank_darl1n.distances import (
 )
 from fullrank_darl1n.published import Darl1nScale
 from fullrank_papers.cells import Results
-from fullrank_papers.claims import ClaimResult, Whose, by_interval, measured, undecided
+from fullrank_papers.claims import ClaimResult, Whose, by_samples, undecided
 from fullrank_papers.paper import table
 
 AVERAGED = 4
@@ -110,8 +110,8 @@ class Halved(NamedTuple):
     """The choice for each seed."""
     cost: float
     """Iterations of all runs of a seed, in multiples of one run."""
-    share: Interval
-    """Gain as a share of the best fixed distance's."""
+    share: Array
+    """Gain of each seed in % of the best fixed distance's."""
 
     @property
     def said(self) -> str:
@@ -125,7 +125,7 @@ def halved(
 ) -> Halved:
     """Halve the fixed distances of a world, by each seed's returns or by their mean."""
     trial = world.trials(scale, world.fixed[0])[0]
-    seeds = range(scale.seeds)
+    seeds = range(len(scale.seeds))
     begin, end = (int(share * trial.iterations) for share in SPANS[span])
     rungs = [begin + rung for rung in rungs_of(len(world.fixed), iterations=end - begin)]
     groups = [[seed] for seed in seeds] if by == ALONE else [list(seeds)]
@@ -162,12 +162,9 @@ def _judged(world: SweptWorld, found: SweptRuns | None, scale: Darl1nScale, by: 
     if found is None:
         return undecided(claim, "not all distances have all seeds", whose=Whose.OURS)
     result = halved(found, world, scale, by=by, span=JUDGED)
-    said = (
-        f"{in_percent(result.share)}, with d = {result.said}, for {result.cost:.1f} runs instead "
-        f"of {len(world.fixed)}"
-    )
-    strength = measured(scale.seeds, interval=True)
-    return by_interval(claim, result.share, 1 - WITHIN, said, strength=strength, whose=Whose.OURS)
+    said = f"%, d = {result.said}, {result.cost:.1f} runs of {len(world.fixed)}"
+    shares = {"": result.share}
+    return by_samples(claim, shares, low=100 * (1 - WITHIN), whose=Whose.OURS, said=said)
 
 
 def halving_table(results: Results, scale: Darl1nScale) -> str:

@@ -2,7 +2,7 @@
 
 Rewards of the contests depend on the adversaries, and the authors' are published for 6 agents
 alone; the order of methods that meet the same adversaries can be judged. In Fig. 3 DARL1N (Full
-Range) has all agents as neighbours.
+Range) has all agents as neighbours. All comparisons are by seed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fullrank.runs.statistics import student
+from fullrank.common.types import Array
 from fullrank_darl1n.published import (
     AGENTS,
     BASELINES,
@@ -25,45 +25,43 @@ from fullrank_darl1n.published import (
     TeamSpec,
 )
 from fullrank_darl1n.runs import (
+    WAY,
     LearningCurve,
-    curves,
-    ends,
-    fixed_return,
+    by_seed,
     mean_curve,
     seeds,
+    trial,
     trials,
 )
 from fullrank_darl1n.trials import UNLIMITED, Trial
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import (
+    DIGITS,
+    UNBUILT,
     ClaimResult,
     Whose,
-    by_interval,
-    judge,
-    measured,
+    by_samples,
     undecided,
     untested,
 )
 
 ALIKE = 0.05
-"""Share of the best return within which returns count as equal."""
+"""Share of a team's largest gain within which returns count as equal."""
 SMALL, APART = 6, 10.0
 """Food Collection is small up to so many agents; its rewards in Table II are then so far apart."""
-AS_GOOD = 0.05
-"""Share of the others' best return by which DARL1N may end lower and still be as good."""
 TEAM = TeamSpec(FOOD, next(size for size in FOOD.sizes if size.agents == AGENTS))
 """The team of Fig. 3 and of Table VI."""
-NO_EPC = "EPC is not built; the tables have the paper's numbers"
+NO_EPC = "EPC is not built"
 EPC = (
     "DARL1N converges before EPC, too, but in Ising.",
     "Ising: EPC converges at once with 16 agents and more.",
     "Ising: EPC ends highest with 64 agents.",
 )
 
-MethodCurves: TypeAlias = Mapping[str, LearningCurve]
-"""Curves by method."""
-
-Sooner: TypeAlias = list[str] | None
+SeedCurves: TypeAlias = Mapping[str, Sequence[LearningCurve]]
+"""Curves of the seeds by method."""
+LearningParts: TypeAlias = Mapping[str, Array | None]
+"""Samples by name, None where a run ended too early to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,169 +71,165 @@ class LearningClaim:
     claim: str
     whose: Whose = Whose.PAPER
     teams: Sequence[TeamSpec]
-    against: Callable[[MethodCurves, TeamSpec], list[str] | None]
-    """Evidence against the claim in a team's curves; None if they tell nothing."""
+    parts: Callable[[SeedCurves, TeamSpec], LearningParts]
+    """Samples in a team's curves."""
+    low: float = 0.0
+    high: float = np.inf
+    said: str
+
+    def judged(self, results: Results, scale: Darl1nScale) -> ClaimResult:
+        """Judge the claim by the teams that have all seeds of the compared methods."""
+        if not scale.judges:
+            return undecided(self.claim, scale.short, whose=self.whose)
+        found, censored = dict[str, Array](), list[str]()
+        for team in self.teams:
+            if len(seeds(results, scale, team)) < len(scale.seeds):
+                censored.append(f"{team} for want of seeds")
+                continue
+            short = f"{team.task.name} {team.size.agents}"
+            for name, values in self.parts(by_seed(results, scale, team), team).items():
+                if values is None:
+                    censored.append(f"{short} {name}")
+                else:
+                    found[f"{short} {name}"] = values
+        return by_samples(
+            self.claim,
+            found,
+            low=self.low,
+            high=self.high,
+            censored=censored,
+            whose=self.whose,
+            said=self.said,
+        )
 
 
 def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
-    """Results for Tables I to IV, but for rankings of sides."""
+    """Results for Tables I to IV."""
     every = scale.teams()
     food = [team for team in every if team.task is FOOD]
     claims = [
         LearningClaim(
             claim="Ising: all methods end alike with 9 agents.",
             teams=every[:1],
-            against=lambda learnt, team: _alike(learnt),
+            parts=lambda learnt, team: _leads(learnt, 100 / gain(learnt)),
+            low=-100 * ALIKE,
+            high=100 * ALIKE,
+            said=f"lead in % of the gain, bound {ALIKE:.0%}",
         ),
         LearningClaim(
             claim="DARL1N, with a machine for each learner, converges before MADDPG and MFAC, by "
             "the paper's criterion.",
             teams=every,
-            against=lambda learnt, team: _sooner(learnt, LearningCurve.settled, team),
+            parts=lambda learnt, team: sooner(learnt, LearningCurve.settled, team.size.agents),
+            said="seconds sooner",
         ),
         LearningClaim(
             claim="It reaches the fixed return before them.",
             teams=every,
-            against=lambda learnt, team: _reached(learnt, team),
+            parts=lambda learnt, team: _reached(learnt, team.size.agents),
+            said="seconds sooner",
         ),
         LearningClaim(
             claim="It does on one processor, too.",
             whose=Whose.OURS,
             teams=every,
-            against=lambda learnt, team: _reached(learnt, None),
+            parts=lambda learnt, team: _reached(learnt, 1),
+            said="seconds sooner",
         ),
         LearningClaim(
             claim="Food Collection: MADDPG and MFAC end below DARL1N with 12 agents and more.",
             teams=[team for team in food if team.size.agents > SMALL],
-            against=lambda learnt, team: _as_high(learnt),
+            parts=lambda learnt, team: _leads(learnt),
+            said="lead",
         ),
         LearningClaim(
             claim=f"Food Collection: with up to {SMALL} agents they end alike, within the "
             f"{APART:g} points of Table II.",
             teams=[team for team in food if team.size.agents <= SMALL],
-            against=lambda learnt, team: _apart(learnt),
+            parts=lambda learnt, team: _leads(learnt),
+            low=-APART,
+            high=APART,
+            said="lead",
         ),
     ]
-    return [_in_full(results, scale, claim) for claim in claims]
-
-
-def _in_full(results: Results, scale: Darl1nScale, asked: LearningClaim) -> ClaimResult:
-    """Result of a claim from the teams that have all seeds of the compared methods."""
-    claim, whose = asked.claim, asked.whose
-    if not scale.judges:
-        return untested(claim, scale.short, whose=whose)
-    whole = [team for team in asked.teams if len(seeds(results, scale, team)) == scale.seeds]
-    learnt = {team: curves(results, scale, team) for team in whole}
-    if not learnt:
-        return undecided(claim, f"none of {len(asked.teams)} teams has all runs", whose=whose)
-    told = {team: asked.against(found, team) for team, found in learnt.items()}
-    if all(texts is None for texts in told.values()):
-        reason = "DARL1N's runs end before it, and before the others"
-        return undecided(claim, reason, measured(scale.seeds), whose=whose)
-    speaking = [f"{team}: {text}" for team, texts in told.items() for text in texts or []]
-    grounds = "; ".join(
-        f"{team}, {found[DARL1N].iterations[-1]:.0f} of the paper's {team.size.iterations} "
-        "iterations"
-        for team, found in learnt.items()
-        if told[team] is not None
-    )
-    return judge(claim, speaking, grounds=grounds, strength=measured(scale.seeds), whose=whose)
-
-
-def _alike(learnt: MethodCurves) -> list[str]:
-    best = max(curve.end for curve in learnt.values())
-    return [
-        f"{method} ends at {curve.end:.1f}, the best at {best:.1f}"
-        for method, curve in learnt.items()
-        if curve.end < best - ALIKE * abs(best)
-    ]
-
-
-def _apart(learnt: MethodCurves) -> list[str]:
-    gaps = {method: learnt[method].end - learnt[DARL1N].end for method in BASELINES}
-    return [
-        f"{method} ends {gap:+.1f} from DARL1N" for method, gap in gaps.items() if abs(gap) > APART
-    ]
-
-
-def _reached(learnt: MethodCurves, team: TeamSpec | None) -> Sooner:
-    fixed = fixed_return(list(learnt.values()))
-    return _sooner(learnt, lambda curve: curve.reached(fixed), team)
-
-
-def _sooner(
-    learnt: MethodCurves,
-    reached: Callable[[LearningCurve], int | None],
-    team: TeamSpec | None,
-) -> Sooner:
-    """Methods that are there before DARL1N; None if its run ends before it and they are.
-
-    Args:
-        learnt: Curves by method.
-        reached: The index of an evaluation, or None.
-        team: With a team, DARL1N's seconds are those of one of its learners, all alike.
-    """
-    machines = team.size.agents if team else 1
-    own, curve = reached(learnt[DARL1N]), learnt[DARL1N]
-    until = (curve.seconds[-1] if own is None else curve.second(own)) / machines
-    times = {other: learnt[other].second(reached(learnt[other])) for other in BASELINES}
-    said = "not within" if own is None else "after"
-    before = [
-        f"{other} after {second:.1f} s, DARL1N {said} {until:.1f} s"
-        for other, second in times.items()
-        if second <= until
-    ]
-    return None if own is None and not before else before
-
-
-def _as_high(learnt: MethodCurves) -> list[str]:
-    """Baselines whose final return is at least DARL1N's."""
-    return [
-        f"{other} ends at {learnt[other].end:.1f}, DARL1N at {learnt[DARL1N].end:.1f}"
-        for other in BASELINES
-        if learnt[other].end >= learnt[DARL1N].end
-    ]
-
-
-def judge_rankings(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
-    """Judge the rankings of the contests, one claim for each team."""
-    judged = [
-        _as_good(results, scale, TeamSpec(task, size))
-        for task in (GRASSLAND, BATTLE)
-        for size in scale.sizes_of(task)
+    contests = [
+        LearningClaim(
+            claim=f"{team}: DARL1N ends as high as MADDPG and MFAC, or higher.",
+            teams=[team],
+            parts=lambda learnt, team: _leads(learnt, 100 / gain(learnt)),
+            low=-100 * ALIKE,
+            said=f"% of the gain, at least -{ALIKE:.0%}",
+        )
+        for team in (TeamSpec(t, size) for t in (GRASSLAND, BATTLE) for size in scale.sizes_of(t))
     ]
     return [
-        *judged,
+        *(claim.judged(results, scale) for claim in (*claims, *contests)),
+        *(undecided(claim, NO_EPC, UNBUILT) for claim in EPC),
         untested(
             "Grassland and Adversarial Battle: the rewards of the tables.",
-            "they depend on the authors' adversaries, which are published for M = 6 alone; "
-            "ours are other ones",
+            "the authors' adversaries are published for M = 6 alone",
         ),
     ]
 
 
-def _as_good(results: Results, scale: Darl1nScale, team: TeamSpec) -> ClaimResult:
-    claim = f"{team}: DARL1N ends as high as MADDPG and MFAC, or higher."
-    if not scale.judges:
-        return untested(claim, scale.short)
-    there = len(seeds(results, scale, team))
-    if there < scale.seeds:
-        return undecided(claim, f"{there} of {scale.seeds} seeds of all methods are there")
-    own, *others = ends(results, scale, team, [DARL1N, *BASELINES])
-    best = max(others, key=lambda returns: float(returns.mean()))
-    lead = student(own - best)
-    limit = -AS_GOOD * abs(float(best.mean()))
-    said = f"its lead over the better one is {lead}, at least {limit:.1f} is asked"
-    return by_interval(claim, lead, limit, said, strength=measured(there, interval=True))
+def _ends(curves: Sequence[LearningCurve]) -> Array:
+    return np.array([curve.end for curve in curves])
+
+
+def _leads(learnt: SeedCurves, unit: float = 1.0) -> LearningParts:
+    own = _ends(learnt[DARL1N])
+    return {method: unit * (own - _ends(learnt[method])) for method in BASELINES}
+
+
+def _spread(learnt: SeedCurves) -> tuple[float, float]:
+    """The lowest mean beginning and the best mean end of any method."""
+    begin = min(float(np.mean([each.returns[0] for each in own])) for own in learnt.values())
+    return begin, max(float(_ends(own).mean()) for own in learnt.values())
+
+
+def gain(learnt: SeedCurves) -> float:
+    """Size of the largest gain of a team."""
+    begin, best = _spread(learnt)
+    return max(abs(best - begin), DIGITS)
+
+
+def _reached(learnt: SeedCurves, machines: int) -> LearningParts:
+    fixed = _spread(learnt)[0] + WAY * gain(learnt)
+    return sooner(learnt, lambda curve: curve.reached(fixed), machines)
+
+
+def sooner(
+    learnt: SeedCurves, reached: Callable[[LearningCurve], int | None], machines: int
+) -> LearningParts:
+    """Seconds by which DARL1N is there before each baseline, or a bound of them.
+
+    Args:
+        learnt: Curves of the seeds by method.
+        reached: The index of an evaluation, or None.
+        machines: DARL1N's seconds are those of one of so many learners, all alike.
+    """
+    parts: dict[str, Array | None] = {}
+    for other in BASELINES:
+        leads = []
+        for own, base in zip(learnt[DARL1N], learnt[other], strict=True):
+            own_at, base_at = reached(own), reached(base)
+            own_s = float(own.seconds[-1 if own_at is None else own_at]) / machines
+            base_s = float(base.seconds[-1 if base_at is None else base_at])
+            told = own_s <= base_s if base_at is None else base_s <= own_s
+            if (own_at is None or base_at is None) and not (told and own_at != base_at):
+                break
+            leads.append(base_s - own_s)
+        parts[other] = np.array(leads) if len(leads) == len(learnt[other]) else None
+    return parts
 
 
 def judge_paces(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge Fig. 2 (a, c, d): DARL1N takes the least time for an iteration."""
     return [
-        judged
+        _quickest(results, scale, task, apart=apart)
         for task in TASKS
         if task is not FOOD
-        for judged in (_quickest(results, scale, task, apart=apart) for apart in (True, False))
+        for apart in (True, False)
     ]
 
 
@@ -244,62 +238,54 @@ def _quickest(
 ) -> ClaimResult:
     """Judge one task; ``apart``: DARL1N has a machine for each learner, as in the paper."""
     where = "with a machine for each learner" if apart else "on one processor"
-    claim = f"{task.name}: {where} DARL1N takes the least time for an iteration."
-    whose = Whose.PAPER if apart else Whose.OURS
-    paces, against = [], []
-    for team in (TeamSpec(task, size) for size in scale.sizes_of(task)):
-        if len(seeds(results, scale, team)) < scale.seeds:
-            continue
-        found = curves(results, scale, team)
-        own = found[DARL1N].iteration_s / (team.size.agents if apart else 1)
-        least = min(found[method].iteration_s for method in BASELINES)
-        paces.append(f"M = {team.size.agents}: {own:.4f} s, the others {least:.4f} s or more")
-        against += [paces[-1]] if own >= least else []
-    if not paces:
-        return undecided(claim, "no team has all seeds", whose=whose)
-    return judge(
-        claim, against, grounds="; ".join(paces), strength=measured(scale.seeds), whose=whose
-    )
+
+    def paces(curves: Sequence[LearningCurve]) -> Array:
+        return np.array([1e3 * curve.iteration_s for curve in curves])
+
+    def parts(learnt: SeedCurves, team: TeamSpec) -> LearningParts:
+        own = paces(learnt[DARL1N]) / (team.size.agents if apart else 1)
+        return {method: paces(learnt[method]) - own for method in BASELINES}
+
+    return LearningClaim(
+        claim=f"{task.name}: {where} DARL1N takes the least time for an iteration.",
+        whose=Whose.PAPER if apart else Whose.OURS,
+        teams=[TeamSpec(task, size) for size in scale.sizes_of(task)],
+        parts=parts,
+        said="ms less",
+    ).judged(results, scale)
 
 
 def full_range_trials(scale: Darl1nScale) -> list[Trial]:
     """One run for each seed."""
     own, changes = replace(scale, iterations=scale.full_range), {"distance": UNLIMITED}
     return [
-        Trial(task=FOOD, size=TEAM.size, method=DARL1N, scale=own, seed=seed, changes=changes)
-        for seed in range(scale.seeds if scale.full_range else 0)
+        replace(trial(own, TEAM, DARL1N, seed), changes=changes)
+        for seed in (scale.seeds if scale.full_range else ())
     ]
 
 
 def judge_full_range(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge Fig. 3 by as many iterations with and without a neighbour distance, seed by seed."""
-    claims = (
-        "Food Collection, M = 12: with all agents as neighbours (Full Range) DARL1N ends lower.",
-        "Its iterations take longer (Fig. 2(b)).",
-    )
-    if not scale.full_range:
-        return [untested(claim, scale.short) for claim in claims]
     pairs = [
         (
             mean_curve([results[near.name]]).until(full.iterations),
             mean_curve([results[full.name]]),
         )
-        for near, full in zip(trials(scale, TEAM, DARL1N), full_range_trials(scale), strict=True)
+        for near, full in zip(trials(scale, TEAM, DARL1N), full_range_trials(scale), strict=False)
         if near.name in results and full.name in results
     ]
-    if len(pairs) < scale.seeds:
-        done = f"{len(pairs)} of {scale.seeds} seeds are computed"
-        return [undecided(claim, done) for claim in claims]
-    lost = student(np.array([near.end - full.end for near, full in pairs]))
-    longer = student(np.array([full.iteration_s - near.iteration_s for near, full in pairs]))
-    strength = measured(len(pairs), interval=True)
+    lost = np.array([near.end - full.end for near, full in pairs])
+    longer = np.array([full.iteration_s - near.iteration_s for near, full in pairs])
+    missing = [scale.short] if len(pairs) < len(scale.seeds) else []
     return [
-        by_interval(
-            claim,
-            gap,
-            0.0,
-            f"difference {gap.mean:.3g} [{gap.low:.3g}, {gap.high:.3g}]",
-            strength=strength,
+        by_samples(claim, {"": values} if pairs else {}, censored=missing, said=said)
+        for claim, values, said in (
+            (
+                "Food Collection, M = 12: with all agents as neighbours (Full Range) DARL1N ends "
+                "lower.",
+                lost,
+                "",
+            ),
+            ("Its iterations take longer (Fig. 2(b)).", longer, "in seconds"),
         )
-        for claim, gap in zip(claims, (lost, longer), strict=True)
     ]

@@ -245,7 +245,7 @@ class Darl1nScale:
     every: int
     """Iterations between evaluations; the authors' number if it is smaller."""
     batch: int
-    seeds: int
+    seeds: tuple[int, ...]
     timed: int
     """Timed iterations behind each iteration time."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)
@@ -274,7 +274,7 @@ class Darl1nScale:
     @property
     def said(self) -> str:
         """Description of the training."""
-        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"{seeds}, at most {self.iterations} iterations, batch {self.batch}"
 
     @property
@@ -285,7 +285,7 @@ class Darl1nScale:
     @property
     def judges(self) -> bool:
         """True if there are as many seeds as in the paper, so that means can be judged."""
-        return self.seeds >= SEEDS
+        return len(self.seeds) >= SEEDS
 
     def sizes_of(self, task: Darl1nTask) -> tuple[Size, ...]:
         """Teams of a task, smallest first."""

@@ -6,7 +6,6 @@ curves of one shape the one with larger returns settles later. A method that lea
 at once. A fixed return has neither fault.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -76,10 +75,6 @@ class LearningCurve:
         reaching = np.flatnonzero(sums >= SMOOTHED * level)
         return int(reaching[0]) + SMOOTHED - 1 if reaching.size else None
 
-    def second(self, index: int | None) -> float:
-        """Seconds before an evaluation; infinity for None."""
-        return math.inf if index is None else float(self.seconds[index])
-
     def _window(self, index: int) -> NDArray[np.bool_]:
         end = self.iterations[index]
         window: NDArray[np.bool_] = (self.iterations > end - WINDOW) & (self.iterations <= end)
@@ -105,10 +100,12 @@ def fixed_return(curves: Sequence[LearningCurve]) -> float:
 
 def trials(scale: Darl1nScale, team: TeamSpec, method: str) -> list[Trial]:
     """One run for each seed."""
-    return [
-        Trial(task=team.task, size=team.size, method=method, scale=scale, seed=seed)
-        for seed in range(scale.seeds)
-    ]
+    return [trial(scale, team, method, seed) for seed in scale.seeds]
+
+
+def trial(scale: Darl1nScale, team: TeamSpec, method: str, seed: int) -> Trial:
+    """The run of a seed."""
+    return Trial(task=team.task, size=team.size, method=method, scale=scale, seed=seed)
 
 
 def learners(scale: Darl1nScale, task: Darl1nTask) -> list[Trial]:
@@ -129,8 +126,11 @@ def adversaries(runs: Iterable[Trial]) -> list[Trial]:
 
 def seeds(results: Results, scale: Darl1nScale, team: TeamSpec) -> list[int]:
     """Seeds from which all methods of the engine have trained a team."""
-    own = [trials(scale, team, method) for method in ENGINE_METHODS]
-    return [seed for seed in range(scale.seeds) if all(runs[seed].name in results for runs in own)]
+    return [
+        seed
+        for seed in scale.seeds
+        if all(trial(scale, team, method, seed).name in results for method in ENGINE_METHODS)
+    ]
 
 
 def trained(results: Results, scale: Darl1nScale) -> list[TeamSpec]:
@@ -142,20 +142,18 @@ def curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, Le
     """Curves by method: means over the ``seeds``; empty without any."""
     whole = seeds(results, scale, team)
     return {
-        method: mean_curve([results[trials(scale, team, method)[seed].name] for seed in whole])
+        method: mean_curve([results[trial(scale, team, method, seed).name] for seed in whole])
         for method in ENGINE_METHODS
         if whole
     }
 
 
-def ends(results: Results, scale: Darl1nScale, team: TeamSpec, methods: Sequence[str]) -> Array:
-    """Final returns, shape (methods, ``seeds``)."""
-    return np.array(
-        [
-            [
-                mean_curve([results[trials(scale, team, method)[seed].name]]).end
-                for seed in seeds(results, scale, team)
-            ]
-            for method in methods
+def by_seed(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, list[LearningCurve]]:
+    """Curves of the ``seeds`` by method."""
+    return {
+        method: [
+            mean_curve([results[trial(scale, team, method, seed).name]])
+            for seed in seeds(results, scale, team)
         ]
-    )
+        for method in ENGINE_METHODS
+    }

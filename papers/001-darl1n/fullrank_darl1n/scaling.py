@@ -21,13 +21,12 @@ from time import process_time
 
 import numpy as np
 
-from fullrank.common.types import JSON, Interval
+from fullrank.common.types import JSON, Array, Interval
 from fullrank.config.tree import RunConfig
 from fullrank.local import LocalRun
-from fullrank.runs.statistics import bootstrap, interquartile_means
 from fullrank_darl1n.published import DARL1N, ENGINE_METHODS
 from fullrank_papers.cells import Cell, settings_of
-from fullrank_papers.claims import ClaimResult, Strength, judge_each
+from fullrank_papers.claims import ClaimResult, Whose, by_samples, interval
 from fullrank_papers.paper import table
 from fullrank_papers.runs import SETTINGS, configured
 
@@ -41,7 +40,6 @@ the walls grow as M^0.12."""
 JUDGED = 4
 """Growth is judged by teams within this factor of the largest."""
 BATCH = 256
-TIMES = Strength("measured in turns, 95 % interval over the rounds")
 
 
 def cell(teams: Sequence[int], rounds: int) -> Cell:
@@ -132,18 +130,20 @@ def judged(teams: Sequence[int]) -> slice:
     return slice(small, len(teams))
 
 
-def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval:
-    """Exponent of M in the growth of times: least squares on logarithmic axes, round by round.
+def slopes(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Array:
+    """Exponents of M in the growth of times: least squares on logarithmic axes, round by round.
 
     Args:
         teams: Team sizes M.
         seconds: Seconds for each team in each round.
-
-    Returns:
-        The interquartile mean over the rounds.
     """
-    slopes = np.polyfit(np.log(teams), np.log(seconds), 1)[0]
-    return bootstrap(slopes, statistic=interquartile_means)
+    found: Array = np.polyfit(np.log(teams), np.log(seconds), 1)[0]
+    return found
+
+
+def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval:
+    """Mean exponent over the rounds."""
+    return interval(slopes(teams, seconds))
 
 
 def medians(seconds: Sequence[Sequence[float]]) -> list[float]:
@@ -159,39 +159,41 @@ def power(exponent: Interval) -> str:
 def judge_scaling(teams: Sequence[int], spent: JSON) -> list[ClaimResult]:
     """Judge the claims on Fig. 2."""
     larger = judged(teams)
-    grown = {method: growth(teams[larger], value[larger]) for method, value in spent.items()}
-    longest = {method: medians(value)[-1] for method, value in spent.items()}
+    grown = {method: slopes(teams[larger], value[larger]) for method, value in spent.items()}
+    longest = {method: 1e3 * np.array(value[-1]) for method, value in spent.items()}
     others = [method for method in ENGINE_METHODS if method != DARL1N]
-    said = {
-        method: f"from {teams[larger][0]} to {teams[-1]} agents as {power(grown[method])}"
-        for method in (APART, DARL1N)
-    }
-    slower = [method for method in others if grown[method].low <= grown[APART].high]
-    least = min(longest[method] for method in others)
-    told = {
-        "DARL1N's time of an iteration grows linearly in M, or slower.": (
-            [] if grown[APART].high <= LINEAR else [said[APART]],
-            said[APART],
+    span = f"exponent of M from {teams[larger][0]} to {teams[-1]} agents, bound {LINEAR}"
+    faster = {method: grown[method] - grown[APART] for method in others}
+
+    def least(own: str) -> dict[str, Array]:
+        return {method: longest[method] - longest[own] for method in others}
+
+    rounds = partial(by_samples, unit="rounds")
+    ours = partial(rounds, whose=Whose.OURS)
+    said = "ms less"
+    return [
+        rounds(
+            "DARL1N's time of an iteration grows linearly in M, or slower.",
+            {"": grown[APART]},
+            low=-math.inf,
+            high=LINEAR,
+            said=span,
         ),
-        "That of MADDPG and MFAC grows faster.": (
-            [f"{method} does not" for method in slower],
-            ", ".join(f"{method} as {power(grown[method])}" for method in others),
+        rounds("That of MADDPG and MFAC grows faster.", faster, said="difference of the exponents"),
+        ours(
+            "DARL1N's grows linearly on one processor, too.",
+            {"": grown[DARL1N]},
+            low=-math.inf,
+            high=LINEAR,
+            said=span,
         ),
-        "DARL1N's grows linearly on one processor, too.": (
-            [] if grown[DARL1N].high <= LINEAR else [said[DARL1N]],
-            said[DARL1N],
+        rounds(f"With {teams[-1]} agents DARL1N takes the least time.", least(APART), said=said),
+        ours(
+            f"With {teams[-1]} agents it takes the least on one processor, too.",
+            least(DARL1N),
+            said=said,
         ),
-        f"With {teams[-1]} agents DARL1N takes the least time.": (
-            [] if longest[APART] < least else ["others take less"],
-            f"{longest[APART] / least:.1%} of the others' least",
-        ),
-        f"With {teams[-1]} agents it takes the least on one processor, too.": (
-            [f"{method} takes less" for method in others if longest[method] <= longest[DARL1N]],
-            "all units in turn",
-        ),
-    }
-    ours = tuple(claim for claim in told if claim.endswith("on one processor, too."))
-    return judge_each(told, TIMES, ours=ours)
+    ]
 
 
 def scaling_table(teams: Sequence[int], spent: JSON) -> str:

@@ -4,7 +4,6 @@ The guidelines are judged by Table V, Fig. 7 and Table VI as they are here. Succ
 of Table V, variances V those of the rows at the commit, Delta = 1 s.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -26,7 +25,7 @@ from fullrank_darl1n.published import (
     Scheme,
     StragglerModel,
 )
-from fullrank_darl1n.table_claims import DRAWN, ERRORS
+from fullrank_darl1n.table_claims import DRAWN, ERRORS, together
 from fullrank_darl1n.times import PaperMachines, point, seconds
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import CIRCULAR, PRINTED, ClaimResult, judge_each, simulated
@@ -244,8 +243,7 @@ def _variance(results: Results, scheme: Scheme, rate: float) -> float:
 def _less(results: Results, one: Scheme, other: Scheme, model: StragglerModel, rate: float) -> bool:
     """Whether one scheme succeeds less often than another, beyond ``ERRORS``."""
     low, high = (success(results, scheme, model, rate) for scheme in (one, other))
-    error = math.hypot(low["standard_error"], high["standard_error"])
-    return bool(low["value"] < high["value"] - ERRORS * error)
+    return bool(low["value"] < high["value"] - ERRORS * together(low, high))
 
 
 def _survive_more(results: Results) -> list[str]:

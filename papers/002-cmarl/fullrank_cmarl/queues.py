@@ -41,7 +41,7 @@ from fullrank.replay.table import TABLE
 from fullrank.runs.events import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_papers.cells import Cell, Results
-from fullrank_papers.claims import ClaimResult, Strength, judge, untested
+from fullrank_papers.claims import ClaimResult, Strength, Whose, judge, undecided
 from fullrank_replay.pacing import Pacing
 from fullrank_replay.servicer import ReplayServicer
 
@@ -94,20 +94,21 @@ def _groups(turns: int) -> JSON:
 
 def judge_queues(results: Results) -> ClaimResult:
     """Judge claim C9."""
-    claim = "C9: the multi-queue manager lets neither actors nor the learner wait."
+    claim = (
+        "C9 in kind: at a replay service that stores episodes in groups, emulated writers and a "
+        "sampler hardly wait."
+    )
     if not {WAITS, GROUPS} <= results.keys():
-        return untested(claim, "not judged: `--only queues` measures it")
+        return undecided(claim, "`--only queues` measures it")
     waits, groups = results[WAITS], results[GROUPS]
     parts = {
-        f"{WRITERS} writers blocked {waits['blocked']:.3%} of their time (below 1 %)": (
+        f"{WRITERS} writers blocked {waits['blocked']:.3%} of the time (below 1 %)": (
             waits["blocked"] < BLOCKED_CLAIM
         ),
-        f"a sampler without rest waited {waits['waited']:.1%} of its time (below 5 %)": (
-            waits["waited"] < WAITING_CLAIM
-        ),
+        f"a sampler waited {waits['waited']:.1%} (below 5 %)": (waits["waited"] < WAITING_CLAIM),
         **{
-            f"an episode in a group takes 1/{groups[name]:.1f} of the time, {name} "
-            f"(at most 1/{GROUP_CLAIM:g})": groups[name] >= GROUP_CLAIM
+            f"grouped episodes are {groups[name]:.1f} times as quick, {name} "
+            f"(at least {GROUP_CLAIM:g})": groups[name] >= GROUP_CLAIM
             for name in WAYS
         },
     }
@@ -115,7 +116,8 @@ def judge_queues(results: Results) -> ClaimResult:
         claim,
         [said for said, holds in parts.items() if not holds],
         grounds="; ".join(parts),
-        strength=Strength("measured on a real replay service, one machine"),
+        strength=Strength("measured once on a real replay service of one machine"),
+        whose=Whose.OURS,
     )
 
 

@@ -79,7 +79,7 @@ class CmarlScale:
     """Sizes of the reproduction."""
 
     maps: tuple[str, ...]
-    seeds: int
+    seeds: tuple[int, ...]
     until_s: float
     """Length of a run, virtual seconds."""
     points: int
@@ -177,10 +177,9 @@ def cell_name(name: str, scenario: str, seed: int) -> str:
 
 def cells(scale: CmarlScale) -> list[Cell]:
     """All courses, system by system, so that an interrupted comparison can judge some claims."""
-    seeds = range(1, scale.seeds + 1)
     return [
         cell(name, scenario, seed, scale)
-        for name, scenario, seed in product(SYSTEMS, scale.maps, seeds)
+        for name, scenario, seed in product(SYSTEMS, scale.maps, scale.seeds)
     ]
 
 
@@ -216,7 +215,7 @@ class Courses:
         """Return the maps and seeds for which all of some systems have a course."""
         return [
             (scenario, seed)
-            for scenario, seed in product(self._scale.maps, range(1, self._scale.seeds + 1))
+            for scenario, seed in product(self._scale.maps, self._scale.seeds)
             if all(cell_name(name, scenario, seed) in self._results for name in names)
         ]
 

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from fullrank.common.types import FloatArray, Interval
-from fullrank.runs.statistics import student
+from fullrank.common.types import Array
 from fullrank_multi_gpu.measurements import (
     SPLITS,
     TASKS,
+    UNTRAINED,
     MultiGpuScale,
     learning_name,
     ranked_sizes,
@@ -20,8 +20,10 @@ from fullrank_papers.claims import (
     EXACT,
     ClaimResult,
     Held,
+    Judgement,
     Strength,
     Whose,
+    by_samples,
     judge,
     untested,
 )
@@ -32,11 +34,12 @@ NOISE = 0.2
 """Difference of two ratios of ranks that counts as none: measured twice on a busy machine, six of
 them differed by up to 0.14."""
 BOUNDS = {"lag 1": 0.02, "2 micro-batches": 0.05, "4 micro-batches": 0.05}
-"""Largest relative difference of returns that counts as none: the paper's own figures."""
+"""Largest difference of returns, as a share of the gain, that counts as none: the paper's own
+figures."""
 NO_GPU = "no host with two CUDA devices was at hand"
 
 
-def judged(results: Results, scale: MultiGpuScale) -> dict[str, Sequence[ClaimResult]]:
+def judged(results: Results, scale: MultiGpuScale) -> Judgement:
     """Results by source."""
     return {
         "Fig. 2": [_c1(results, scale)],
@@ -146,47 +149,31 @@ def _learning(
     results: Results, scale: MultiGpuScale, variants: Sequence[str], claim: str
 ) -> list[ClaimResult]:
     return [
-        _equivalent(
-            differences(results, scale, task, variant),
-            scale,
-            f"{claim} the reward by 0 to {100 * BOUNDS[variant]:.0f} %: {variant}, cooperative "
-            f"{task}.",
-            bound=BOUNDS[variant],
+        by_samples(
+            f"{claim} the reward by 0 to {100 * BOUNDS[variant]:.0f} %: {variant}, {task}.",
+            {"": differences(results, scale, task, variant)},
+            low=-100 * BOUNDS[variant],
+            high=100 * BOUNDS[variant],
+            said="% of the gain",
         )
         for task in TASKS
         for variant in variants
     ]
 
 
-def returns(results: Results, scale: MultiGpuScale, task: str, variant: str) -> FloatArray:
+def returns(results: Results, scale: MultiGpuScale, task: str, variant: str) -> Array:
     """Greedy returns at the end, by seed."""
-    names = (learning_name(task, variant, seed) for seed in range(scale.seeds))
+    names = (learning_name(task, variant, seed) for seed in scale.seeds)
     return np.array([results[name]["greedy"] for name in names])
 
 
-def differences(results: Results, scale: MultiGpuScale, task: str, variant: str) -> Interval:
-    """Relative difference of greedy returns, seed by seed, with its 90 % interval."""
-    changed, plain = (returns(results, scale, task, name) for name in (variant, "one batch"))
-    return student((changed - plain) / np.abs(plain).mean(), share=0.9)
-
-
-def _equivalent(found: Interval, scale: MultiGpuScale, claim: str, *, bound: float) -> ClaimResult:
-    """Held if the whole interval is within the bound, not held if all of it is outside."""
-    within = -bound <= found.low and found.high <= bound
-    apart = found.low > bound or found.high < -bound
-    said = (
-        f"{100 * found.mean:+.1f} % [{100 * found.low:+.1f}, {100 * found.high:+.1f}] of the "
-        f"return, bound {100 * bound:.0f} %"
+def differences(results: Results, scale: MultiGpuScale, task: str, variant: str) -> Array:
+    """Differences of greedy returns in % of the mean gain over untrained teams, by seed."""
+    changed, plain, untrained = (
+        returns(results, scale, task, name) for name in (variant, "one batch", UNTRAINED)
     )
-    best = Held.HELD if within else Held.UNDECIDED
-    return judge(
-        claim,
-        [said] if apart else [],
-        grounds=said,
-        strength=Strength(
-            f"{scale.seeds} paired seeds, {scale.iterations} iterations, 90 % interval", best
-        ),
-    )
+    found: Array = 100 * (changed - plain) / (plain - untrained).mean()
+    return found
 
 
 def _c5(results: Results, scale: MultiGpuScale) -> ClaimResult:

@@ -60,7 +60,7 @@ class MultiGpuScale:
     batches: tuple[int, ...]
     """Sizes of minibatches that two ranks divide, for the second of these teams, ascending."""
     repeats: int
-    seeds: int
+    seeds: tuple[int, ...]
     iterations: int
     learning_batch: int
 
@@ -219,6 +219,7 @@ VARIANTS = {
     "4 micro-batches": ("algorithm.micro_batches=4",),
 }
 """Variants, compared by seed with updates that wait for collection and use one batch."""
+UNTRAINED = "untrained"
 TASKS = {
     "communication": ("environment.name=speaker_listener", "environment.agents=2"),
     "navigation": ("environment.name=cooperative_navigation", "environment.agents=3"),
@@ -233,25 +234,29 @@ def learning_name(task: str, variant: str, seed: int) -> str:
 
 
 def learning(scale: MultiGpuScale, task: str, variant: str, seed: int) -> Cell:
-    """Return of the greedy policies at the end of a run, mean over the same episodes."""
+    """Return of the greedy policies at the end of a run, mean over the same episodes.
+
+    Those of ``UNTRAINED`` are played as they begin.
+    """
     config = configured(
         *(f"seed={seed}", f"iterations={scale.iterations}", "compute.device=cpu"),
         *TASKS[task],
         *("environment.copies=100", f"algorithm.batch_size={scale.learning_batch}"),
-        *VARIANTS[variant],
+        *VARIANTS.get(variant, ()),
     )
     return Cell(
         name=learning_name(task, variant, seed),
         settings={"run": settings_of(config), "episodes": EPISODES},
-        compute=partial(_learnt, config),
-        weight=scale.iterations / 100,
+        compute=partial(_learnt, config, train=variant in VARIANTS),
+        weight=scale.iterations / 100 if variant in VARIANTS else 1.0,
+        beside=True,
     )
 
 
-def _learnt(config: RunConfig) -> JSON:
+def _learnt(config: RunConfig, *, train: bool) -> JSON:
     run = LocalRun(config, coded=False)
     try:
-        returns = [record.return_mean for record in run.train()]
+        returns = [record.return_mean for record in run.train()] if train else []
     finally:
         run.training.collector.close()
     environment = environment_of(config, copies=100)
@@ -259,10 +264,8 @@ def _learnt(config: RunConfig) -> JSON:
         act = Greedy(run.training.algorithm.actor)
         played = evaluate(environment, act, EPISODES, EVALUATION_SEED).returns
     known = [value for value in returns if value is not None]
-    return {
-        "greedy": float(np.mean(played)),
-        "training": float(np.mean(known[-len(known) // 4 :])),
-    }
+    last = {"training": float(np.mean(known[-len(known) // 4 :]))} if known else {}
+    return {"greedy": float(np.mean(played)), **last}
 
 
 def ranked_sizes(scale: MultiGpuScale) -> list[tuple[int, int, int]]:
@@ -287,8 +290,8 @@ def cells(scale: MultiGpuScale) -> list[Cell]:
         *(ranked(scale, *sizes) for sizes in ranked_sizes(scale)),
         *(
             learning(scale, task, variant, seed)
-            for seed in range(scale.seeds)
+            for seed in scale.seeds
             for task in TASKS
-            for variant in VARIANTS
+            for variant in (*VARIANTS, UNTRAINED)
         ),
     ]

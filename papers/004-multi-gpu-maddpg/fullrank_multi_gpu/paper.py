@@ -1,4 +1,13 @@
-"""Paper 004: tables and pictures of its page, and the prediction for two devices."""
+"""Paper 004: tables and pictures of its page, and the prediction for two devices.
+
+Differences from the paper:
+
+- A device is a process with one thread of a CPU, networks are narrower, and waiting for the others
+  is left out, which is the cost that the paper's Fig. 6 is about.
+- Gradients of ranks are added exactly, in float64 and by sockets, not in float32 between devices;
+  division by agents is ours.
+- Overlap is one update's lag, the same in every run; in one process it gained nothing on an H200.
+"""
 
 from collections.abc import Mapping
 from itertools import product
@@ -27,6 +36,7 @@ from fullrank_multi_gpu.measurements import (
     SCALES,
     SPLITS,
     TASKS,
+    UNTRAINED,
     VARIANTS,
     MultiGpuScale,
     cells,
@@ -34,7 +44,8 @@ from fullrank_multi_gpu.measurements import (
     ranks_name,
     tower,
 )
-from fullrank_papers import claims, pictures
+from fullrank_papers import pictures
+from fullrank_papers.claims import Judgement, interval
 from fullrank_papers.paper import Findings, Paper, table
 
 MultiGpuFindings: TypeAlias = Findings[MultiGpuScale]
@@ -80,13 +91,17 @@ def speed_up(problem: Problem, batch: int, split: Split) -> float:
     return alone_s / (share * alone_s + moved_s)
 
 
+def _judged(found: MultiGpuFindings) -> Judgement:
+    return judged(found.results, found.scale) if found.whole else {}
+
+
 def _values(found: MultiGpuFindings) -> Mapping[str, Any]:
     if not found.whole:
-        return {"claims": "", "noise": NOISE}
+        return {}
     scale, results = found.scale, found.results
     return {
-        "claims": claims.as_list(judged(results, scale)),
         "noise": NOISE,
+        "seeds": len(scale.seeds),
         "least_wide": min(shares(results, scale, play="wide_play_s")),
         "phases": _phases(found),
         "ranks": _ranks(found),
@@ -98,38 +113,42 @@ def _values(found: MultiGpuFindings) -> Mapping[str, Any]:
 
 def _phases(found: MultiGpuFindings) -> str:
     scale, results = found.scale, found.results
-    columns = [
-        [
-            f"{1e3 * results[f'phases-{agents}'][name]:.1f} ms"
-            for name in ("play_s", "wide_play_s", "update_s")
-        ]
-        for agents in scale.agents
-    ]
-    bounds = (
+    rows = []
+    for agents, *values in zip(
+        scale.agents,
         shares(results, scale),
         overlap_bounds(results, scale),
         overlap_bounds(results, scale, play="wide_play_s"),
-    )
-    rows = (
-        [agents, *times, *(f"{value:.2f}" for value in values)]
-        for agents, times, values in zip(
-            scale.agents, columns, zip(*bounds, strict=True), strict=True
-        )
-    )
-    return table(["agents", "T_DC", "wide", "T_MU", "share", "bound", "bound, wide"], rows)
+        strict=True,
+    ):
+        phases = results[f"phases-{agents}"]
+        times = [f"{1e3 * phases[name]:.1f} ms" for name in ("play_s", "wide_play_s", "update_s")]
+        rate = aps(agents, scale.batch, phases["update_s"])
+        rows.append([agents, *times, rate, *(f"{value:.2f}" for value in values)])
+    return table(["agents", "T_DC", "wide", "T_MU", "APS", "share", "bound", "bound, wide"], rows)
+
+
+def aps(agents: int, batch: int, update_s: float) -> str:
+    """Agent-updates a second, N B / T, in thousands."""
+    return f"{agents * batch / update_s / 1e3:.1f}"
 
 
 def _ranks(found: MultiGpuFindings) -> str:
     rows = []
     for sizes in ranked_sizes(found.scale):
-        row: list[object] = [*sizes]
+        ranks, agents, batch = sizes
+        measured = found.results[ranks_name(*sizes)]
+        row: list[object] = [ranks, agents, batch, aps(agents, batch, measured["one_s"])]
         for split in SPLITS:
-            own = found.results[ranks_name(*sizes)][split]
-            row.append(f"{ratio(found.results, sizes, split):.2f}")
+            own = measured[split]
+            row.append(
+                f"{aps(agents, batch, own['busiest_s'])}, {ratio(found.results, sizes, split):.2f}"
+            )
             row.append(f"{own['bytes'] / 1e6:.2f} ({own['formula'] / 1e6:.2f})")
         rows.append(row)
-    moved = "MB (formula)"
-    return table(["ranks", "agents", "B", "transitions", moved, "agents' split", moved], rows)
+    moved, times = "MB (formula)", ", and in that"
+    heads = ["ranks", "agents", "B", "one", f"transitions{times}", moved, f"agents{times}", moved]
+    return table(heads, rows)
 
 
 def _predicted_here(found: MultiGpuFindings) -> str:
@@ -160,16 +179,16 @@ def _predicted_there() -> str:
 
 def _learning(found: MultiGpuFindings) -> str:
     rows = []
-    for task, variant in product(TASKS, VARIANTS):
+    for task, variant in product(TASKS, (UNTRAINED, *VARIANTS)):
         values = returns(found.results, found.scale, task, variant)
         row = [task, variant, f"{values.mean():.1f}", f"{values.std(ddof=1):.1f}"]
         if variant in BOUNDS:
-            gap = differences(found.results, found.scale, task, variant)
-            row.append(f"{100 * gap.mean:+.1f} %")
-            row.append(f"{100 * gap.low:+.1f} to {100 * gap.high:+.1f} %")
+            gap = interval(differences(found.results, found.scale, task, variant))
+            row.append(f"{gap.mean:+.1f} %")
+            row.append(f"{gap.low:+.1f} to {gap.high:+.1f} %")
             row.append(f"{100 * BOUNDS[variant]:.0f} %")
         rows.append([*row, *[""] * (7 - len(row))])
-    heads = ("task", "", "return", "s.d. of seeds", "difference", "90 % interval", "bound")
+    heads = ("task", "", "return", "s.d. of seeds", "of the gain", "95 % interval", "bound")
     return table(heads, rows)
 
 
@@ -206,14 +225,14 @@ def _draw_learning(found: MultiGpuFindings, path: Path) -> None:
     with pictures.panels(path, titles, size=(4.5, 2.6)) as every:
         for axes, task in zip(every, TASKS, strict=True):
             for place, (variant, bound) in enumerate(BOUNDS.items()):
-                gap = differences(found.results, found.scale, task, variant)
+                gap = interval(differences(found.results, found.scale, task, variant))
                 axes.barh(place, 200 * bound, 0.7, left=-100 * bound, color="#cfe8dd")
-                axes.plot([100 * gap.low, 100 * gap.high], [place] * 2, color="#0072b2")
-                axes.plot(100 * gap.mean, place, "o", color="#0072b2")
+                axes.plot([gap.low, gap.high], [place] * 2, color="#0072b2")
+                axes.plot(gap.mean, place, "o", color="#0072b2")
             axes.use_sticky_edges = False  # the bound is no edge
             axes.axvline(0.0, color="black", linewidth=0.8)
             axes.set_yticks(range(len(BOUNDS)), [*BOUNDS])
-            axes.set_xlabel("difference of the return, %; shaded: the bound")
+            axes.set_xlabel("difference in % of the gain; shaded: the bound")
             axes.invert_yaxis()
 
 
@@ -238,6 +257,8 @@ PAPER = Paper(
     package=PACKAGE,
     scales=SCALES,
     parts={"all": cells},
+    judged=_judged,
+    modules=("fullrank_multi_gpu.paper", "fullrank.algorithms.maddpg"),
     values=_values,
     draw=_draw,
 )

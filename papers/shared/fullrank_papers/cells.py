@@ -1,6 +1,7 @@
 """Cells: parts of an experiment, each computed once and stored, so that a stop costs one cell.
 
-``<directory>/cells.jsonl`` has a line for each: its name, result, settings, and a checksum of both.
+``<directory>/cells.jsonl`` has a line for each: its name, result, settings, the rules of verdicts
+that were there before it, and a checksum.
 A damaged result, or one with other settings, is computed again. A setting that is only stored or
 only new does not count: settings come and go with a value that changes no run.
 """
@@ -24,6 +25,7 @@ from fullrank.common.durable import replace_text
 from fullrank.common.types import JSON
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.host.process import keep_freed_pages, return_freed_pages
+from fullrank_papers.claims import RULES
 
 CELLS = "cells.jsonl"
 
@@ -101,13 +103,17 @@ class CellStore:
     def __contains__(self, name: object) -> bool:
         return name in self._lines
 
+    def after_rules(self, name: str) -> bool:
+        """True if a cell was computed when the rules of its verdicts were there."""
+        return f'"rules": "{RULES}"' in self._lines.get(name, "")
+
     def find(self, cell: Cell) -> tuple[JSON | None, CellOrigin]:
         """The stored result, or None and why it must be computed."""
         if cell.name not in self._lines:
             return None, CellOrigin.COMPUTED
         try:
             stored = json.loads(self._lines[cell.name])
-            if stored["checksum"] != _checksum(stored["settings"], stored["result"]):
+            if stored["checksum"] != _checksum(stored):
                 return None, CellOrigin.DAMAGED
         except (ValueError, KeyError, TypeError):
             return None, CellOrigin.DAMAGED
@@ -118,9 +124,9 @@ class CellStore:
 
     def put(self, cell: Cell, result: JSON) -> None:
         """Store a result; a stop leaves the file as it was before or after."""
-        checksum = _checksum(cell.settings, result)
-        stored = {"cell": cell.name, "checksum": checksum, "result": result}
-        self._lines[cell.name] = json.dumps({**stored, "settings": cell.settings})
+        stored = {"result": result, "rules": RULES, "settings": cell.settings}
+        named = {"cell": cell.name, "checksum": _checksum(stored)}
+        self._lines[cell.name] = json.dumps(named | stored)
         replace_text(self._path, "".join(f"{self._lines[name]}\n" for name in sorted(self._lines)))
 
 
@@ -189,8 +195,10 @@ def _alike(stored: JSON, now: JSON) -> bool:
     return bool(stored == now)
 
 
-def _checksum(settings: JSON, result: JSON) -> str:
-    text = json.dumps([settings, result], sort_keys=True)
+def _checksum(stored: JSON) -> str:
+    """Checksum of what a line stores; those from before the rules have none of them."""
+    parts = [stored[key] for key in ("settings", "result", "rules") if key in stored]
+    text = json.dumps(parts, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

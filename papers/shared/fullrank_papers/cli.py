@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -56,8 +56,9 @@ def reproduce(
         str, typer.Option("--only", help="Parts, separated by commas; default: all of the paper.")
     ] = "",
     seeds: Annotated[
-        int | None, typer.Option("--seeds", help="Seeds of what is learnt.", min=1)
-    ] = None,
+        str,
+        typer.Option("--seeds", help="Seeds of what is learnt, 11,12,13; default: the scale's."),
+    ] = "",
 ) -> None:
     """Reproduce a paper's experiments; what is computed is kept, and an interrupted run goes on.
 
@@ -72,10 +73,8 @@ def reproduce(
         known = ", ".join(chosen.scales)
         raise ConfigError(f"--scale: {paper} has no scale {scale}; its scales are {known}")
     sizes, parts = chosen.scales[scale], _parts(only, chosen)
-    if seeds is not None:
-        if "seeds" not in {field.name for field in fields(sizes)}:
-            raise ConfigError(f"--seeds: {paper} has no seeds to choose; leave it out")
-        sizes = replace(sizes, seeds=seeds)
+    if seeds:
+        sizes = replace(sizes, seeds=_seeds(seeds))
     home = Path("papers") / chosen.folder
     directory = output or home / scale
     make_directory(directory)
@@ -96,6 +95,14 @@ def reproduce(
             workers=usable_cores(),
         )
     terminal.print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
+
+
+def _seeds(named: str) -> tuple[int, ...]:
+    """The seeds named in an option."""
+    words = [word.strip() for word in named.split(",")]
+    if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
+        raise ConfigError(f"--seeds: {named!r} names no seeds; give different ones, as in 11,12,13")
+    return tuple(map(int, words))
 
 
 def _parts(only: str, paper: Paper[Any]) -> list[str]:

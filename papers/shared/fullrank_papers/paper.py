@@ -4,14 +4,19 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from string import Formatter
 from typing import Any, Generic, TypeVar
 
 from fullrank_papers.cells import Cell, CellOrigin, CellStore, Later, Results, gather
+from fullrank_papers.claims import RULES, Judgement, as_list, corrected
 
 PAGE = "README.md"
+RULES_PAGE = "../../../docs/verdicts.md"
+DIFFERENCES = "Differences from the paper:"
+"""Heading in the docstring of a module, before a list."""
 
 Scale = TypeVar("Scale")
 Planned = Sequence[Cell | Later]
@@ -39,8 +44,12 @@ class Paper(Generic[Scale]):
     """Sizes by name."""
     parts: Mapping[str, Callable[[Scale], Planned]]
     """Cells of each part, quick ones first."""
+    judged: Callable[[Findings[Scale]], Judgement]
+    """Judgement on its claims by source, before Holm's correction."""
+    modules: Sequence[str]
+    """Modules whose docstrings say what differs from the paper."""
     values: Callable[[Findings[Scale]], Mapping[str, Any]]
-    """Values by their name in the page; those without results are left out."""
+    """Other values by their name in the page; those without results are left out."""
     draw: Callable[[Findings[Scale], Path], None]
     """Draws the pictures of the results that are there into a directory."""
 
@@ -75,12 +84,13 @@ class Paper(Generic[Scale]):
         Returns:
             The path of the page.
         """
+        stores = [CellStore(each) for each in (directory, *others)]
         results = gather(
             [cell for cells in planned.values() for cell in cells],
-            CellStore(directory),
+            stores[0],
             chosen={cell.name for part in parts for cell in planned[part]},
             done=done,
-            others=[CellStore(other) for other in others],
+            others=stores[1:],
             workers=workers,
         )
         left = missing(planned, results)
@@ -90,10 +100,33 @@ class Paper(Generic[Scale]):
         listed = "".join(f"* {line}\n" for line in left.values())
         values: dict[str, Any] = {"name": name, "scale": scale}
         values["missing"] = f"Not here yet:\n\n{listed}\n" if left else ""
-        template = files(self.package).joinpath("page.md").read_text(encoding="utf-8")
-        text = filled(template, values | dict(self.values(findings)))
-        (directory / PAGE).write_text(text, encoding="utf-8")
+        values["claims"] = as_list(corrected(self.judged(findings)))
+        older = sum(not any(store.after_rules(name) for store in stores) for name in results)
+        values["rules"] = (
+            f"Judged by the [rules]({RULES_PAGE}) `{RULES}`, which came after {older} of the "
+            f"{len(results)} cells"
+        )
+        values["differences"] = differences(self.modules)
+        values |= self.values(findings)
+        for template in files(self.package).iterdir():
+            if template.name.endswith(".md"):
+                text = filled(template.read_text(encoding="utf-8"), values)
+                page = PAGE if template.name == "page.md" else template.name
+                (directory / page).write_text(text, encoding="utf-8")
         return directory / PAGE
+
+
+def differences(modules: Sequence[str]) -> str:
+    """List what differs from the paper, by the docstrings of modules."""
+    found = []
+    for module in modules:
+        text = import_module(module).__doc__ or ""
+        _, heading, listed = text.partition(f"\n{DIFFERENCES}\n\n")
+        if not heading:
+            raise AssertionError(f"the docstring of {module} has no heading {DIFFERENCES!r}")
+        listed = re.sub(r"``", "`", listed.split("\n\n")[0].strip())
+        found.append(re.sub(r"^- ", "* ", listed, flags=re.MULTILINE))
+    return "\n".join(found)
 
 
 def missing(planned: Mapping[str, Planned], there: Container[str]) -> dict[str, str]:

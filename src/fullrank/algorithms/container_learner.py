@@ -10,7 +10,9 @@ With pi_j the softmax of the action values of head j, container c has the term
 which is eq. 8 of the paper. The divergence is 0 where all heads are equal, and at most log N.
 Padding never counts. The authors' program reads the equation otherwise: see ``AUTHORS``.
 
-Differs from the paper: double Q-learning, and the update rule of the centraliser.
+Differences from the paper:
+
+- Double Q-learning, and the update rule of the centraliser.
 """
 
 import math

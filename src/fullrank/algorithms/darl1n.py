@@ -26,7 +26,7 @@ Differences from the paper:
   (docs/adr/0030); the paper's decoding solves the first rows of rank M.
 - Target actions are drawn in the update; the authors' code stores them with the transition.
 - ``target_rate`` is the weight of the new parameters (0.01); tau is that of the old ones (0.99).
-- Both sides of a contest learn; the authors' adversaries are pretrained policies.
+- Both sides of a contest learn, unless a run freezes one; the authors' adversaries are pretrained.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,5 +1,6 @@
 """Claims of [CMARL] on given results; computing them is ``fullrank reproduce cmarl``."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -34,7 +35,7 @@ def given(earned: Mapping[str, float], won: Mapping[str, float]) -> dict[str, An
         cell_name(name, scenario, seed): course(
             earned[name] + 0.01 * noise.random(), won.get(name, 0.0)
         )
-        for name, scenario, seed in product(SYSTEMS, SMOKE.maps, range(1, SMOKE.seeds + 1))
+        for name, scenario, seed in product(SYSTEMS, SMOKE.maps, SMOKE.seeds)
     }
     rates = {paper.collection_name(n): {"episodes_per_s": 4.9 * n} for n in (2, 3)}
     return {
@@ -73,38 +74,39 @@ def judged(results: Mapping[str, Any]) -> dict[str, list[ClaimResult]]:
     found: dict[str, list[ClaimResult]] = {}
     for source in paper.judged(findings(results)).values():
         for result in source:
-            found.setdefault(result.claim.partition(":")[0], []).append(result)
+            found.setdefault(re.split("[: ]", result.claim)[0], []).append(result)
     return found
 
 
 def test_every_claim_is_judged_or_said_to_be_untestable() -> None:
     found = judged(AS_CLAIMED)
     assert found.keys() == {f"C{number}" for number in range(1, 12)}
-    for number in (1, 3, 4, 5, 6, 7, 9, 10, 11):
+    for number in (1, 3, 4, 5, 6, 7, 9):
         assert found[f"C{number}"][0].held is Held.HELD, found[f"C{number}"][0]
     assert [each.held for each in found["C6"]] == [Held.HELD] * 3
-    for number in (2, 8):
-        assert [each.held for each in found[f"C{number}"]] == [Held.NOT_TESTABLE]
+    for number, verdict in ((2, Held.UNDECIDED), (8, Held.UNDECIDED), (10, Held.INPUT)):
+        assert [each.held for each in found[f"C{number}"]] == [verdict]
+    assert found["C11"][0].held is Held.INPUT
 
 
 def test_without_results_nothing_is_judged() -> None:
     for results in judged({}).values():
-        assert {each.held for each in results} == {Held.NOT_TESTABLE}
+        assert {each.held for each in results} <= {Held.NOT_TESTABLE, Held.UNDECIDED}
 
 
 def test_a_missing_run_is_said() -> None:
     fewer = {name: each for name, each in AS_CLAIMED.items() if name != cell_name("qmix", "3m", 1)}
     (result, *_) = judged(fewer)["C1"]
-    assert result.held is Held.NOT_TESTABLE
-    assert result.reason == "not judged: 1 of 9 pairs of map and seed are not computed"
+    assert result.held is Held.UNDECIDED
+    assert "1 censored: 1 of 9 pairs of map and seed" in result.reason
     assert judged(fewer)["C5"][0].held is Held.HELD
 
 
 def test_two_seeds_decide_nothing() -> None:
-    found = paper.judged(findings(AS_CLAIMED, replace(SMOKE, seeds=2)))
+    found = paper.judged(findings(AS_CLAIMED, replace(SMOKE, seeds=(1, 2))))
     results = [each for source in found.values() for each in source]
     held = [each.claim[:3] for each in results if each.held is Held.HELD]
-    assert held == ["C9:", "C10", "C11"]
+    assert held == ["C9 "]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_the_order_of_systems_decides() -> None:
     level = given({**dict.fromkeys(SYSTEMS, 5.0)}, {})
     found = judged(level)
     assert {found[claim][0].held for claim in ("C1", "C7")} == {Held.UNDECIDED}  # nobody wins
-    assert "the other never won" in str(found["C1"][0])
+    assert "the ratio says little" in str(found["C1"][0])
     assert Held.HELD not in [each.held for each in found["C6"]]
     turned = given({**dict.fromkeys(SYSTEMS, 5.0), **dict(zip(names, range(5), strict=True))}, {})
     assert {each.held for claim in ("C5", "C6") for each in judged(turned)[claim]} == {
@@ -153,7 +155,7 @@ def test_a_rate_leaves_the_first_iterations_out() -> None:
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 def test_every_scale_configures_every_system(scale: Any) -> None:
-    made = cells(replace(scale, maps=scale.maps[-1:], seeds=1))
+    made = cells(replace(scale, maps=scale.maps[-1:], seeds=(1,)))
     assert len({each.name for each in made}) == len(SYSTEMS)
     of_v2 = next(each for each in made if "parallel-v2" in each.name).settings["run"]
     assert of_v2["algorithm"]["batch_size"] == 128

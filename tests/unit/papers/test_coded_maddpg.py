@@ -27,8 +27,9 @@ from fullrank_coded_maddpg.published import (
 from fullrank_coded_maddpg.time_claims import TimeTable
 from fullrank_coded_maddpg.timing import Setting
 from fullrank_papers.cells import CellStore, gather
-from fullrank_papers.claims import EXACT, PRINTED, ClaimResult, Held, judge, measured
+from fullrank_papers.claims import EXACT, PRINTED, ClaimResult, Held
 
+ROW = ("cooperative_navigation", 8)
 NAVIGATION, PREY = TASKS["cooperative_navigation"], TASKS["predator_prey"]
 STANDARD = SCALES["standard"]
 COMMITTED = Path(__file__).resolve().parents[3] / "papers" / PAPER.folder / "standard"
@@ -40,7 +41,7 @@ def virtual() -> TimeTable:
     planned = timing.predicted_cells()
     names = {cell.name for cell in planned}
     found = gather(planned, CellStore(COMMITTED), chosen=())
-    assert found.keys() == {name for name in names if "here" not in name}
+    assert found.keys() == {name for name in names if "scaled" not in name}
     return predicted(found, "paper")
 
 
@@ -73,55 +74,76 @@ def test_the_published_numbers_do_not_all_meet_the_claims() -> None:
     verdicts = time_claims.judge_times(time_claims.published(), PRINTED)
     yes, no = Held.HELD, Held.NOT_HELD
     assert held(verdicts[:5]) == [yes, no, no, no, yes]
-    assert "keep_away, M = 8: uncoded at k = 5 pays 0.80 delays" in verdicts[1].reason
+    assert verdicts[1].reason.startswith("cooperative_navigation 8: uncoded at k = 1 pays 0.85 ")
 
 
 def test_the_papers_own_numbers_refute_two_observations_and_a_guideline() -> None:
     judged = time_claims.judge_times(time_claims.published(), PRINTED)
     verdicts = {each.claim[:3]: each for each in judged}
     assert verdicts["(a)"].held is verdicts["(c)"].held is Held.NOT_HELD
-    assert "ldpc at k = 1 takes 4.95 s, uncoded 5.73 s" in verdicts["(a)"].reason
-    assert "ldpc at k = 2 takes 3.71 s, mds 4.40 s" in verdicts["(c)"].reason
+    assert "replication at k = 1 takes 5.2 s, uncoded 5.73 s (+ 4)" in verdicts["(a)"].reason
+    assert "ldpc at k = 2 takes 3.71 s, mds 4.4 s" in verdicts["(c)"].reason
     assert verdicts["(b)"].held is verdicts["(d)"].held is verdicts["(f)"].held is Held.HELD
     assert (verdicts["(g)"].held, verdicts["(h)"].held) == (Held.HELD, Held.NOT_HELD)
 
 
-def test_too_weak_a_test_holds_nothing_but_may_refute() -> None:
-    for against, expected in (([], Held.UNDECIDED), (["it fell"], Held.NOT_HELD)):
-        verdict = judge("It rises.", against, grounds="it rose", strength=measured(2))
-        assert verdict.held is expected
-    assert measured(3).best is measured(1, interval=True).best is Held.HELD
-
-
-def learnt(panel: PublishedPanel, values: Sequence[float], *, seeds: int) -> dict[str, JSON]:
-    """Runs of a panel whose returns are these points."""
-    returns = np.repeat(values, EVERY).tolist()
-    return {f"{panel.name}-centralised-seed{seed}": {"returns": returns} for seed in range(seeds)}
-
-
-@pytest.mark.parametrize(
-    ("off", "seeds", "expected"),
-    [(1.02, 3, Held.HELD), (1.04, 3, Held.NOT_HELD), (1.02, 2, Held.UNDECIDED)],
-)
-def test_a_curve_is_an_authors_within_three_percent_from_500_iterations_on(
-    off: float, seeds: int, expected: Held
+@pytest.mark.parametrize(("delay", "small", "large"), [(0.1, 1, 0), (1.0, 0, 1), (30.0, 0, 0)])
+def test_a_claim_on_small_or_large_effects_is_judged_where_the_delay_is_so_many_iterations(
+    delay: float, small: int, large: int
 ) -> None:
+    """An uncoded iteration takes 0.934 s, and the paper's delay is 0.25 s."""
+    times = {key: time for key, time in time_claims.published().items() if key[:2] == ROW}
+    machines = {ROW: time_claims.RowMachines(slower=delay / 0.25)}
+    judged = time_claims.judge_times(times, PRINTED, machines)
+    tested = {each.claim[:3]: each.held is not Held.NOT_TESTABLE for each in judged}
+    assert (tested["(a)"], tested["(d)"]) == (small, small)
+    assert (tested["(b)"], tested["(c)"], tested["(g)"]) == (large, large, large)
+
+
+def test_dense_codes_whose_rows_differ_do_not_test_what_equal_rows_pay() -> None:
+    row = ("physical_deception", 8)
+    times = {key: time for key, time in time_claims.published().items() if key[:2] == row}
+    for unit_s, held in ((0.0, Held.HELD), (0.05, Held.NOT_TESTABLE)):
+        judged = time_claims.judge_times(times, PRINTED, {row: time_claims.RowMachines(unit_s)})
+        (paid,) = [each for each in judged if "Beyond" in each.claim]
+        assert paid.held is held
+
+
+SEEDS = (0, 1, 2)
+
+
+def learnt(panel: PublishedPanel, values: Sequence[float]) -> dict[str, JSON]:
+    """Runs of a panel whose returns begin at -200 and are these points, with little noise."""
+    returns = np.repeat(values, EVERY)
+    returns[:3] = -200.0
+    return {
+        f"{panel.name}-centralised-seed{seed}": {"returns": (returns + 0.01 * seed).tolist()}
+        for seed in SEEDS
+    }
+
+
+def test_a_constant_line_is_no_authors_curve_and_their_own_curve_is() -> None:
     panel = PANELS["keep_away"]
-    curve = [off * value for value in panel.published["coded"]]
-    transient = [-500.0, -300.0, *curve[2:]]
-    [verdict] = curves.judge_published(learnt(panel, transient, seeds=seeds), panel, seeds=seeds)
-    assert verdict.held is expected
-    assert curves.judge_published(learnt(panel, curve[:2], seeds=seeds), panel, seeds=seeds) == []
+    curve = list(panel.published["centralised"])
+    near = [value + 2.0 for value in curve]
+    line, far = [float(np.mean(curve[2:]))] * len(curve), [value - 9.0 for value in curve]
+    for values, expected in (
+        *((curve, Held.HELD), (near, Held.HELD)),
+        *((line, Held.NOT_HELD), (far, Held.NOT_HELD)),
+    ):
+        [verdict] = curves.judge_published(learnt(panel, values), panel, seeds=SEEDS)
+        assert verdict.held is expected
+    assert curves.judge_published(learnt(panel, curve[:0]), panel, seeds=SEEDS) == []
 
 
-@pytest.mark.parametrize(("off", "expected"), [(1.02, Held.HELD), (1.04, Held.NOT_HELD)])
-def test_coded_parameters_learn_alike_within_three_percent_in_every_seed(
+@pytest.mark.parametrize(("off", "expected"), [(2.0, Held.HELD), (9.0, Held.NOT_HELD)])
+def test_coded_parameters_learn_alike_within_three_percent_of_the_gain(
     off: float, expected: Held
 ) -> None:
-    panel, scale = PANELS["cooperative_navigation"], replace(STANDARD, seeds=3)
-    runs = learnt(panel, [-9.0, -8.0, -7.0, -100.0, *[-6.0] * 12], seeds=3)
-    for seed in range(3):
-        last = -100.0 * (off if seed == 1 else 1.0)
+    panel, scale = PANELS["cooperative_navigation"], replace(STANDARD, seeds=SEEDS)
+    runs = learnt(panel, [-100.0] * 4)
+    for seed in SEEDS:
+        last = -100.0 - off + 0.1 * seed
         runs[f"{panel.name}-parameters-seed{seed}"] = {"returns": [last] * scale.payload}
     assert curves.judge_payload(runs, panel, scale).held is expected
 
@@ -158,7 +180,7 @@ def test_a_time_that_speaks_against_a_claim_is_found(
     wrong = {**virtual, key: virtual[key] + 2.0}
     verdict = time_claims.judge_times(wrong, EXACT)[claim]
     assert verdict.held is Held.NOT_HELD
-    assert "cooperative_navigation, M = 8" in verdict.reason
+    assert "cooperative_navigation 8" in verdict.reason
 
 
 def test_one_other_digest_is_enough_against_the_claim_on_learning() -> None:
@@ -166,9 +188,9 @@ def test_one_other_digest_is_enough_against_the_claim_on_learning() -> None:
     runs: dict[str, JSON] = {
         f"{panel.name}-{code}-seed0": {"digests": ["a", "b"]} for code in ("centralised", "cyclic")
     }
-    assert curves.judge_learning(runs, panel, seeds=1).held is Held.HELD
+    assert curves.judge_learning(runs, panel, seeds=(0,)).held is Held.HELD
     runs[f"{panel.name}-cyclic-seed0"] = {"digests": ["a", "c"]}
-    assert curves.judge_learning(runs, panel, seeds=1).held is Held.NOT_HELD
+    assert curves.judge_learning(runs, panel, seeds=(0,)).held is Held.NOT_HELD
 
 
 def test_digests_of_another_processor_decide_nothing_unless_they_are_equal() -> None:
@@ -179,4 +201,4 @@ def test_digests_of_another_processor_decide_nothing_unless_they_are_equal() -> 
             f"{panel.name}-centralised-seed0": centralised,
             f"{panel.name}-cyclic-seed0": {"digests": digests, "computed_on": "another"},
         }
-        assert curves.judge_learning(runs, panel, seeds=1).held is held
+        assert curves.judge_learning(runs, panel, seeds=(0,)).held is held

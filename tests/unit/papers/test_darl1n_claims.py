@@ -9,7 +9,7 @@ from fullrank.common.types import JSON
 from fullrank_darl1n import learning_claims, paper, table_claims
 from fullrank_darl1n.learning_claims import full_range_trials
 from fullrank_darl1n.published import FOOD, GRASSLAND, SCALES, TASKS, TIMED
-from fullrank_darl1n.runs import learners, seeds
+from fullrank_darl1n.runs import LearningCurve, learners, mean_curve, seeds
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import Held
 
@@ -46,7 +46,7 @@ NEAR = [0.0, 95.0, 95.0, 95.0, 95.0, 95.0]
         (1, {}, {"darl1n": LATE}),
         (2, {}, {"darl1n": LATE}),
         (3, {}, {"darl1n": LATE}),
-        (4, {"maddpg": WORSE, "mfac": WORSE}, {"maddpg": WORSE}),
+        (4, {"maddpg": WORSE, "mfac": WORSE}, {"darl1n": WORSE}),
         (5, {"maddpg": NEAR}, {"maddpg": [0.0] * 6}),
     ],
 )
@@ -58,10 +58,8 @@ def test_claims_on_learning_are_judged_by_the_curves(
 
 
 def test_claims_whose_runs_are_missing_are_undecided() -> None:
-    judged = learning_claims.judge_learning({}, WHOLE)
-    judged += learning_claims.judge_rankings({}, WHOLE)[:-1] + learning_claims.judge_paces(
-        {}, WHOLE
-    )
+    judged = learning_claims.judge_learning({}, WHOLE)[:-1]
+    judged += learning_claims.judge_paces({}, WHOLE)
     judged += learning_claims.judge_full_range({}, MORE)
     judged += table_claims.judge_rewards({}, MORE)
     assert {each.held for each in judged} == {Held.UNDECIDED}
@@ -78,10 +76,9 @@ def test_a_seed_counts_when_all_methods_have_it() -> None:
 
 
 def test_short_runs_of_one_seed_judge_nothing() -> None:
-    smoke = dataclasses.replace(WHOLE, sizes=1, iterations=150, seeds=1)
-    verdicts = learning_claims.judge_learning(found_with(), smoke)
-    verdicts += learning_claims.judge_rankings(found_with(), smoke)
-    assert {each.held for each in verdicts} == {Held.NOT_TESTABLE}
+    smoke = dataclasses.replace(WHOLE, sizes=1, iterations=150, seeds=(0,))
+    verdicts = learning_claims.judge_learning(found_with(), smoke)[:-1]
+    assert {each.held for each in verdicts} == {Held.UNDECIDED}
     assert "one seed" in verdicts[0].reason
 
 
@@ -106,7 +103,26 @@ def contest_with(leads: Sequence[float]) -> Results:
 def test_a_side_is_as_good_if_the_interval_of_its_lead_says_so(
     leads: Sequence[float], held: Held
 ) -> None:
-    assert learning_claims.judge_rankings(contest_with(leads), WHOLE)[0].held is held
+    judged = learning_claims.judge_learning(contest_with(leads), WHOLE)
+    (contest,) = [each for each in judged if each.claim.startswith("grassland, M = 6")]
+    assert contest.held is held
+
+
+def test_a_pair_whose_order_the_end_of_a_run_hides_is_censored_and_counted() -> None:
+    """DARL1N never settles; a baseline does before DARL1N's run ends, or after."""
+    restless = points([0.0, *[0.0, 100.0] * 5], pace=1.0)
+    for pace, told in ((0.1, True), (9.0, False)):
+        settled = points([0.0, *[100.0] * 10], pace=pace)
+        curves = {
+            method: [mean_curve([run])] * 3
+            for method, run in (("darl1n", restless), ("maddpg", settled), ("mfac", restless))
+        }
+        parts = learning_claims.sooner(curves, LearningCurve.settled, 1)
+        assert parts["mfac"] is None  # neither settles
+        assert (parts["maddpg"] is not None) is told
+    never = [0.0, *[0.0, 100.0] * 5]
+    judged = learning_claims.judge_learning(found_with(darl1n=never, mfac=never), WHOLE)[1]
+    assert "32 censored: ising 9 maddpg (+ 31)" in judged.reason
 
 
 def test_an_iteration_counts_as_a_learner_s_part_and_as_a_whole() -> None:
@@ -152,8 +168,8 @@ def coded_with(shares: Mapping[str, Sequence[float]]) -> Results:
     }
 
 
-def test_codes_learn_or_do_not_by_their_share_of_the_uncoded_gain() -> None:
-    none, little, whole, any_ = (0.0,) * 3, (0.1, 0.12, 0.1), (1.0, 0.95, 1.0), (0.0, 1.0, 0.5)
+def test_codes_are_compared_with_the_uncoded_scheme_seed_by_seed() -> None:
+    none, little, whole, any_ = (0.0,) * 3, (0.1, 0.12, 0.1), (1.1, 1.11, 1.1), (0.0, 1.9, 1.0)
     names = [scheme.name for scheme in TIMED]
     as_published = dict(zip(names, ((1.0,) * 3, none, little, whole, whole), strict=True))
     reverse = dict(zip(names, ((1.0,) * 3, whole, whole, none, little), strict=True))

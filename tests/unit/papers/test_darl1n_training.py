@@ -1,7 +1,6 @@
 """Tables I to IV and Fig. 2 of [DARL1N]: frozen adversaries, curves, timing, and claims."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -96,7 +95,6 @@ def test_the_fixed_return_lies_nine_tenths_up_from_the_lowest_beginning_to_the_b
     assert curve([0.0, 99.0, 80.0, 96.0, 98.0]).reached(level) == 3
     assert curve([0.0, 99.0, 0.0, 99.0]).reached(level) is None
     assert curve([99.0, 99.0]).reached(level) is None
-    assert math.isinf(curve([0.0]).second(None))
 
 
 def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Results:
@@ -117,22 +115,15 @@ def test_sides_are_normalised_and_belong_to_who_trained_them() -> None:
     good, adversary = (crossplay.normalised(found, side) for side in crossplay.SIDES)
     assert [good[method].mean() for method in PLAYED] == [0.0, 0.25, 1.0]
     assert [adversary[method].mean() for method in PLAYED] == [2 / 3, 1.0, 0.0]
-    worst, *_ = crossplay.judge_crossplay(found, WHOLE)
-    assert worst.held is Held.NOT_HELD
-    assert worst.reason.startswith("adversary of maddpg: 0.67, of darl1n 0.00")
-    for scale, held in (
-        (WHOLE, Held.HELD),
-        (TINY, Held.NOT_TESTABLE),
-        (dataclasses.replace(WHOLE, sizes=1), Held.UNDECIDED),
-    ):
-        best, epc = crossplay.judge_crossplay(games(BEST, BEST), scale)
-        assert (best.held, epc.held) == (held, Held.NOT_TESTABLE)
+    worst, epc = crossplay.judge_crossplay(found, WHOLE)
+    assert "adversary of maddpg: 0.67, of darl1n 0.00 (+ 1)" in worst.reason
+    assert worst.held is epc.held is Held.UNDECIDED  # one seed
 
 
 def times_like(exponents: dict[str, float]) -> JSON:
-    """Times of teams of 6, 12 and 48 in two rounds, equal for all methods at 12."""
+    """Times of teams of 6, 12 and 48 in three rounds, equal for all methods at 12."""
     return {
-        method: [[9.0, 9.0], [1.0, 2.0], [4.0**power, 2.0 * 4.0**power]]
+        method: [[9.0] * 3, [1.0, 1.1, 1.2], [each * 4.0**power for each in (1.0, 1.1, 1.2)]]
         for method, power in exponents.items()
     }
 
@@ -144,7 +135,7 @@ LINEAR = {"maddpg": 2.0, "mfac": 1.8, "darl1n": 1.0, scaling.APART: 0.3}
     ("claim", "changed"),
     [
         (0, {scaling.APART: 1.3}),
-        (1, {"mfac": 0.3}),
+        (1, {"mfac": 0.2}),
         (2, {"darl1n": 1.3}),
         (3, {"maddpg": 0.2}),
         (4, {"maddpg": 0.9}),
@@ -159,11 +150,12 @@ def test_claims_on_growth_are_judged_by_the_larger_teams(
     assert bad[claim].held is Held.NOT_HELD
 
 
-def test_growth_that_is_linear_in_some_rounds_alone_is_not_held() -> None:
-    unsteady = times_like(LINEAR) | {scaling.APART: [[9.0, 9.0], [1.0, 1.0], [4.0**0.8, 4.0**1.3]]}
+def test_growth_that_is_linear_in_some_rounds_alone_is_undecided() -> None:
+    last = [4.0**0.8, 4.0**1.05, 4.0**1.3]
+    unsteady = times_like(LINEAR) | {scaling.APART: [[9.0] * 3, [1.0] * 3, last]}
     linear, *_ = judge_scaling((6, 12, 48), unsteady)
-    assert linear.held is Held.NOT_HELD
-    assert linear.reason == "from 12 to 48 agents as M^1.05 (0.80 to 1.30)"
+    assert linear.held is Held.UNDECIDED
+    assert linear.reason.startswith("1.05 [0.429, 1.67]; exponent of M from 12 to 48 agents")
 
 
 def test_learners_apart_take_as_long_as_the_slowest_and_the_controller(
