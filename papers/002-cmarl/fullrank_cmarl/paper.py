@@ -8,12 +8,12 @@ Differences from the paper:
 
 - Games are those of SMAC-lite, a model of SMAC's battles, and time is virtual.
 - Networks are smaller, batches too, the rate higher, and runs of seconds, not of hours.
-- The centraliser and APE-X's learner draw uniformly; the paper draws by priority (eq. 1).
-- All copies explore by one epsilon; the authors draw one for each episode, from a base to four
-  times it.
+- At the smoke scale the centraliser draws uniformly, all copies explore by one epsilon, and a
+  container updates a quarter as often as the centraliser. Larger scales draw by priority (eq. 1),
+  and an epsilon for each episode, from the base to four times it, and containers update as often.
+- APE-X's learner draws uniformly.
 - The copies of a container step in lockstep as arrays and hand over a block when its longest
   episode ends: no actor goes on by itself, and there is no multi-queue or buffer manager.
-- A container updates once a virtual second at this scale, the centraliser four times.
 - QMIX-BETA-v2 has 8 copies; App. A gives it 39 actors.
 - QPLEX, RODE, CDS, Google Research Football and StarCraft II are not run.
 """

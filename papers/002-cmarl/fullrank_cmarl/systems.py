@@ -90,6 +90,8 @@ class CmarlScale:
     """Settings of all systems but that of PyMARL2."""
     v2_settings: tuple[str, ...]
     """Settings of PyMARL2's system."""
+    own_settings: tuple[str, ...] = ()
+    """Settings of CMARL and its ablations besides those of all."""
     containers: Mapping[str, float] = field(default_factory=dict)
     """Settings of containers where they are not the paper's."""
     container_update_s: float
@@ -130,6 +132,7 @@ class CmarlScale:
             *("compute.threads=1", "compute.device=cpu", "metrics.sinks=[]"),
             f"collect.warmup_copies={system.actors}",
             *(self.v2_settings if name == "parallel-v2" else self.settings),
+            *(self.own_settings if name.startswith("cmarl") else ()),
             *system.settings,
             topology=system.topology,
         )

@@ -67,6 +67,9 @@ class ActionValues(ABC):
     """Final probability epsilon of a random action."""
     exploration_steps: int = 50_000
     """Number of environment steps over which epsilon falls linearly."""
+    exploration_spread: float = 1.0
+    """Draw the probability of a random action for each episode, between epsilon and so many times
+    it, as in the authors' program of [CMARL]; 1: it is epsilon."""
     last_action: bool = True
     """Give an agent its last action as input."""
     identity: bool = True
@@ -82,6 +85,8 @@ class ActionValues(ABC):
         check_micro_batches(self.micro_batches, batch_size=self.batch_size)
         if self.clip_norm <= 0:
             raise ConfigError("algorithm.clip_norm must be above 0")
+        if self.exploration_spread < 1:
+            raise ConfigError("algorithm.exploration_spread must be at least 1")
 
     @abstractmethod
     def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:

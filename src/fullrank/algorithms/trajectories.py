@@ -150,6 +150,9 @@ def shares_of(
 class ValueActor:
     """Role ``agent`` as an ``Actor``; memory is the recurrent state and the last action.
 
+    With an ``exploration_spread`` above 1 it is also the place of the episode's probability of a
+    random action between epsilon and the largest, in (0, 1], or 0 before it is drawn.
+
     Args:
         learner: Inputs of the network, and the schedule of the exploration.
         nets: Networks with the current parameters.
@@ -175,9 +178,11 @@ class ValueActor:
     def memory(self, copies: int) -> Memory:
         """Return zeros: recurrent state (E, n, hidden) and last action (E, n, A)."""
         agents, actions = self._layout.agents, max(self._layout.action_sizes)
+        place = (np.zeros((copies, 1), np.float32),) if self._learner.exploration_spread > 1 else ()
         return (
             np.zeros((copies, agents, self._learner.hidden), np.float32),
             np.zeros((copies, agents, actions), np.float32),
+            *place,
         )
 
     def act(
@@ -200,11 +205,17 @@ class ValueActor:
         values, state = self._values(observation, memory)
         generator = stream(self._seed, "act", iteration + 1, step)
         drawn = generator.random((2, *alive.shape))
+        places = [
+            np.where(place > 0, place, 1 - generator.random(place.shape, np.float32))
+            for place in memory[2:]
+        ]
+        more = min(1.0, self._learner.exploration_spread * self._epsilon) - self._epsilon
+        epsilon = self._epsilon + more * places[0] if places else self._epsilon
         choice = np.where(
-            drawn[0] < self._epsilon, random_choice(allowed, drawn[1]), best(values, allowed)
+            drawn[0] < epsilon, random_choice(allowed, drawn[1]), best(values, allowed)
         )
         action = one_hot(choice, allowed)
-        return self._joint(action * alive[..., None]), (state, action)
+        return self._joint(action * alive[..., None]), (state, action, *places)
 
     def act_greedily(
         self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
@@ -213,7 +224,7 @@ class ValueActor:
         allowed = self._allowed(observation, available)
         values, state = self._values(observation, memory)
         action = one_hot(best(values, allowed), allowed)
-        return self._joint(action), (state, action)
+        return self._joint(action), (state, action, *memory[2:])
 
     def _allowed(self, observation: FloatArray, available: BoolArray | None) -> BoolArray:
         if available is None:
@@ -223,7 +234,7 @@ class ValueActor:
 
     def _values(self, observation: FloatArray, memory: Memory) -> tuple[FloatArray, FloatArray]:
         """Compute the values of all actions, shape (E, n, A), and the new recurrent state."""
-        state, last_action = memory
+        state, last_action = memory[:2]
         copies, agents, _ = state.shape
         seen = self._layout.packed(observation)
         parts = [by_agent(seen, self._layout.observation_sizes)]

@@ -160,3 +160,7 @@ def test_every_scale_configures_every_system(scale: Any) -> None:
     of_v2 = next(each for each in made if "parallel-v2" in each.name).settings["run"]
     assert of_v2["algorithm"]["batch_size"] == 128
     assert of_v2["algorithm"]["trace"] == 0.6
+    drawn = {each.name: each.settings["run"]["sampling"]["method"] for each in made}
+    of_cmarl = {method for name, method in drawn.items() if "-cmarl" in name}
+    assert of_cmarl == {"uniform" if scale is SMOKE else "prioritised"}
+    assert {method for name, method in drawn.items() if "-cmarl" not in name} == {"uniform"}
