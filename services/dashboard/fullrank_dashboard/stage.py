@@ -1,7 +1,7 @@
-"""Stage of a run: an episode of its newest policies, and returns of reference policies, on demand.
+"""Stage of a run: an episode of its newest policies, on demand.
 
-``fullrank render`` and ``fullrank eval`` play them in a process of their own, because the dashboard
-imports no torch: one at a time over all runs, with low priority, and seldom.
+``fullrank render`` plays it in a process of its own, because the dashboard imports no torch: one at
+a time over all runs, with low priority, and seldom.
 """
 
 import asyncio
@@ -10,27 +10,21 @@ import os
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from fullrank.common.errors import FullrankError, NotFound, ServiceLost, of_exit_code
-from fullrank.common.foreign import Bounds, brief, parse_json, read_regular
-from fullrank.common.types import JSON
+from fullrank.common.foreign import brief, read_regular
 from fullrank.config.toml import read_config
 from fullrank.environments.base import is_adapted
 from fullrank.host.run_directory import is_address
-from fullrank.runs.evaluations import from_facts
 from fullrank.runs.identity import CHECKPOINTS
-from fullrank.runs.scalars import intervals
 from fullrank_dashboard.view import RunView
 
 PAUSE_S = 20.0
 """Shortest pause between two episodes of a run, seconds."""
 LONGEST_S = 300.0
 """Time after which a process that plays is ended, seconds."""
-REFERENCES = ("random", "still", "good")
-"""Reference policies of ``fullrank eval``."""
 MOST_BYTES = 2**23
 """Largest episode."""
 NICE = 5
@@ -45,7 +39,7 @@ class Stage:
 
     Args:
         run: The run, as given to the dashboard.
-        view: Told of the episode and the levels as they come.
+        view: Told of the episode.
         turn: Held while a process plays.
 
     Attributes:
@@ -56,7 +50,6 @@ class Stage:
         self._run, self._view, self._turn = run, view, turn
         self._asked = asyncio.Event()
         self._played = -1
-        self._levels: JSON | None = None
         self.episode = b""
 
     def ask(self) -> None:
@@ -83,9 +76,6 @@ class Stage:
         if iteration == self._played:
             return
         self._view.staged(busy=True, problem="")
-        if self._levels is None:
-            self._levels = levels_of(await fullrank("eval", "--json", "--", self._run))
-            self._view.staged(levels=self._levels)
         with tempfile.TemporaryDirectory(prefix="fullrank-") as scratch:
             drawn = Path(scratch, "episode.json")
             await fullrank("render", "--output", str(drawn), "--", self._run)
@@ -106,48 +96,33 @@ class Stage:
             raise NotFound("episodes are played where the run's directory is: name the directory")
         config = read_config(Path(self._run))
         if is_adapted(config.environment.name):
-            raise NotFound("environments of other packages are neither played nor drawn here")
+            raise NotFound("environments of other packages cannot be drawn")
         for path in saved(Path(self._run) / CHECKPOINTS)[:1]:
             return int(read_manifest(path)["iteration"])
         raise NotFound(f"the first policies are saved after {config.checkpoint.every} iterations")
 
 
-def levels_of(played: bytes) -> JSON:
-    """Mean returns and win rates of reference policies, by name and tag.
-
-    Args:
-        played: Output of ``fullrank eval --json``.
-
-    Raises:
-        Malformed: It is no such output.
-    """
-    facts = parse_json(played, origin="the evaluation", bounds=Bounds(size=MOST_BYTES))
-    found: Mapping[str, JSON] = {name: facts[name] for name in REFERENCES if name in facts}
-    return {
-        name: {
-            tag: interval.mean
-            for tag, interval in intervals(
-                from_facts({"iteration": facts["iteration"], "trained": each})
-            ).items()
-        }
-        for name, each in found.items()
-    }
-
-
-async def fullrank(*arguments: str) -> bytes:
-    """Run a command of ``fullrank`` to its end and return its output.
+async def fullrank(*arguments: str) -> None:
+    """Run a command of ``fullrank`` to its end.
 
     Raises:
         FullrankError: It failed, or took too long.
     """
     # -P: no module of the working directory, which may be a stranger's, takes the place of another.
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "fullrank", *arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        sys.executable,
+        "-P",
+        "-m",
+        "fullrank",
+        *arguments,
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
     )
     try:
         os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         async with asyncio.timeout(LONGEST_S):
-            output, errors = await process.communicate()
+            _, errors = await process.communicate()
     except TimeoutError:
         raise ServiceLost(f"fullrank {arguments[0]} took more than {LONGEST_S:g} s") from None
     finally:
@@ -158,4 +133,3 @@ async def fullrank(*arguments: str) -> bytes:
         lines = errors.decode(errors="replace").splitlines()
         said = [line for line in lines if line.startswith("fullrank: ")] or ["it failed"]
         raise of_exit_code(process.returncode, said[-1].removeprefix("fullrank: "))
-    return output

@@ -234,7 +234,7 @@ class RunView:
         self._config = RunConfig()
         self._environment = ""
         self._delay_model: DelayModel = NoDelay()
-        self._stage: JSON = {"played": None, "busy": False, "problem": "", "levels": {}}
+        self._stage: JSON = {"played": None, "busy": False, "problem": ""}
         self.settings: JSON = {}
         self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
         self._log: deque[LogLine] = deque(maxlen=LINES)
@@ -247,7 +247,7 @@ class RunView:
         self._environment, self.settings = config.environment.name, settings_of(config)
 
     def staged(self, **facts: object) -> None:
-        """Record the episode or the reference levels that were played, or why there are none."""
+        """Record the episode that was played, or why there is none."""
         self._stage = {**self._stage, **facts}
         self.revision += 1
 
@@ -294,6 +294,14 @@ class RunView:
             for evaluation in self._evaluations
         ]
 
+    def _references(self) -> JSON:
+        """Mean returns and win rates of reference policies, by name and tag, if any were played."""
+        known = [each.references for each in self._evaluations if each.references]
+        return {
+            name: {tag: interval.mean for tag, interval in intervals(played).items()}
+            for name, played in (known[-1].items() if known else ())
+        }
+
     def _saved_s(self, record: IterationRecord) -> float:
         delays = self._delay_model.delays(
             seed=self._config.seed,
@@ -316,6 +324,7 @@ class RunView:
             "problem": self.problem,
             "environment": self._environment,
             "stage": self._stage,
+            "references": self._references(),
             "totals": {name: self.curve.total(name) for name in TOTALS},
             "round": None if self.last is None else self.round(self.last),
             "log": [asdict(line) for line in reversed(self._log)],

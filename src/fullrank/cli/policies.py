@@ -289,7 +289,7 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     if policies.version not in (
         Version(evaluation.term, evaluation.iteration) for evaluation in evaluations
     ):
-        append(path, facts_of(config, policies, {"trained": greedy}, seed=SEED))
+        append(path, facts_of(config, policies, played, seed=SEED))
     for name, value in summary(greedy).items():
         words = f"without exploration, {episodes} episodes; random play {random[name]}"
         yield f"{name}: {value} {words}"

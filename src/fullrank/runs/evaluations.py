@@ -16,6 +16,8 @@ from fullrank.common.types import JSON, Interval
 
 EVALUATIONS = "evaluations.jsonl"
 """File of a run directory; each line is one evaluation, as ``fullrank eval --json`` prints it."""
+REFERENCES = ("random", "still", "good")
+"""Reference policies that an evaluation may have beside ``trained``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,10 @@ class EvaluationRecord:
     """Share of episodes won; None if the environment has no wins."""
     statistics: Annotated[Mapping[Name, float], Field(max_length=256)] = field(default_factory=dict)
     """Statistics of the episodes by PyMARL's names; empty for algorithms that have none."""
+    references: Annotated[Mapping[Name, "EvaluationRecord"], Field(max_length=16)] = field(
+        default_factory=dict
+    )
+    """Evaluations of reference policies, by their names, from the same initial states."""
 
     __pydantic_config__: ClassVar[ConfigDict] = BOUNDED
 
@@ -84,8 +90,18 @@ def from_facts(facts: JSON) -> EvaluationRecord:
     """
     if not isinstance(facts, dict) or not isinstance(facts.get("trained"), dict):
         raise Malformed("a line is no evaluation")
-    trained = dict(facts["trained"])
-    named = ("iteration", "term", "statistics")
-    fields: JSON = {name: facts[name] for name in named if name in facts}
-    fields |= {"sides": trained.pop("sides", None), "win_rate": trained.pop("win_rate", None)}
-    return validated(_RECORD, fields | {"returns": trained}, origin="the evaluation")
+    named = {name: facts[name] for name in ("iteration", "term", "statistics") if name in facts}
+    of_references = {
+        name: _played(facts[name], iteration=facts.get("iteration"))
+        for name in REFERENCES
+        if isinstance(facts.get(name), dict)
+    }
+    fields = _played(facts["trained"], **named, references=of_references)
+    return validated(_RECORD, fields, origin="the evaluation")
+
+
+def _played(played: JSON, **further: object) -> JSON:
+    """Fields of the record of a policy's episodes."""
+    returns = dict(played)
+    sides, win_rate = returns.pop("sides", None), returns.pop("win_rate", None)
+    return {**further, "returns": returns, "sides": sides, "win_rate": win_rate}

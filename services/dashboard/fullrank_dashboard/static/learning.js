@@ -97,10 +97,10 @@ function played(runs, tags, axis) {
   })));
 }
 
-/** Returns of reference policies, of tasks with one side or for the measure of each. */
-function levelsOf({ stage }, tags) {
+/** Returns and win rates of reference policies. */
+function levelsOf({ references }, tags) {
   return Object.entries(LEVELS).flatMap(([name, words]) => tags.flatMap((tag) => {
-    const value = stage.levels[name]?.[tag];
+    const value = references[name]?.[tag];
     return value == null ? [] : [{ label: tags.length > 1 ? `${words}, ${tag.split("/").at(-1)}` : words, value }];
   }));
 }
@@ -200,7 +200,7 @@ function card(name) {
 export const forgetCharts = () => [charts.returns, ...charts.pinned.values()].forEach((chart) => chart.clear());
 
 /** Where the selected run stands, in a line of numbers. */
-export function summaryOf({ status, curve, stage, evaluations, problem, round }) {
+export function summaryOf({ status, curve, evaluations, references, problem, round }) {
   const known = status.term > 0; // a term counts from 1
   const committed = known ? status.committed : round ? round.iteration + 1 : 0;
   const minutes = curve.places("minutes");
@@ -214,7 +214,7 @@ export function summaryOf({ status, curve, stage, evaluations, problem, round })
     ["return while exploring", number(status.return_mean), status.win_rate == null ? "last 20 iterations" : `won ${percent(status.win_rate)}`],
   ];
   const newest = evaluations.filter((each) => !each.superseded).at(-1);
-  const [random, good] = ["random", "good"].map((name) => stage.levels[name]?.[RETURN]);
+  const [random, good] = ["random", "good"].map((name) => references[name]?.[RETURN]);
   if (newest) {
     const closed = good == null ? "" : `, ${percent((newest[RETURN][0] - random) / (good - random))} from random to good`;
     items.push(["return, greedily", number(newest[RETURN][0]), `iteration ${whole(newest.iteration)}${closed}`]);

@@ -83,6 +83,7 @@ def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> N
         found: list[JSON] = news.get("evaluations", [])
         return found
 
+    assert view.facts()["references"] == {}
     (shown,) = evaluations()
     assert (shown["iteration"], shown["superseded"]) == (2, False)
     assert shown["return/mean"] == shown["return/prey"] == interval
@@ -90,6 +91,15 @@ def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> N
     assert evaluations() == []
     view.committed([record(1, term=2)])
     assert [each["superseded"] for each in evaluations()] == [True]
+
+
+def test_returns_are_compared_with_those_of_the_references_played_last() -> None:
+    view, low, high = RunView("run"), Interval(1.0, 0.0, 2.0), Interval(3.0, 2.0, 4.0)
+    plain = EvaluationRecord(iteration=1, returns=low, sides={})
+    random = replace(plain, returns=high, sides={"prey": low}, win_rate=high)
+    view.evaluated([replace(plain, references={"random": random}), replace(plain, iteration=2)])
+    expected = {"return/mean": 3.0, "return/prey": 1.0, "win_rate": 3.0}
+    assert view.facts()["references"] == {"random": expected}
 
 
 def test_wins_are_shown_beside_returns_where_there_are_any() -> None:
@@ -111,11 +121,13 @@ async def test_evaluations_of_a_run_are_seen_and_a_damaged_file_is_said_once(
 ) -> None:
     (tmp_path / "config.toml").write_text(to_toml(RunConfig()))
     interval = {"mean": 1.0, "low": 0.0, "high": 2.0}
-    append(tmp_path, {"iteration": 9, "term": 1, "trained": {**interval, "sides": {}}})
+    of_all = {**interval, "sides": {}, "win_rate": interval}
+    append(tmp_path, {"iteration": 9, "term": 1, "trained": of_all, "good": of_all})
     following = Following(str(tmp_path), TlsSettings())
     with pytest.raises(ServiceLost):
         await following.look()
     assert [each["iteration"] for each in following.view.evaluations()] == [9]
+    assert following.view.facts()["references"] == {"good": {"return/mean": 1.0, "win_rate": 1.0}}
     append(tmp_path, {})
     with pytest.raises(FullrankError, match="is damaged"):
         await following.look()

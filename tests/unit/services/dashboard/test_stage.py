@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.types import Message
 from tests.waiting import eventually
 
-from fullrank.common.errors import FullrankError, Malformed
+from fullrank.common.errors import FullrankError
 from fullrank.common.types import JSON
 from fullrank.config import EnvironmentSettings, RunConfig, TlsSettings, to_toml
 from fullrank.runs.checkpoint import save
@@ -22,15 +22,8 @@ from fullrank.runs.identity import CHECKPOINTS
 from fullrank_dashboard import stage
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.server import page_of
-from fullrank_dashboard.stage import Stage, fullrank, levels_of
+from fullrank_dashboard.stage import Stage, fullrank
 from fullrank_dashboard.view import RunView
-
-MEAN = {"mean": 1.5, "low": 1.0, "high": 2.0}
-PLAYED = {
-    "iteration": 9,
-    "trained": {**MEAN, "sides": {}},
-    "random": {**MEAN, "sides": {"prey": MEAN}, "win_rate": {**MEAN, "mean": 0.25}},
-}
 
 
 def _run(directory: Path, config: RunConfig | None = None) -> str:
@@ -50,17 +43,15 @@ class Playing:
         self.given: list[str] = []
         self.at_once = 0
 
-    async def __call__(self, verb: str, *options: str) -> bytes:
+    async def __call__(self, verb: str, *options: str) -> None:
         self.at_once += 1
         assert self.at_once == 1
         await asyncio.to_thread(self._play, verb, *options)
         self.at_once -= 1
-        return json.dumps(PLAYED).encode()
 
     def _play(self, verb: str, *options: str) -> None:
         self.given.append(verb)
-        if verb == "render":
-            Path(options[options.index("--output") + 1]).write_text('{"moments": []}')
+        Path(options[options.index("--output") + 1]).write_text('{"moments": []}')
 
 
 @pytest.fixture
@@ -95,22 +86,19 @@ async def _asked(one: Stage, view: RunView) -> JSON:
     return _staged(view)
 
 
-async def test_policies_are_played_once_and_the_references_once_for_all(
-    tmp_path: Path, playing: Playing
-) -> None:
+async def test_policies_are_played_once(tmp_path: Path, playing: Playing) -> None:
     view = RunView("run")
     one = Stage(_run(tmp_path), view, asyncio.Lock())
     async with _kept(one):
         assert "saved after 100 iterations" in (await _asked(one, view))["problem"]
         _checkpoint(tmp_path, 99)
         assert (await _asked(one, view))["played"] == 99
-        assert _staged(view)["levels"]["random"]["return/prey"] == 1.5
         assert one.episode == b'{"moments": []}'
         await _asked(one, view)
-        assert playing.given == ["eval", "render"]
+        assert playing.given == ["render"]
         _checkpoint(tmp_path, 199)
         assert (await _asked(one, view))["played"] == 199
-        assert playing.given == ["eval", "render", "render"]
+        assert playing.given == ["render", "render"]
 
 
 async def test_runs_play_one_after_the_other(tmp_path: Path, playing: Playing) -> None:
@@ -124,7 +112,7 @@ async def test_runs_play_one_after_the_other(tmp_path: Path, playing: Playing) -
         await eventually(
             lambda: all(_staged(view)["played"] == 99 for view in views), what="both have played"
         )
-    assert sorted(playing.given) == ["eval", "eval", "render", "render"]
+    assert playing.given == ["render", "render"]
 
 
 @pytest.mark.parametrize(
@@ -141,13 +129,6 @@ async def test_nothing_is_played_of_runs_and_environments_of_elsewhere(
     async with _kept(one):
         assert words in (await _asked(one, view))["problem"]
     assert playing.given == []
-
-
-def test_levels_are_those_of_the_reference_policies_alone() -> None:
-    levels = levels_of(json.dumps(PLAYED).encode())
-    assert levels == {"random": {"return/mean": 1.5, "return/prey": 1.5, "win_rate": 0.25}}
-    with pytest.raises(Malformed):
-        levels_of(b"none")
 
 
 async def test_a_command_that_fails_says_why_in_its_own_words() -> None:
