@@ -47,7 +47,7 @@ SERVICES = frozenset(
 DASHBOARD = SERVICES | {"starlette", "tenacity", "uvicorn"}
 LEARNER = SERVICES | {"tenacity", "torch"}
 COLLECTOR = LEARNER | {"gymnasium", "pettingzoo"}
-CONTROLLER = COLLECTOR | {"safetensors", "scipy"}
+CONTROLLER = COLLECTOR | {"obstore", "safetensors", "scipy"}
 
 LISTS: Mapping[str, Collection[str]] = {
     "services": SERVICES,
@@ -81,8 +81,9 @@ OPENING = "# Locked by tools/requirements.py from pyproject.toml and constraints
 def ranges() -> dict[str, str]:
     """Requirements of the services by name; a constraint wins over a range."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extra = project["project"]["optional-dependencies"]["dashboard"]
-    texts = [*project["project"]["dependencies"], *extra, *project["build-system"]["requires"]]
+    extras = project["project"]["optional-dependencies"]
+    texts = [*project["project"]["dependencies"], *extras["dashboard"], *extras["s3"]]
+    texts += project["build-system"]["requires"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     known = {Requirement(text).name: text for text in texts}
