@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from tests.addresses import free_address
@@ -15,13 +16,15 @@ from tests.integration.cluster import (
     reference_digests,
     resolved,
 )
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import StaleTerm
 from fullrank.config import Resolved
 from fullrank.runs.checkpoint import newest
+from fullrank.runs.objects import DirectoryObjects
 from fullrank.runs.record import read_records
 from fullrank.runs.store import Store
+from fullrank_controller import driver
 
 pytestmark = pytest.mark.integration
 
@@ -91,6 +94,35 @@ async def test_a_controller_that_lives_ends_once_another_one_goes_on_with_its_ru
         other.learners(3)
         await other.finished()
     assert other.digests() == reference_digests(settings.config)
+
+
+async def test_a_run_goes_on_before_its_store_has_answered_and_shows_nothing_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second entry takes all that was applied while the first one was written."""
+    answers, begun, applied, create = Event(), Event(), list[str](), DirectoryObjects.create
+
+    def slow(objects: DirectoryObjects, name: str, content: bytes) -> bool:
+        if name == "log/000000000001":
+            begun.set()
+            assert answers.wait(WAIT_S)
+        return create(objects, name, content)
+
+    monkeypatch.setattr(DirectoryObjects, "create", slow)
+    monkeypatch.setattr(driver, "reach", applied.append)
+    settings = stored(str(tmp_path / "store"), "checkpoint.every=8", "store.lag_s=1000")
+    async with Cluster(tmp_path / "run", settings) as cluster:
+        cluster.serve(learners=3)
+        await eventually(lambda: applied.count("update.applied") == 8, what="all are applied")
+        assert begun.is_set()
+        assert cluster.records() == []
+        status = await cluster.status_when(lambda status: True, what="a status")
+        assert status.iterations_committed == 0
+        answers.set()
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(settings.config)
+    entries = sorted(path.name for path in (tmp_path / "store" / "log").iterdir())
+    assert entries == [f"{sequence:012d}" for sequence in (0, 3)]  # 1 and 2 were superseded
 
 
 async def test_what_is_taken_back_is_taken_back_in_the_store(
