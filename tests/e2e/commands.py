@@ -34,7 +34,7 @@ ENDLESS = "iterations=1000000"
 """A run that ends only because it is told to, however late a busy machine tells it."""
 
 
-PROGRESS = re.compile(r"^(playing|drawing) .*: [\d,]+\n", re.MULTILINE)
+PROGRESS = re.compile(r"^(playing|drawing) .*: [\d,]+ of [\d,]+\n", re.MULTILINE)
 """Lines on standard error that a command prints where its work takes seconds."""
 
 

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import psutil
 
 from fullrank.cli.progress import ProgressView
 from fullrank.config.tree import RunConfig
@@ -27,7 +30,7 @@ class Stopped(Exception):
     """The run has ended."""
 
 
-class Share:
+class TimeShare:
     """Keeps the work of a thread within a share of the time, but for its first ``FREE_S``.
 
     Args:
@@ -70,6 +73,15 @@ class Share:
             raise Stopped
 
 
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far; 0 once it has ended."""
+    try:
+        user_s, system_s, *_ = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(user_s + system_s)
+
+
 class Beside:
     """Plays beside a run, records the returns in ``evaluations.jsonl`` and shows them.
 
@@ -86,7 +98,7 @@ class Beside:
             config, compute=replace(config.compute, device="cpu"), controller=on_host
         )
         self._stop = threading.Event()
-        self._share = Share(config.metrics.greedy_share or 1.0, self._stop)
+        self._share = TimeShare(config.metrics.greedy_share or 1.0, self._stop)
         self._thread = threading.Thread(target=self._play, name="beside", daemon=True)
         self._environment: Environment | None = None
 
@@ -123,7 +135,7 @@ class Beside:
         with closing(self._environment) as environment:
             if isinstance(environment, EnvironmentProcess):
                 environment.begin()
-                self._share.begin(environment.cpu_s)
+                self._share.begin(partial(_cpu_s, environment.pid))
             else:
                 self._share.begin()
             follow(self._path, self._config, environment, self._share.rest, self._shown.compare)

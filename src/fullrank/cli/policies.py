@@ -20,7 +20,7 @@ from fullrank.environments.processes import EnvironmentProcess
 from fullrank.runs.checkpoint import newest, saved
 from fullrank.runs.evaluations import append, from_facts, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
-from fullrank.runs.progress import Standing
+from fullrank.runs.progress import ReferenceReturns
 from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.statistics import bootstrap, wilson
 from fullrank.sinks import open_evaluation_sinks
@@ -189,7 +189,7 @@ def follow(
     config: RunConfig,
     environment: Environment,
     rest: Callable[[float], None],
-    compare: Callable[[Standing], None],
+    compare: Callable[[ReferenceReturns], None],
 ) -> None:
     """Play references and the policies of a run that trains, and record the evaluations.
 
@@ -214,7 +214,7 @@ def follow(
 
     acts = references(environment, seed=SEED)
     means = {name: play(name, acts[name]) for name in (RANDOM, GOOD) if name in acts}
-    compare(standing := Standing(random=means[RANDOM], good=means.get(GOOD)))
+    compare(standing := ReferenceReturns(random=means[RANDOM], good=means.get(GOOD)))
     earlier = [Version(each.term, each.iteration) for each in read_evaluations(path)]
     sinks = open_evaluation_sinks(
         path,

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from fullrank.cli.terminal import Terminal
-from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, Standing, TimeLeft
+from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, ReferenceReturns, TimeLeft
 from fullrank.runs.record import IterationRecord
 
 SHOWN = 10
@@ -62,7 +62,7 @@ class ProgressView(Protocol):
     def show(self, records: Iterable[IterationRecord]) -> None:
         """Show the iterations committed since the last call."""
 
-    def compare(self, standing: Standing) -> None:
+    def compare(self, standing: ReferenceReturns) -> None:
         """Compare the returns of the next iterations with these."""
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class LineView:
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
 
-    def compare(self, standing: Standing) -> None:
+    def compare(self, standing: ReferenceReturns) -> None:
         """Write them into the next lines."""
         self._lines.compare(standing)
 
@@ -159,7 +159,7 @@ class LiveView:
             notes.append(f"median round {1000 * median(self._rounds):.0f} ms  {self._left}")
         return Group(self._message, self._progress, table, *notes)
 
-    def compare(self, standing: Standing) -> None:
+    def compare(self, standing: ReferenceReturns) -> None:
         """Show them below the table."""
         self._cells.standing = standing
 

@@ -16,7 +16,6 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from fullrank.common.errors import EnvironmentFailed, FullrankError
 from fullrank.common.types import BoolArray, FloatArray
@@ -70,6 +69,7 @@ class _Child:
     Attributes:
         connection: Pipe to the process.
         memory: File descriptor of the shared memory.
+        pid: Number of the process.
         episode: Number of the copy and seed of its episode, for messages; None before the first.
         steps: Steps of the episode, with one that was asked for.
     """
@@ -89,7 +89,7 @@ class _Child:
             raise
         finally:
             theirs.close()
-        self.memory, self._reason = memory, ""
+        self.memory, self.pid, self._reason = memory, self._process.pid, ""
         self.episode: tuple[int, int] | None = None
         self.steps = 0
         self.connection.send((os.getpid(), sys.path, guard().policy, *task))
@@ -131,14 +131,6 @@ class _Child:
         """Kill the process, with all that it started; requests then fail with the reason."""
         self._reason = self._reason or reason
         self._signal()
-
-    def cpu_s(self) -> float:
-        """Return the CPU seconds of the process so far, 0 once it has ended."""
-        try:
-            user_s, system_s, *_ = psutil.Process(self._process.pid).cpu_times()
-        except psutil.Error:
-            return 0.0
-        return float(user_s + system_s)
 
     def _signal(self) -> None:
         if self._process.returncode is None:
@@ -231,9 +223,10 @@ class EnvironmentProcess:
         """Kill the process, with all that it started; requests then fail with the reason."""
         self._child.end(reason)
 
-    def cpu_s(self) -> float:
-        """Return the CPU seconds of the process so far, 0 once it has ended."""
-        return self._child.cpu_s()
+    @property
+    def pid(self) -> int:
+        """Return the number of the process."""
+        return self._child.pid
 
     def close(self) -> None:
         """Let the environment close itself; kill a process that does not end."""

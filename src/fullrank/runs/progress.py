@@ -23,7 +23,7 @@ MEASURED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ReferenceReturns:
     """Returns that a run's are compared with, as far as they are known."""
 
     random: float | None = None
@@ -67,7 +67,7 @@ class Cells:
     """
 
     def __init__(self, *, coding: bool) -> None:
-        self.standing = Standing()
+        self.standing = ReferenceReturns()
         self.headers = (*LEARNING, *CODING) if coding else LEARNING
         self._iteration, self._returns, self._rate = -1, _Mean(), _Mean()
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
@@ -209,7 +209,7 @@ class Lines:
             self.close()
             self._next = self._clock() + LINE_PERIOD_S
 
-    def compare(self, standing: Standing) -> None:
+    def compare(self, standing: ReferenceReturns) -> None:
         """Compare the returns of the next records with these."""
         self._cells.standing = standing
 

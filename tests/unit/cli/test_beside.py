@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from fullrank.cli.beside import FREE_S, Beside, Share, Stopped
+from fullrank.cli.beside import FREE_S, Beside, Stopped, TimeShare, _cpu_s
 from fullrank.cli.policies import environment_beside, follow
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig, load
@@ -16,7 +16,7 @@ from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import save
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
-from fullrank.runs.progress import Standing
+from fullrank.runs.progress import ReferenceReturns
 
 TINY = (
     "iterations=4",
@@ -44,12 +44,12 @@ class Resting:
         self.left -= bool(wait_s)
 
 
-def played(path: Path, config: RunConfig, *, looks: int = 1) -> list[Standing]:
-    standings: list[Standing] = []
+def played(path: Path, config: RunConfig, *, looks: int = 1) -> list[ReferenceReturns]:
+    standings: list[ReferenceReturns] = []
     environment = environment_beside(config)
     if isinstance(environment, EnvironmentProcess):
         environment.begin()
-        assert environment.cpu_s() > 0.0
+        assert _cpu_s(environment.pid) > 0.0
     with pytest.raises(Stopped):
         follow(path, config, environment, Resting(looks), standings.append)
     environment.close()
@@ -129,7 +129,7 @@ class Time(Event):
 
 def test_work_keeps_to_its_share_of_the_time_here_and_in_another_process() -> None:
     time, process = Time(), Time()
-    share = Share(0.02, time, clock=lambda: time.now_s, worked=lambda: time.worked_s)
+    share = TimeShare(0.02, time, clock=lambda: time.now_s, worked=lambda: time.worked_s)
     time.work(5.0)  # imports
     share.begin(lambda: process.worked_s)
     began_s = time.now_s

@@ -20,7 +20,7 @@ from fullrank.cli.status_view import headline, learners, picture
 from fullrank.cli.terminal import Terminal
 from fullrank.environments import make_environment
 from fullrank.net.status import LearnerStatus, RunStatus, Status
-from fullrank.runs.progress import LINE_PERIOD_S, Standing
+from fullrank.runs.progress import LINE_PERIOD_S, ReferenceReturns
 
 EVIL = "\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
 SHOWN = r"\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
@@ -81,7 +81,7 @@ def test_a_live_view_shows_the_place_of_the_return_below_its_table() -> None:
     file = io.StringIO()
     terminal = Terminal(file=file, force_terminal=True, color_system=None, width=120)
     shown = view(terminal, iterations=3, coding=False)
-    shown.compare(Standing(random=-900.0, good=-400.0, greedy=-600.0, iterations=1))
+    shown.compare(ReferenceReturns(random=-900.0, good=-400.0, greedy=-600.0, iterations=1))
     shown.show([record(0, iteration_s=60.0)])
     shown.close()
     assert "(random -900.0 ... good -400.0, " in file.getvalue()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, Standing, TimeLeft
+from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, ReferenceReturns, TimeLeft
 from fullrank.runs.record import IterationRecord
 
 RECORD = IterationRecord(
@@ -106,26 +106,26 @@ def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
 @pytest.mark.parametrize(
     ("standing", "shown"),
     [
-        (Standing(), "return -500.0  steps"),
-        (Standing(random=-710.3), "return -500.0 (random -710.3)  steps"),
+        (ReferenceReturns(), "return -500.0  steps"),
+        (ReferenceReturns(random=-710.3), "return -500.0 (random -710.3)  steps"),
         (
-            Standing(random=-710.0, good=-360.0),
+            ReferenceReturns(random=-710.0, good=-360.0),
             "return -500.0 (random -710.0 ... good -360.0, 60%)  steps",
         ),
         (
-            Standing(random=-710.0, good=-360.0, greedy=-430.0, iterations=300),
+            ReferenceReturns(random=-710.0, good=-360.0, greedy=-430.0, iterations=300),
             "return -500.0 (random -710.0 ... good -360.0, 60%)  greedy -430.0 after 300 (80%)  "
             "steps",
         ),
         (
-            Standing(random=-710.0, greedy=-430.0, iterations=300),
+            ReferenceReturns(random=-710.0, greedy=-430.0, iterations=300),
             "return -500.0 (random -710.0)  greedy -430.0 after 300  steps",
         ),
-        (Standing(random=1.0, good=1.0), "return -500.0 (random 1.0 ... good 1.0)  steps"),
+        (ReferenceReturns(random=1.0, good=1.0), "return -500.0 (random 1.0 ... good 1.0)  steps"),
     ],
 )
 def test_a_return_has_its_place_between_random_and_good_play(
-    standing: Standing, shown: str
+    standing: ReferenceReturns, shown: str
 ) -> None:
     said: list[str] = []
     lines = Lines(said.append, iterations=20, clock=Clock(), coding=False)
@@ -137,6 +137,6 @@ def test_a_return_has_its_place_between_random_and_good_play(
 def test_returns_of_several_sides_have_no_place_between_references_of_their_sum() -> None:
     said: list[str] = []
     lines = Lines(said.append, iterations=20, clock=Clock(), coding=False)
-    lines.compare(Standing(random=-710.3))
+    lines.compare(ReferenceReturns(random=-710.3))
     lines.write(replace(RECORD, side_returns={"hunters": -300.0, "prey": -200.0}))
     assert "random" not in said[0]
