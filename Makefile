@@ -19,7 +19,8 @@ define install
 	@$(1)/bin/python $(PIP) $(2) >$(1)/pip.log 2>&1 || { cat $(1)/pip.log; exit 1; }
 endef
 
-.PHONY: help setup train demo dashboard test test-all gpu containers check protos docs bench release audit
+.PHONY: help setup train demo dashboard test test-all gpu images containers check protos docs bench
+.PHONY: release audit
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +47,9 @@ test-all: setup ## Run all tests but those that need Docker or a GPU
 gpu: setup ## Run the tests that need a CUDA device, then benchmarks/one_device.py
 	$(BIN)/python -m pytest -m gpu tests $(ARGS)
 	$(BIN)/python benchmarks/one_device.py --device cuda
+
+images: ## Build the images of all six services (needs Docker)
+	docker compose -f deploy/docker-compose.yml --profile lab --profile dashboard build $(ARGS)
 
 # Its first test builds the images, which takes long where other work shares the cores.
 containers: setup ## Build the images, and test them and their deployments (needs Docker)

@@ -1,8 +1,10 @@
 """Wheel and source distribution install and train where no compiler is, far from the checkout."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -14,7 +16,26 @@ from fullrank import __version__
 pytestmark = [pytest.mark.e2e]
 
 ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEPENDENCIES = [path for path in sys.path if path.endswith("site-packages")]
+PYTHON = "Programming Language :: Python :: "
+VERSIONS = [
+    each.removeprefix(PYTHON) for each in PROJECT["classifiers"] if each.startswith(f"{PYTHON}3.")
+]
+WHEEL = f"fullrank-{__version__}-py3-none-any.whl"
+BENCH = """
+directory = "bench"
+algorithms = ["vdn", "iql"]
+tasks = ["two_step_game"]
+seeds = [0]
+services = true
+[common]
+iterations = 2
+collect.warmup = 16
+environment.copies = 2
+algorithm.batch_size = 4
+metrics.sinks = []
+"""
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +61,30 @@ def _run(*words: str | Path, **named: str | Path) -> str:
     return done.stdout
 
 
+def _try(home: Path, folder: Path) -> None:
+    """Train both ways, plot, evaluate and compare in an empty folder."""
+    [packages] = (home / "lib").glob("python*/site-packages")
+    imported = _run(
+        home / "bin" / "python", "-c", "import fullrank; print(fullrank.__file__)", within=folder
+    )
+    assert Path(imported.strip()).is_relative_to(packages)
+
+    def fullrank(*words: str) -> str:
+        return _run(home / "bin" / "fullrank", *words, path=home / "bin", within=folder)
+
+    for run, driver in (("one", ["--local"]), ("many", [])):
+        fullrank("train", *settings("iterations=3"), "--run-dir", run, *driver)
+        assert len(records(folder / run)) == 3
+    fullrank("plot", "many")
+    assert (folder / "many" / "plot.png").stat().st_size
+    assert "trained" in fullrank("eval", "one", "--episodes", "2")
+    (folder / "bench.toml").write_text(BENCH)
+    assert "probability of improvement" in fullrank("bench", "bench.toml")
+
+
 @pytest.mark.parametrize(
     "name",
-    [
-        "fullrank-{}-py3-none-any.whl",
-        pytest.param("fullrank-{}.tar.gz", marks=pytest.mark.thorough),
-    ],
+    [WHEEL, pytest.param(f"fullrank-{__version__}.tar.gz", marks=pytest.mark.thorough)],
 )
 def test_a_distribution_trains_in_an_environment_of_its_own(
     built: Path, tmp_path: Path, name: str
@@ -57,11 +96,32 @@ def test_a_distribution_trains_in_an_environment_of_its_own(
     (packages / "dependencies.pth").write_text("\n".join(DEPENDENCIES) + "\n")
     words = ["install", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
     python = home / "bin" / "python"
-    file = built / name.format(__version__)
-    _run(sys.executable, "-m", "pip", "--python", python, *words, file, path=home / "bin")
-    imported = _run(python, "-c", "import fullrank; print(fullrank.__file__)", within=tmp_path)
-    assert Path(imported.strip()).is_relative_to(packages)
-    for run, driver in (("one", ["--local"]), ("many", [])):
-        options = [*settings("iterations=3"), "--run-dir", str(tmp_path / run), *driver]
-        _run(home / "bin" / "fullrank", "train", *options, path=home / "bin", within=tmp_path)
-        assert len(records(tmp_path / run)) == 3
+    _run(sys.executable, "-m", "pip", "--python", python, *words, built / name, path=home / "bin")
+    _try(home, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_wheel_installs_from_an_index_and_trains(
+    built: Path, tmp_path: Path, version: str
+) -> None:
+    """Every version of Python that the metadata name, where it is on this machine.
+
+    The environment is empty; torch with CUDA takes 5 GB of it, without the machine's own index.
+    """
+    python = _python(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+    home = tmp_path / "environment"
+    _run(python, "-m", "venv", home)
+    pip = (home / "bin" / "python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
+    _run(*pip, built / WHEEL, within=tmp_path)
+    _try(home, tmp_path)
+
+
+def _python(version: str) -> Path | None:
+    """An interpreter among those of pyenv, whose shims may start none, or on the path."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    kept = sorted(root.glob(f"versions/{version}.*/bin/python"))
+    found = shutil.which(f"python{version}")
+    return kept[0] if kept else Path(found) if found else None
