@@ -96,6 +96,17 @@ def test_a_unit_alone_gets_what_it_needs(sections: Sections, encoder: Assignment
     assert found == {section: sections.parameters[section].tolist() for section in (2, 3)}
 
 
+def test_every_assignment_of_a_round_carries_the_context_of_its_trace_alone(
+    encoder: AssignmentEncoder,
+) -> None:
+    encoder.refresh(4)
+    for traceparent in ("00-1-2-01", ""):
+        encoder.traceparent = traceparent
+        extra = encoder.encode_units({7: 2}, ids=IDS, sample=SAMPLE, deadline_s=3.0)
+        for encoded in (encode(encoder, 1), extra):
+            assert received(encoded)[0].traceparent == traceparent
+
+
 def test_each_section_is_encoded_once_for_all_rows(
     sections: Sections, encoder: AssignmentEncoder
 ) -> None:

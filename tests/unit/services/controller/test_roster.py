@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import DeadlinePassed, Overloaded, ServiceLost, StaleTerm
+from fullrank.common.errors import (
+    ConfigError,
+    DeadlinePassed,
+    NotFound,
+    Overloaded,
+    ServiceLost,
+    StaleTerm,
+)
 from fullrank.runs.verdicts import Verdicts, read_verdicts
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.member import Member, Numerics, Origin, excluded
@@ -345,3 +352,25 @@ async def test_a_certificate_of_one_learner_admits_one_process_that_may_dial_aga
     assert roster.members == [again]
     with pytest.raises(ServiceLost, match="dialled again"):
         await member.expelled
+
+
+async def test_a_drained_process_holds_no_row_on_any_stream() -> None:
+    roster, numerics = Roster(), Numerics.of("a", [b"p"])
+    members = [roster.join("host", now=0.0, process=bytes([number])) for number in range(2)]
+    for member in members:
+        roster.ready(member, numerics=numerics, stable=True)
+    drained, other = members
+    roster.drain(0)
+    assert roster.eligible == [other]
+    assert drained.objection(numerics) == "an administrator has drained it"
+    assert excluded(roster.members, numerics) == ""
+    with pytest.raises(ConfigError, match="no other learner can compute than 1"):
+        roster.drain(1)
+    with pytest.raises(NotFound, match="there is no learner 2"):
+        roster.drain(2)
+    roster.leave(drained)
+    again = roster.join("host", now=0.0, process=drained.process)
+    fresh = roster.join("host", now=0.0, process=b"fresh")
+    for member in (again, fresh):
+        roster.ready(member, numerics=numerics, stable=True)
+    assert set(roster.eligible) == {other, fresh}
