@@ -481,15 +481,17 @@ class Row(_message.Message):
     def __init__(
         self,
         *,
-        row: _builtins.int = ...,
+        row: _builtins.int | None = ...,
         units: _abc.Iterable[_builtins.int] | None = ...,
         coefficients: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_row", b"_row", "row", b"row"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coefficients", b"coefficients", "row", b"row", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_row", b"_row", "coefficients", b"coefficients", "row", b"row", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__row: _TypeAlias = _typing.Literal["row"]  # noqa: Y015
+    _WhichOneofArgType__row: _TypeAlias = _typing.Literal["_row", b"_row"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row) -> _WhichOneofReturnType__row | None: ...
 
 Global___Row: _TypeAlias = Row  # noqa: Y015
 
@@ -1318,13 +1320,13 @@ class GetStatusResponse(_message.Message):
         *,
         run: _builtins.str = ...,
         term: _builtins.int = ...,
-        epoch: _builtins.int = ...,
+        epoch: _builtins.int | None = ...,
         state: Global___RunState.ValueType = ...,
-        iterations_committed: _builtins.int = ...,
+        iterations_committed: _builtins.int | None = ...,
         iterations: _builtins.int = ...,
         message: _builtins.str = ...,
         learners: _abc.Iterable[Global___LearnerStatus] | None = ...,
-        rank: _builtins.int = ...,
+        rank: _builtins.int | None = ...,
         units: _builtins.int = ...,
         caveats: _abc.Iterable[_builtins.str] | None = ...,
         round_s: _builtins.float = ...,
@@ -1335,11 +1337,22 @@ class GetStatusResponse(_message.Message):
         exit_code: _builtins.int = ...,
         verdicts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_iterations_committed", b"_iterations_committed", "_rank", b"_rank", "blocks", b"blocks", "epoch", b"epoch", "iterations_committed", b"iterations_committed", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "exit_code", b"exit_code", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_iterations_committed", b"_iterations_committed", "_rank", b"_rank", "blocks", b"blocks", "caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "exit_code", b"exit_code", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__iterations_committed: _TypeAlias = _typing.Literal["iterations_committed"]  # noqa: Y015
+    _WhichOneofArgType__iterations_committed: _TypeAlias = _typing.Literal["_iterations_committed", b"_iterations_committed"]  # noqa: Y015
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations_committed) -> _WhichOneofReturnType__iterations_committed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
@@ -1442,14 +1455,14 @@ class CollectorStatus(_message.Message):
     def __init__(
         self,
         *,
-        collector: _builtins.int = ...,
+        collector: _builtins.int | None = ...,
         host: _builtins.str = ...,
         fingerprint: _builtins.str = ...,
         spare: _builtins.str = ...,
         blocks: _builtins.int = ...,
         playing: _builtins.bool = ...,
-        iteration: _builtins.int = ...,
-        block: _builtins.int = ...,
+        iteration: _builtins.int | None = ...,
+        block: _builtins.int | None = ...,
         playing_s: _builtins.float = ...,
         lag: _builtins.int = ...,
         silent_s: _builtins.float = ...,
@@ -1460,11 +1473,22 @@ class CollectorStatus(_message.Message):
         stale: _builtins.int = ...,
         container: Global___ContainerStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["container", b"container"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "_collector", b"_collector", "_iteration", b"_iteration", "block", b"block", "collector", b"collector", "container", b"container", "iteration", b"iteration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "container", b"container", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "reassigned", b"reassigned", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "_collector", b"_collector", "_iteration", b"_iteration", "block", b"block", "block_s", b"block_s", "blocks", b"blocks", "collector", b"collector", "container", b"container", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "idle", b"idle", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "reassigned", b"reassigned", "silent_s", b"silent_s", "spare", b"spare", "stale", b"stale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__block: _TypeAlias = _typing.Literal["block"]  # noqa: Y015
+    _WhichOneofArgType__block: _TypeAlias = _typing.Literal["_block", b"_block"]  # noqa: Y015
+    _WhichOneofReturnType__collector: _TypeAlias = _typing.Literal["collector"]  # noqa: Y015
+    _WhichOneofArgType__collector: _TypeAlias = _typing.Literal["_collector", b"_collector"]  # noqa: Y015
+    _WhichOneofReturnType__iteration: _TypeAlias = _typing.Literal["iteration"]  # noqa: Y015
+    _WhichOneofArgType__iteration: _TypeAlias = _typing.Literal["_iteration", b"_iteration"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__block) -> _WhichOneofReturnType__block | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__collector) -> _WhichOneofReturnType__collector | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iteration) -> _WhichOneofReturnType__iteration | None: ...
 
 Global___CollectorStatus: _TypeAlias = CollectorStatus  # noqa: Y015
 
@@ -1546,7 +1570,7 @@ class LearnerStatus(_message.Message):
     def __init__(
         self,
         *,
-        learner: _builtins.int = ...,
+        learner: _builtins.int | None = ...,
         host: _builtins.str = ...,
         rows: _abc.Iterable[_builtins.int] | None = ...,
         fingerprint: _builtins.str = ...,
@@ -1559,10 +1583,12 @@ class LearnerStatus(_message.Message):
         shares_memory: _builtins.bool = ...,
         spare: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_learner", b"_learner", "learner", b"learner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "batch_bytes", b"batch_bytes", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "shares_memory", b"shares_memory", "silent_s", b"silent_s", "spare", b"spare"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learner", b"_learner", "answered", b"answered", "batch_bytes", b"batch_bytes", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "shares_memory", b"shares_memory", "silent_s", b"silent_s", "spare", b"spare"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__learner: _TypeAlias = _typing.Literal["learner"]  # noqa: Y015
+    _WhichOneofArgType__learner: _TypeAlias = _typing.Literal["_learner", b"_learner"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__learner) -> _WhichOneofReturnType__learner | None: ...
 
 Global___LearnerStatus: _TypeAlias = LearnerStatus  # noqa: Y015

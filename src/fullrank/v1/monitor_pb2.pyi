@@ -282,13 +282,13 @@ class Iteration(_message.Message):
     def __init__(
         self,
         *,
-        iteration: _builtins.int = ...,
+        iteration: _builtins.int | None = ...,
         term: _builtins.int = ...,
-        epoch: _builtins.int = ...,
-        attempt: _builtins.int = ...,
+        epoch: _builtins.int | None = ...,
+        attempt: _builtins.int | None = ...,
         code: _builtins.str = ...,
         rows: _builtins.int = ...,
-        tolerance: _builtins.int = ...,
+        tolerance: _builtins.int | None = ...,
         variant: _builtins.str = ...,
         return_mean: _builtins.float | None = ...,
         side_returns: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
@@ -316,26 +316,34 @@ class Iteration(_message.Message):
         caveats: _abc.Iterable[_builtins.str] | None = ...,
         env_steps_per_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_env_steps_per_s", b"_env_steps_per_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "condition", b"condition", "decodable_s", b"decodable_s", "env_steps_per_s", b"env_steps_per_s", "error_bound", b"error_bound", "iteration_s", b"iteration_s", "play_s", b"play_s", "return_mean", b"return_mean", "update_s", b"update_s", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_attempt", b"_attempt", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_env_steps_per_s", b"_env_steps_per_s", "_epoch", b"_epoch", "_error_bound", b"_error_bound", "_iteration", b"_iteration", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_tolerance", b"_tolerance", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "condition", b"condition", "decodable_s", b"decodable_s", "env_steps_per_s", b"env_steps_per_s", "epoch", b"epoch", "error_bound", b"error_bound", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "return_mean", b"return_mean", "tolerance", b"tolerance", "update_s", b"update_s", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_env_steps_per_s", b"_env_steps_per_s", "_error_bound", b"_error_bound", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "caveats", b"caveats", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "env_steps_per_s", b"env_steps_per_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "update_s", b"update_s", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s", "_attempt", b"_attempt", "_condition", b"_condition", "_decodable_s", b"_decodable_s", "_env_steps_per_s", b"_env_steps_per_s", "_epoch", b"_epoch", "_error_bound", b"_error_bound", "_iteration", b"_iteration", "_iteration_s", b"_iteration_s", "_play_s", b"_play_s", "_return_mean", b"_return_mean", "_tolerance", b"_tolerance", "_update_s", b"_update_s", "_variance", b"_variance", "_win_rate", b"_win_rate", "agent_updates_per_s", b"agent_updates_per_s", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "caveats", b"caveats", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "env_steps_per_s", b"env_steps_per_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "iteration_s", b"iteration_s", "play_s", b"play_s", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "update_s", b"update_s", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_updates_per_s: _TypeAlias = _typing.Literal["agent_updates_per_s"]  # noqa: Y015
     _WhichOneofArgType__agent_updates_per_s: _TypeAlias = _typing.Literal["_agent_updates_per_s", b"_agent_updates_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
+    _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
     _WhichOneofReturnType__condition: _TypeAlias = _typing.Literal["condition"]  # noqa: Y015
     _WhichOneofArgType__condition: _TypeAlias = _typing.Literal["_condition", b"_condition"]  # noqa: Y015
     _WhichOneofReturnType__decodable_s: _TypeAlias = _typing.Literal["decodable_s"]  # noqa: Y015
     _WhichOneofArgType__decodable_s: _TypeAlias = _typing.Literal["_decodable_s", b"_decodable_s"]  # noqa: Y015
     _WhichOneofReturnType__env_steps_per_s: _TypeAlias = _typing.Literal["env_steps_per_s"]  # noqa: Y015
     _WhichOneofArgType__env_steps_per_s: _TypeAlias = _typing.Literal["_env_steps_per_s", b"_env_steps_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
     _WhichOneofReturnType__error_bound: _TypeAlias = _typing.Literal["error_bound"]  # noqa: Y015
     _WhichOneofArgType__error_bound: _TypeAlias = _typing.Literal["_error_bound", b"_error_bound"]  # noqa: Y015
+    _WhichOneofReturnType__iteration: _TypeAlias = _typing.Literal["iteration"]  # noqa: Y015
+    _WhichOneofArgType__iteration: _TypeAlias = _typing.Literal["_iteration", b"_iteration"]  # noqa: Y015
     _WhichOneofReturnType__iteration_s: _TypeAlias = _typing.Literal["iteration_s"]  # noqa: Y015
     _WhichOneofArgType__iteration_s: _TypeAlias = _typing.Literal["_iteration_s", b"_iteration_s"]  # noqa: Y015
     _WhichOneofReturnType__play_s: _TypeAlias = _typing.Literal["play_s"]  # noqa: Y015
     _WhichOneofArgType__play_s: _TypeAlias = _typing.Literal["_play_s", b"_play_s"]  # noqa: Y015
     _WhichOneofReturnType__return_mean: _TypeAlias = _typing.Literal["return_mean"]  # noqa: Y015
     _WhichOneofArgType__return_mean: _TypeAlias = _typing.Literal["_return_mean", b"_return_mean"]  # noqa: Y015
+    _WhichOneofReturnType__tolerance: _TypeAlias = _typing.Literal["tolerance"]  # noqa: Y015
+    _WhichOneofArgType__tolerance: _TypeAlias = _typing.Literal["_tolerance", b"_tolerance"]  # noqa: Y015
     _WhichOneofReturnType__update_s: _TypeAlias = _typing.Literal["update_s"]  # noqa: Y015
     _WhichOneofArgType__update_s: _TypeAlias = _typing.Literal["_update_s", b"_update_s"]  # noqa: Y015
     _WhichOneofReturnType__variance: _TypeAlias = _typing.Literal["variance"]  # noqa: Y015
@@ -345,19 +353,27 @@ class Iteration(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_updates_per_s) -> _WhichOneofReturnType__agent_updates_per_s | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt) -> _WhichOneofReturnType__attempt | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__condition) -> _WhichOneofReturnType__condition | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__decodable_s) -> _WhichOneofReturnType__decodable_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__env_steps_per_s) -> _WhichOneofReturnType__env_steps_per_s | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error_bound) -> _WhichOneofReturnType__error_bound | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iteration) -> _WhichOneofReturnType__iteration | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__iteration_s) -> _WhichOneofReturnType__iteration_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__play_s) -> _WhichOneofReturnType__play_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__return_mean) -> _WhichOneofReturnType__return_mean | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance) -> _WhichOneofReturnType__tolerance | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__update_s) -> _WhichOneofReturnType__update_s | None: ...
     @_typing.overload
@@ -404,7 +420,7 @@ class Timeline(_message.Message):
     def __init__(
         self,
         *,
-        learner: _builtins.int = ...,
+        learner: _builtins.int | None = ...,
         row: _builtins.int | None = ...,
         late: _builtins.bool = ...,
         assigned_s: _builtins.float | None = ...,
@@ -414,9 +430,9 @@ class Timeline(_message.Message):
         arrived_s: _builtins.float | None = ...,
         audited: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_arrived_s", b"_arrived_s", "_assigned_s", b"_assigned_s", "_audited", b"_audited", "_compute_s", b"_compute_s", "_row", b"_row", "_sent_s", b"_sent_s", "_started_s", b"_started_s", "arrived_s", b"arrived_s", "assigned_s", b"assigned_s", "audited", b"audited", "compute_s", b"compute_s", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arrived_s", b"_arrived_s", "_assigned_s", b"_assigned_s", "_audited", b"_audited", "_compute_s", b"_compute_s", "_learner", b"_learner", "_row", b"_row", "_sent_s", b"_sent_s", "_started_s", b"_started_s", "arrived_s", b"arrived_s", "assigned_s", b"assigned_s", "audited", b"audited", "compute_s", b"compute_s", "learner", b"learner", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arrived_s", b"_arrived_s", "_assigned_s", b"_assigned_s", "_audited", b"_audited", "_compute_s", b"_compute_s", "_row", b"_row", "_sent_s", b"_sent_s", "_started_s", b"_started_s", "arrived_s", b"arrived_s", "assigned_s", b"assigned_s", "audited", b"audited", "compute_s", b"compute_s", "late", b"late", "learner", b"learner", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arrived_s", b"_arrived_s", "_assigned_s", b"_assigned_s", "_audited", b"_audited", "_compute_s", b"_compute_s", "_learner", b"_learner", "_row", b"_row", "_sent_s", b"_sent_s", "_started_s", b"_started_s", "arrived_s", b"arrived_s", "assigned_s", b"assigned_s", "audited", b"audited", "compute_s", b"compute_s", "late", b"late", "learner", b"learner", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__arrived_s: _TypeAlias = _typing.Literal["arrived_s"]  # noqa: Y015
     _WhichOneofArgType__arrived_s: _TypeAlias = _typing.Literal["_arrived_s", b"_arrived_s"]  # noqa: Y015
@@ -426,6 +442,8 @@ class Timeline(_message.Message):
     _WhichOneofArgType__audited: _TypeAlias = _typing.Literal["_audited", b"_audited"]  # noqa: Y015
     _WhichOneofReturnType__compute_s: _TypeAlias = _typing.Literal["compute_s"]  # noqa: Y015
     _WhichOneofArgType__compute_s: _TypeAlias = _typing.Literal["_compute_s", b"_compute_s"]  # noqa: Y015
+    _WhichOneofReturnType__learner: _TypeAlias = _typing.Literal["learner"]  # noqa: Y015
+    _WhichOneofArgType__learner: _TypeAlias = _typing.Literal["_learner", b"_learner"]  # noqa: Y015
     _WhichOneofReturnType__row: _TypeAlias = _typing.Literal["row"]  # noqa: Y015
     _WhichOneofArgType__row: _TypeAlias = _typing.Literal["_row", b"_row"]  # noqa: Y015
     _WhichOneofReturnType__sent_s: _TypeAlias = _typing.Literal["sent_s"]  # noqa: Y015
@@ -440,6 +458,8 @@ class Timeline(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__audited) -> _WhichOneofReturnType__audited | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__compute_s) -> _WhichOneofReturnType__compute_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__learner) -> _WhichOneofReturnType__learner | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__row) -> _WhichOneofReturnType__row | None: ...
     @_typing.overload
@@ -503,21 +523,28 @@ class GetCodeResponse(_message.Message):
     def __init__(
         self,
         *,
-        epoch: _builtins.int = ...,
+        epoch: _builtins.int | None = ...,
         name: _builtins.str = ...,
         parameters: _builtins.str = ...,
         units: _builtins.int = ...,
         rows: _abc.Iterable[_controller_pb2.Row] | None = ...,
-        tolerance: _builtins.int = ...,
+        tolerance: _builtins.int | None = ...,
         certificate: _builtins.str = ...,
         holders: _abc.Iterable[Global___Holder] | None = ...,
         plan: Global___Plan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_tolerance", b"_tolerance", "epoch", b"epoch", "plan", b"plan", "tolerance", b"tolerance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "epoch", b"epoch", "holders", b"holders", "name", b"name", "parameters", b"parameters", "plan", b"plan", "rows", b"rows", "tolerance", b"tolerance", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_tolerance", b"_tolerance", "certificate", b"certificate", "epoch", b"epoch", "holders", b"holders", "name", b"name", "parameters", b"parameters", "plan", b"plan", "rows", b"rows", "tolerance", b"tolerance", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__tolerance: _TypeAlias = _typing.Literal["tolerance"]  # noqa: Y015
+    _WhichOneofArgType__tolerance: _TypeAlias = _typing.Literal["_tolerance", b"_tolerance"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance) -> _WhichOneofReturnType__tolerance | None: ...
 
 Global___GetCodeResponse: _TypeAlias = GetCodeResponse  # noqa: Y015
 
@@ -532,14 +559,21 @@ class Holder(_message.Message):
     def __init__(
         self,
         *,
-        row: _builtins.int = ...,
-        learner: _builtins.int = ...,
+        row: _builtins.int | None = ...,
+        learner: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_learner", b"_learner", "_row", b"_row", "learner", b"learner", "row", b"row"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "row", b"row"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learner", b"_learner", "_row", b"_row", "learner", b"learner", "row", b"row"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__learner: _TypeAlias = _typing.Literal["learner"]  # noqa: Y015
+    _WhichOneofArgType__learner: _TypeAlias = _typing.Literal["_learner", b"_learner"]  # noqa: Y015
+    _WhichOneofReturnType__row: _TypeAlias = _typing.Literal["row"]  # noqa: Y015
+    _WhichOneofArgType__row: _TypeAlias = _typing.Literal["_row", b"_row"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__learner) -> _WhichOneofReturnType__learner | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row) -> _WhichOneofReturnType__row | None: ...
 
 Global___Holder: _TypeAlias = Holder  # noqa: Y015
 
@@ -680,14 +714,16 @@ class GetPoliciesResponse(_message.Message):
     def __init__(
         self,
         *,
-        iteration: _builtins.int = ...,
+        iteration: _builtins.int | None = ...,
         chunk: _tensor_pb2.Chunk | None = ...,
         term: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_iteration", b"_iteration", "chunk", b"chunk", "iteration", b"iteration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "iteration", b"iteration", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iteration", b"_iteration", "chunk", b"chunk", "iteration", b"iteration", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__iteration: _TypeAlias = _typing.Literal["iteration"]  # noqa: Y015
+    _WhichOneofArgType__iteration: _TypeAlias = _typing.Literal["_iteration", b"_iteration"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iteration) -> _WhichOneofReturnType__iteration | None: ...
 
 Global___GetPoliciesResponse: _TypeAlias = GetPoliciesResponse  # noqa: Y015

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.json_format import MessageToDict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +73,26 @@ def test_a_parameter_that_is_infinite_or_no_number_is_refused() -> None:
 def test_a_model_comes_back_as_it_was_said() -> None:
     settings = PluginSettings(name="fixed_k", params={"delay_s": 0.5, "k": 1})
     assert decode_model(encode_model(settings)) == settings
+
+
+INDICES = {"learner", "row", "collector", "iteration", "block", "epoch", "attempt", "rank"}
+AMOUNTS = {"tolerance", "iterations_committed"}
+
+
+def test_zero_is_told_in_json_wherever_it_is_a_value_of_a_monitor_s_answers() -> None:
+    seen: set[str] = set()
+
+    def visit(message: Descriptor) -> None:
+        if message.full_name in seen:
+            return
+        seen.add(message.full_name)
+        for field in message.fields:
+            if field.name in INDICES | AMOUNTS and not field.is_repeated:
+                assert field.has_presence, f"{message.name}.{field.name} is to be optional"
+            if field.message_type is not None:
+                visit(field.message_type)
+
+    for method in pb.DESCRIPTOR.services_by_name["MonitorService"].methods:
+        visit(method.output_type)
+    assert {f"fullrank.v1.{name}" for name in ("Holder", "Timeline", "LearnerStatus")} <= seen
+    assert MessageToDict(pb.Holder(row=0, learner=0)) == {"row": 0, "learner": 0}
