@@ -1,4 +1,4 @@
-"""The workloads of the rendered manifests, read as a cluster would read them."""
+"""The workloads of rendered manifests, read as a cluster would read them."""
 
 import json
 import re
@@ -16,7 +16,7 @@ PROXY, CONTROL, PROXY_HEALTH = 50061, 50062, 50063
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A StatefulSet, a Job or a Deployment."""
+    """A StatefulSet, a Job, also one of a JobSet, or a Deployment."""
 
     kind: str
     name: str
@@ -48,12 +48,21 @@ def objects_of(overlay: str, *kinds: str) -> Iterator[Manifest]:
 
 
 def workloads_of(overlay: str) -> dict[str, Workload]:
-    return {
-        manifest["metadata"]["name"]: Workload(
-            kind=manifest["kind"], name=manifest["metadata"]["name"], spec=manifest["spec"]
-        )
-        for manifest in objects_of(overlay, "StatefulSet", "Job", "Deployment")
-    }
+    return workloads_in(manifests(overlay))
+
+
+def workloads_in(objects: list[Manifest]) -> dict[str, Workload]:
+    """The workloads by name, those of a JobSet by their names in it."""
+    found = [
+        (each["kind"], each["metadata"]["name"], each["spec"])
+        for each in objects
+        if each["kind"] in ("StatefulSet", "Job", "Deployment")
+    ]
+    for each in objects:
+        if each["kind"] == "JobSet":
+            jobs = each["spec"]["replicatedJobs"]
+            found += [("Job", job["name"], job["template"]["spec"]) for job in jobs]
+    return {name: Workload(kind=kind, name=name, spec=spec) for kind, name, spec in found}
 
 
 def containers_of(overlay: str) -> list[Manifest]:
@@ -71,32 +80,55 @@ def service_of(container: Manifest) -> str:
     return name.removeprefix("fullrank-")
 
 
-def option_of(container: Manifest, option: str) -> str:
-    """An option of a container's command, either its own or the image's."""
+def command_of(container: Manifest) -> list[str]:
+    """The command of a container, either its own or the image's."""
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     commands = dict(
         re.findall(r"^FROM runtime AS (\w+)$.*?^CMD (\[.*?\])$", dockerfile, re.M | re.S)
     )
-    command = container.get("args") or json.loads(commands[service_of(container)])
+    command: list[str] = container.get("args") or json.loads(commands[service_of(container)])
     assert command[:2] == ["serve", service_of(container)]
-    return str(command[command.index(option) + 1])
+    return command
+
+
+def option_of(container: Manifest, option: str) -> str:
+    """An option of a container's command."""
+    command = command_of(container)
+    return command[command.index(option) + 1]
 
 
 def configuration(overlay: str, name: str) -> Path:
     """The file of the repository that an overlay mounts under a name."""
-    own = DEPLOY / "config" / overlay / name
-    return own if own.exists() else DEPLOY / "config" / name
+    config = DEPLOY / "config"
+    return next(
+        each
+        for each in (config / overlay / name, config / name, config / "lab" / name)
+        if each.exists()
+    )
 
 
 def config_of(container: Manifest, overlay: str) -> RunConfig:
-    """The resolved settings of a container: its TOML file under its variables."""
+    """The resolved settings of a container: its TOML file, if it reads one, and its variables."""
     return resolved_of(container, overlay).config
 
 
 def resolved_of(container: Manifest, overlay: str) -> Resolved:
     """The same with the numbers that follow from them."""
+    environ = environ_of(container)
+    if "--config" not in command_of(container):
+        return load(environ=environ).check()
     file = Path(option_of(container, "--config"))
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert mounts[str(file.parent)]["name"] == "configuration"
-    environ = {each["name"]: each.get("value", "") for each in container.get("env", [])}
+    volume = "lab" if service_of(container) == "straggler" else "configuration"
+    assert mounts[str(file.parent)]["name"] == volume
     return load(configuration(overlay, file.name), environ=environ).check()
+
+
+def environ_of(container: Manifest) -> dict[str, str]:
+    """The variables of a container; ``$(NAME)`` is the value of one that stands before."""
+    environ: dict[str, str] = {}
+    for each in container.get("env", []):
+        known = re.compile("|".join(rf"\$\({re.escape(name)}\)" for name in environ) or "$^")
+        value = each.get("value", "")
+        environ[each["name"]] = known.sub(lambda found: environ[found[0][2:-1]], value)
+    return environ

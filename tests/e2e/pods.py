@@ -23,6 +23,7 @@ from tests.e2e.commands import fullrank
 from tests.e2e.images import CLIENT, contents
 from tests.kustomize import DEPLOY, Manifest, parse, render
 from tests.waiting import wait_until
+from tests.workloads import environ_of, workloads_in
 
 from fullrank.runs.record import IterationRecord, read_records
 
@@ -101,7 +102,7 @@ def running(
     for words in (("init",), ("secrets",)):
         outcome = fullrank("certs", *words, str(certificates))
         assert (outcome.code, outcome.error) == (0, "")
-    objects = _zoned(parse(manifests)) if probed else _unprobed(_zoned(parse(manifests)))
+    objects = _scheduled(parse(manifests)) if probed else _unprobed(_scheduled(parse(manifests)))
     with _shared_volumes(objects, project, engine):
         try:
             _run("up", project, yaml.safe_dump_all(objects) + outcome.output)
@@ -110,11 +111,16 @@ def running(
             _run("down", project, "")
 
 
-def _zoned(objects: list[Manifest]) -> list[Manifest]:
-    """The manifests with the label that a cluster copies from a pod's node."""
-    for each in objects:
-        if each["kind"] == "StatefulSet":
-            each["spec"]["template"]["metadata"]["labels"]["topology.kubernetes.io/zone"] = "here"
+def _scheduled(objects: list[Manifest]) -> list[Manifest]:
+    """The manifests as a node sees them: with its zone, and the values of variables in others."""
+    for workload in workloads_in(objects).values():
+        template = workload.spec["template"]
+        template["metadata"]["labels"]["topology.kubernetes.io/zone"] = "here"
+        for container in workload.containers:
+            environ = environ_of(container)
+            for each in container.get("env", []):
+                if "$(NODE)" not in each.get("value", "$(NODE)"):
+                    each["value"] = environ[each["name"]]
     return objects
 
 

@@ -41,9 +41,7 @@ class Stack:
     def compose(self, *words: str) -> str:
         """``docker compose words...`` of this project."""
         files = [word for file in self.files for word in ("-f", str(self.checkout.deploy / file))]
-        variables = {f"FULLRANK_{port}": "0" for port in ("PORT", "MONITOR_PORT", "DASHBOARD_PORT")}
-        variables |= self.variables
-        return compose("-p", self.name, *files, *self.options, *words, variables=variables)
+        return compose("-p", self.name, *files, *self.options, *words, variables=self.variables)
 
     def containers(self, service: str = "") -> list[Container]:
         """Containers, including those that have ended."""

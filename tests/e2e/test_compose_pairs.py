@@ -37,7 +37,7 @@ def test_four_learners_with_sidecars_commit_without_the_learner_that_is_delayed(
 ) -> None:
     records = pairs.commit(20)
     run = load(DEPLOY / "config/run.toml", environ={}).check().config
-    lab = load(DEPLOY / "config/straggler.toml", environ={}).check().config
+    lab = load(DEPLOY / "config/lab/straggler.toml", environ={}).check().config
     assert all(record.exact for record in records)
     without = 0
     for record in records:

@@ -43,7 +43,7 @@ def test_a_killed_learner_costs_no_iteration_and_disturbs_no_other_pod(pods: Pod
 def test_each_sidecar_delays_the_learner_that_the_model_names(pods: Pods) -> None:
     pods.commit(20)
     run = load(DEPLOY / "config/run.toml", environ={}).check().config
-    lab = load(DEPLOY / "config/straggler.toml", environ={}).check().config
+    lab = load(DEPLOY / "config/lab/straggler.toml", environ={}).check().config
     for record in pods.records():
         delays = delays_of(lab).delays(
             seed=run.seed, iteration=record.iteration, learners=run.learners

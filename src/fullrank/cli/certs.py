@@ -25,8 +25,10 @@ app = typer.Typer(no_args_is_help=True)
 Folder: TypeAlias = Annotated[Path, typer.Argument(help="Directory of the run's certificates.")]
 Days: TypeAlias = Annotated[int, typer.Option("--days", min=1, help="Validity, in days.")]
 
-DEPLOYED = (Role.CONTROLLER, Role.LEARNER, Role.COLLECTOR, Role.REPLAY)
-"""Roles that run in a cluster; monitors and administrators are outside it."""
+DEPLOYED = (Role.CONTROLLER, Role.LEARNER, Role.COLLECTOR, Role.REPLAY, Role.MONITOR)
+"""Roles that run in a cluster, the page's among them; administrators are outside it."""
+RUN = "fullrank"
+"""The run of the manifests, whose objects have no prefix."""
 
 
 @app.callback()
@@ -37,9 +39,7 @@ def _certs() -> None:
 @app.command()
 def init(
     folder: Folder,
-    run: Annotated[
-        str, typer.Option("--run", help="Name of the run in the certificates.")
-    ] = "fullrank",
+    run: Annotated[str, typer.Option("--run", help="Name of the run in the certificates.")] = RUN,
     days: Days = 365,
     learners: Annotated[
         int,
@@ -73,19 +73,22 @@ def show(folder: Folder, as_json: JsonOption = False) -> None:
 
 @app.command()
 def secrets(folder: Folder) -> None:
-    """Print Kubernetes Secrets for the services, for ``kubectl apply --filename -``."""
+    """Print Kubernetes Secrets of the run's services, for ``kubectl apply --filename -``."""
     for place in issued(folder):
-        if examine(place).identity.role in DEPLOYED:
+        identity = examine(place).identity
+        if identity.role in DEPLOYED:
             say("---")
-            say_json(_secret(place.name, parts(place)))
+            say_json(_secret(identity, parts(place)))
 
 
-def _secret(name: str, files: dict[str, bytes]) -> dict[str, object]:
+def _secret(identity: Identity, files: dict[str, bytes]) -> dict[str, object]:
+    prefix = "" if identity.run == RUN else f"{identity.run}-"
+    labels = {"app.kubernetes.io/part-of": "fullrank", "app.kubernetes.io/instance": identity.run}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "kubernetes.io/tls",
-        "metadata": {"name": f"certificate-{name}"},
+        "metadata": {"name": f"{prefix}certificate-{identity.folder}", "labels": labels},
         "data": {name: base64.b64encode(data).decode() for name, data in files.items()},
     }
 

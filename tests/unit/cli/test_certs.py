@@ -30,7 +30,7 @@ def test_a_cluster_gets_what_its_services_need_and_no_more(
     fullrank("certs", "init", str(tmp_path))
     printed = yaml.safe_load_all(fullrank("certs", "secrets", str(tmp_path)).output)
     secrets = {item["metadata"]["name"]: item for item in printed}
-    deployed = ("controller", "learner", "replay", "collector")
+    deployed = ("controller", "learner", "replay", "collector", "monitor")
     assert set(secrets) == {f"certificate-{role}" for role in deployed}
     for name, secret in secrets.items():
         folder = tmp_path / name.removeprefix("certificate-")
@@ -38,6 +38,15 @@ def test_a_cluster_gets_what_its_services_need_and_no_more(
         assert {key: base64.b64decode(data) for key, data in secret["data"].items()} == {
             path.name: path.read_bytes() for path in folder.iterdir()
         }
+
+
+def test_secrets_have_the_name_of_their_run_as_its_manifests_do(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    fullrank("certs", "init", str(tmp_path), "--run", "team-a")
+    for secret in yaml.safe_load_all(fullrank("certs", "secrets", str(tmp_path)).output):
+        assert secret["metadata"]["name"].startswith("team-a-certificate-")
+        assert secret["metadata"]["labels"]["app.kubernetes.io/instance"] == "team-a"
 
 
 def test_a_folder_without_certificates_is_one_line(fullrank: Command, tmp_path: Path) -> None:

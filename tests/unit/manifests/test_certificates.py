@@ -36,7 +36,7 @@ def test_each_container_listens_and_dials_with_its_own_role_s_certificate_alone(
 def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
     file = yaml.safe_load((DEPLOY / "docker-compose.yml").read_text(encoding="utf-8"))
     folder = load(DEPLOY / "config/run.toml", environ={}).config.tls.certificates
-    assert load(DEPLOY / "config/straggler.toml", environ={}).config.tls.certificates == folder
+    assert load(DEPLOY / "config/lab/straggler.toml", environ={}).config.tls.certificates == folder
     seen = {
         name: {
             mount.removesuffix(":ro").removeprefix(f"certificate-{role}:{folder}/")

@@ -7,6 +7,7 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 from tests.kustomize import DEPLOY, parse, render
+from tests.workloads import workloads_in
 
 from fullrank.config import load
 
@@ -20,21 +21,21 @@ def test_prometheus_scrapes_every_pod_of_an_overlay_with_the_component(
     deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
     mine = deploy / "k8s/overlays/mine"
     mine.mkdir()
+    ending = overlay == "jobset"  # whose component comes after those that change pods
+    what = "../../base" if ending else f"../{overlay}"
+    last = ", ../../components/jobset" if ending else ""
     (mine / "kustomization.yaml").write_text(
-        f"resources: [../{overlay}]\nnamespace: fullrank\ncomponents: [../../components/metrics]\n"
+        f"resources: [{what}]\ncomponents: [../../components/metrics{last}]\n"
+        "labels: [{pairs: {app.kubernetes.io/instance: fullrank}, includeSelectors: true}]\n"
     )
     objects = parse(render(mine))
     for each in objects:
-        if each["kind"] != MONITOR:
+        if each["kind"] not in (MONITOR, "JobSet"):
             kubernetes_validate.validate(each, "1.33", strict=True)
     (monitor,) = (each["spec"] for each in objects if each["kind"] == MONITOR)
     wanted = monitor["selector"]["matchLabels"]
     (endpoint,) = monitor["podMetricsEndpoints"]
-    pods = [
-        each["spec"]["template"]
-        for each in objects
-        if each["kind"] in ("StatefulSet", "Deployment", "Job")
-    ]
+    pods = [each.spec["template"] for each in workloads_in(objects).values()]
     assert len(pods) >= 3
     for pod in pods:
         assert wanted.items() <= pod["metadata"]["labels"].items()
@@ -50,7 +51,11 @@ def test_prometheus_scrapes_every_pod_of_an_overlay_with_the_component(
         if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", "metrics")
     )
     ((rule,), (source,)) = policy["ingress"], policy["ingress"][0]["from"]
-    assert (policy["podSelector"], rule["ports"]) == ({}, [{"port": PORT}])
+    assert rule["ports"] == [{"port": PORT}]
+    assert all(
+        policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        for pod in pods
+    )
     assert set(source) == {"namespaceSelector"}
 
 

@@ -16,6 +16,7 @@ from tests.workloads import (
 )
 
 NAME = "app.kubernetes.io/name"
+RUN = {"app.kubernetes.io/part-of": "fullrank", "app.kubernetes.io/instance": "fullrank"}
 
 
 def _allowed(overlay: str, source: str, destination: str, port: int) -> bool:
@@ -74,7 +75,7 @@ def test_from_outside_only_health_can_be_asked(overlay: str) -> None:
 
 
 def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(overlay: str) -> None:
-    monitor = {NAME: "monitor", "app.kubernetes.io/instance": "fullrank"}
+    monitor = {NAME: "monitor", **RUN}
     reached = {
         (name, port["containerPort"])
         for name, workload in workloads_of(overlay).items()

@@ -1,10 +1,8 @@
 """Pods of every overlay: permissions, resources, probes, storage, and what each overlay changes."""
 
-import re
-import shutil
 import tomllib
-from pathlib import Path
 
+import yaml
 from tests.kustomize import DEPLOY, parse, render
 from tests.workloads import (
     HEALTH,
@@ -15,6 +13,7 @@ from tests.workloads import (
     containers_of,
     objects_of,
     option_of,
+    selects,
     workloads_of,
 )
 
@@ -39,7 +38,7 @@ def test_pods_are_restricted_and_know_nothing_of_the_cluster(overlay: str) -> No
 def test_every_container_says_what_it_needs_and_none_throttles_its_cpu(overlay: str) -> None:
     for container in containers_of(overlay):
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
-        assert set(container["resources"]["limits"]) == {"memory"}
+        assert set(container["resources"]["limits"]) - {"nvidia.com/gpu"} == {"memory"}
 
 
 def test_probes_ask_only_declared_health_ports_and_life_depends_on_no_peer(overlay: str) -> None:
@@ -92,7 +91,7 @@ def test_each_learner_of_the_local_overlay_dials_its_own_sidecar() -> None:
     (sidecar,), (main,) = learner.pod["initContainers"], learner.pod["containers"]
     assert sidecar["restartPolicy"] == "Always"
     proxy, dialled = config_of(sidecar, "local"), config_of(main, "local").controller.address
-    straggler = tomllib.loads((DEPLOY / "config/straggler.toml").read_text(encoding="utf-8"))
+    straggler = tomllib.loads((DEPLOY / "config/lab/straggler.toml").read_text(encoding="utf-8"))
     assert dialled == f"127.0.0.1:{PROXY}"
     assert straggler["sidecar"]["address"] == f"0.0.0.0:{PROXY}"
     assert proxy.controller.address == f"controller:{TRAINING}"
@@ -104,8 +103,8 @@ def test_a_job_s_learners_are_the_pods_of_the_stateful_set_and_end_for_good() ->
     assert job.labels == standing.labels
     own = {"restartPolicy": "Never", "subdomain": "learner"}
     assert own.items() <= job.pod.items()
-    elsewhere = {"nodeSelector", "tolerations", "terminationGracePeriodSeconds"}
-    shared = set(standing.pod) - elsewhere - {"containers"}
+    cloud = {"nodeSelector", "tolerations", "terminationGracePeriodSeconds", "priorityClassName"}
+    shared = set(standing.pod) - cloud - {"containers"}
     assert {key: job.pod[key] for key in shared} == {key: standing.pod[key] for key in shared}
     (ending,), (lasting,) = job.pod["containers"], standing.pod["containers"]
     assert ending["args"][-1] == "--until-finished"
@@ -113,28 +112,49 @@ def test_a_job_s_learners_are_the_pods_of_the_stateful_set_and_end_for_good() ->
 
 
 def test_on_eks_learners_live_on_spot_machines_and_what_has_state_does_not() -> None:
-    capacity = {
-        name: workload.pod["nodeSelector"]["eks.amazonaws.com/capacityType"]
-        for name, workload in workloads_of("eks").items()
+    """Machines of a managed group or of Karpenter, which have the same labels and taints."""
+    cluster = yaml.safe_load((DEPLOY / "k8s/cluster/eks/eksctl.yaml").read_text())
+    groups = {each["labels"]["fullrank/pool"]: each for each in cluster["managedNodeGroups"]}
+    machines = parse(render(DEPLOY / "k8s/cluster/karpenter"))
+    (pool,) = (each for each in machines if each["kind"] == "NodePool")
+    made = pool["spec"]["template"]
+    assert made["metadata"]["labels"] == groups["learners"]["labels"]
+    assert made["spec"]["taints"] == groups["learners"]["taints"]
+    assert groups["learners"]["spot"]
+    assert not {"spot", "taints"} & set(groups["services"])
+    workloads = workloads_of("eks")
+    chosen = {name: each.pod["nodeSelector"]["fullrank/pool"] for name, each in workloads.items()}
+    assert chosen == {"controller": "services", "replay": "services", "learner": "learners"}
+    [(name, [toleration])] = (
+        (name, each.pod["tolerations"])
+        for name, each in workloads.items()
+        if "tolerations" in each.pod
+    )
+    [taint] = made["spec"]["taints"]
+    assert (name, toleration["key"], toleration["effect"]) == (
+        "learner",
+        taint["key"],
+        taint["effect"],
+    )
+
+
+def test_controller_and_replay_want_to_be_in_one_zone(overlay: str) -> None:
+    workloads = workloads_of(overlay)
+    for name, other in (("controller", "replay"), ("replay", "controller")):
+        affinity = workloads[name].pod["affinity"]["podAffinity"]
+        [rule] = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+        term = rule["podAffinityTerm"]
+        assert term["topologyKey"] == "topology.kubernetes.io/zone"
+        found = {
+            each for each in workloads if selects(term["labelSelector"], workloads[each].labels)
+        }
+        assert found == {other}
+
+
+def test_each_workload_has_a_service_account_of_its_own_and_reads_no_token(overlay: str) -> None:
+    accounts = {each["metadata"]["name"]: each for each in objects_of(overlay, "ServiceAccount")}
+    assert not any(each["automountServiceAccountToken"] for each in accounts.values())
+    used = {
+        name: each.pod.get("serviceAccountName") for name, each in workloads_of(overlay).items()
     }
-    assert capacity == {"controller": "ON_DEMAND", "replay": "ON_DEMAND", "learner": "SPOT"}
-    tolerating = [name for name, each in workloads_of("eks").items() if "tolerations" in each.pod]
-    assert tolerating == ["learner"]
-
-
-def test_the_overlay_of_the_guide_wins_where_it_speaks(tmp_path: Path) -> None:
-    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
-    guide = (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
-    mine = deploy / "k8s/overlays/mine"
-    mine.mkdir()
-    (mine / "kustomization.yaml").write_text(block)
-    (mine / "run.toml").write_text("learners = 15\n")
-    objects = {(each["kind"], each["metadata"]["name"]): each for each in parse(render(mine))}
-    assert objects["StatefulSet", "learner"]["spec"]["replicas"] == 15
-    (configuration,) = (each for kind, each in objects.items() if kind[0] == "ConfigMap")
-    assert configuration["data"]["run.toml"] == "learners = 15\n"
-    for name in ("controller", "learner", "replay"):
-        volumes = objects["StatefulSet", name]["spec"]["template"]["spec"]["volumes"]
-        used = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
-        assert used == [configuration["metadata"]["name"]]
+    assert used == {name: name for name in accounts}
