@@ -125,10 +125,14 @@ def resolved_of(container: Manifest, overlay: str) -> Resolved:
 
 
 def environ_of(container: Manifest) -> dict[str, str]:
-    """The variables of a container; ``$(NAME)`` is the value of one that stands before."""
+    """The variables of a container; ``$(NAME)`` is the value of one that stands before.
+
+    Those that a node fills are empty, and stay as they are in others.
+    """
     environ: dict[str, str] = {}
     for each in container.get("env", []):
-        known = re.compile("|".join(rf"\$\({re.escape(name)}\)" for name in environ) or "$^")
         value = each.get("value", "")
-        environ[each["name"]] = known.sub(lambda found: environ[found[0][2:-1]], value)
+        for name, known in environ.items():
+            value = value.replace(f"$({name})", known or f"$({name})")
+        environ[each["name"]] = value
     return environ

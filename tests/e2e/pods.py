@@ -2,8 +2,7 @@
 
 FULLRANK_KUBE_RUNNER names a program that reads manifests from standard input and runs them on a
 Docker engine: ``up --project NAME`` returns when every startup and readiness probe has passed, and
-``down --project NAME`` removes everything. A container is called ``NAME_POD_CONTAINER``. A volume
-of a pod is the engine's volume ``NAME-POD-VOLUME``, which is used as it is where it exists.
+``down --project NAME`` removes everything. A container is called ``NAME_POD_CONTAINER``.
 """
 
 import os
@@ -33,7 +32,6 @@ needs_runner = pytest.mark.skipif(
 )
 
 RUN = "/var/lib/fullrank/run"
-PROBES = ("startupProbe", "readinessProbe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +50,6 @@ class Pods:
         """Last start time of each container."""
         found = self.engine.containers.list(filters={"name": f"^{self.project}_"})
         return {str(each.name): each.attrs["State"]["StartedAt"] for each in found}
-
-    def remove(self, pod: str) -> None:
-        """Remove a pod for good, its address included, as the loss of its machine does."""
-        self.container(pod).remove(force=True)
-        self.engine.containers.get(f"{self.project}_{pod}_pause").remove(force=True)
 
     def records(self, pod: str = "controller-0") -> list[IterationRecord]:
         """Records of the committed iterations, in the controller of a pod."""
@@ -83,7 +76,6 @@ def running(
     engine: docker.DockerClient,
     scratch: Path,
     deploy: Path = DEPLOY,
-    probed: bool = True,
 ) -> Iterator[Pods]:
     """Run an overlay; at the end remove it.
 
@@ -93,8 +85,6 @@ def running(
         engine: Docker engine that runs them.
         scratch: An empty directory.
         deploy: The folder of the manifests, or a copy with another configuration.
-        probed: False starts the containers without waiting for them, replay last, so that a run
-            begins no sooner than this function returns.
     """
     project = f"fullrank-{uuid.uuid4().hex[:8]}"
     manifests, certificates = render(deploy / "k8s/overlays" / overlay), scratch / "certificates"
@@ -102,13 +92,12 @@ def running(
     for words in (("init",), ("secrets",)):
         outcome = fullrank("certs", *words, str(certificates))
         assert (outcome.code, outcome.error) == (0, "")
-    objects = _scheduled(parse(manifests)) if probed else _unprobed(_scheduled(parse(manifests)))
-    with _shared_volumes(objects, project, engine):
-        try:
-            _run("up", project, yaml.safe_dump_all(objects) + outcome.output)
-            yield Pods(project=project, engine=engine, scratch=scratch)
-        finally:
-            _run("down", project, "")
+    objects = _scheduled(parse(manifests))
+    try:
+        _run("up", project, yaml.safe_dump_all(objects) + outcome.output)
+        yield Pods(project=project, engine=engine, scratch=scratch)
+    finally:
+        _run("down", project, "")
 
 
 def _scheduled(objects: list[Manifest]) -> list[Manifest]:
@@ -117,50 +106,10 @@ def _scheduled(objects: list[Manifest]) -> list[Manifest]:
         template = workload.spec["template"]
         template["metadata"]["labels"]["topology.kubernetes.io/zone"] = "here"
         for container in workload.containers:
-            environ = environ_of(container)
             for each in container.get("env", []):
-                if "$(NODE)" not in each.get("value", "$(NODE)"):
-                    each["value"] = environ[each["name"]]
+                if "value" in each:
+                    each["value"] = environ_of(container)[each["name"]]
     return objects
-
-
-def _unprobed(objects: list[Manifest]) -> list[Manifest]:
-    """The manifests without the probes that the runner awaits, replay last."""
-    for each in objects:
-        if each["kind"] == "StatefulSet":
-            for container in each["spec"]["template"]["spec"]["containers"]:
-                for probe in PROBES:
-                    container.pop(probe, None)
-    return sorted(objects, key=lambda each: each["metadata"]["name"] == "replay")
-
-
-@contextmanager
-def _shared_volumes(
-    objects: list[Manifest], project: str, engine: docker.DockerClient
-) -> Iterator[None]:
-    """The volumes of claims that several pods mount, each pod's a name of the same directory."""
-    shared = {
-        each["metadata"]["name"]
-        for each in objects
-        if each["kind"] == "PersistentVolumeClaim"
-        and each["spec"]["accessModes"] == ["ReadWriteMany"]
-    }
-    made = {claim: engine.volumes.create(f"{project}-{claim}") for claim in sorted(shared)}
-    names = [
-        engine.volumes.create(
-            f"{project}-{each['metadata']['name']}-0-{volume['name']}",
-            driver_opts={"type": "none", "o": "bind", "device": made[claim].attrs["Mountpoint"]},
-        )
-        for each in objects
-        if each["kind"] == "StatefulSet"
-        for volume in each["spec"]["template"]["spec"]["volumes"]
-        if (claim := volume.get("persistentVolumeClaim", {}).get("claimName")) in shared
-    ]
-    try:
-        yield
-    finally:
-        for volume in (*names, *made.values()):
-            volume.remove()
 
 
 def _run(verb: str, project: str, manifests: str) -> None:

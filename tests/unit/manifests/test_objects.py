@@ -82,7 +82,7 @@ def test_services_find_their_pods_on_ports_these_declare(overlay: str) -> None:
 def test_a_controller_with_a_store_has_no_claim_and_its_directory_is_empty_at_its_start() -> None:
     controller = workloads_of("store")["controller"]
     (container,) = controller.containers
-    assert config_of(container, "store").store.url == "s3://bucket/fullrank"
+    assert config_of(container, "store").store.url == "s3://bucket/$(RUN)"
     assert controller.volumes["run"] == {"name": "run", "emptyDir": {"sizeLimit": "10Gi"}}
     claims = {each["metadata"]["name"] for each in objects_of("store", "PersistentVolumeClaim")}
     assert claims == {"replay"}
