@@ -45,6 +45,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pqn of images": ("pqn", {}),
     "ippo of several choices": ("ippo", {"recurrent": True}),
     "mappo of several choices": ("mappo", {}),
+    "maddpg of several choices": ("maddpg", {}),
     "coma with memory": ("coma", {"recurrent": True}),
     "ippo with memory": ("ippo", {"recurrent": True}),
     "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
@@ -91,10 +92,12 @@ def collects(name: str) -> bool:
 def subject(name: str) -> Subject:
     """Return the subject of a case."""
     registered, settings = VARIANTS.get(name, (name, {}))
+    if name.endswith("of images"):
+        return Subject(registered, settings, agents=VIEWERS)
+    if name.endswith("choices"):
+        return Subject(registered, settings, agents=TEAMS["of agents with several choices"])
     sides = {"ddpg_sides": ("lone",)} if hasattr(algorithms.get(registered), "ddpg_sides") else {}
-    viewers = VIEWERS if name.endswith("of images") else ()
-    choosers = TEAMS["of agents with several choices"] if name.endswith("choices") else ()
-    return Subject(registered, settings, sides, viewers or choosers)
+    return Subject(registered, settings, sides)
 
 
 def team(name: str) -> Sequence[AgentSpec]:

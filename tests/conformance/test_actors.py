@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fullrank.environments import Discrete
+from fullrank.environments import Continuous
 from fullrank.export.policy import Policy
 
 from .algorithm_cases import build, cases, layout, plays_episodes, team
@@ -21,7 +21,11 @@ def test_the_layers_of_a_perceptron_act_as_the_algorithm_does(name: str) -> None
         layers = algorithm.actor.policy(unit)
         assert isinstance(layers, tuple)
         outputs = Policy(agent=spec, layers=layers).outputs(seen[unit])
-        if isinstance(spec.action, Discrete):
-            assert (outputs.argmax(1) == taken[unit].argmax(1)).all()
-        else:
+        if isinstance(spec.action, Continuous):
             np.testing.assert_allclose(outputs, taken[unit], atol=1e-5)
+            continue
+        cuts = np.cumsum(spec.action.choices[:-1])
+        for values, chosen in zip(
+            *(np.split(each, cuts, axis=1) for each in (outputs, taken[unit])), strict=True
+        ):
+            assert (values.argmax(1) == chosen.argmax(1)).all()

@@ -14,7 +14,7 @@ from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
-from fullrank.environments.base import AgentSpec, MultiDiscrete
+from fullrank.environments.base import AgentSpec
 from fullrank.environments.neighbourhood import NeighbourhoodWorld, make_neighbourhood
 from fullrank.replay.layout import Layout
 
@@ -34,17 +34,7 @@ class EnvironmentSpec:
 
     @cached_property
     def layout(self) -> Layout:
-        """The layout of transitions, with masks if the environment offers them.
-
-        Raises:
-            ConfigError: An agent's actions are several choices at once.
-        """
-        for agent in self.agents:
-            if isinstance(agent.action, MultiDiscrete):
-                raise ConfigError(
-                    f"{agent.name} has {agent.action.kind}, which this algorithm does not learn; "
-                    "use ippo or mappo"
-                )
+        """The layout of transitions, with masks if the environment offers them."""
         return layout_of(self.agents, masked=self.masked)
 
     def local(self) -> NeighbourhoodWorld:

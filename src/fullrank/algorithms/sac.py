@@ -36,7 +36,7 @@ from fullrank.algorithms.policies import DrawnBeforeTanh, drawn_before_tanh, log
 from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.algorithms.updates import Parts, Statistics, check_micro_batches
 from fullrank.common.errors import ConfigError
-from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
+from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.networks.heads import Head, Relaxed
 from fullrank.networks.modules import perceptron
 
@@ -128,8 +128,17 @@ class SAC(ActorCritic):
         return STATISTICS
 
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
-        """Build the critics Q_ic, the policy pi_i and the temperature alpha_i."""
+        """Build the critics Q_ic, the policy pi_i and the temperature alpha_i.
+
+        Raises:
+            ConfigError: The agent's actions are several choices at once.
+        """
         agents, own = environment.agents, environment.agents[agent]
+        if isinstance(own.action, MultiDiscrete):
+            raise ConfigError(
+                f"{own.name} has {own.action.kind}, and a critic has a value for each action; use "
+                "maddpg or ippo"
+            )
         box = isinstance(own.action, Continuous)
         observation = [torch.empty(1, spec.observation_size) for spec in agents]
         action = {k: torch.empty(1, agents[k].action.size) for k in self.modelled(agents, agent)}
@@ -151,7 +160,7 @@ class SAC(ActorCritic):
         """Return the head that draws actions from a policy's distribution."""
         if isinstance(action, Continuous):
             return DrawnBeforeTanh(action, device=device)
-        assert isinstance(action, Discrete)  # others have no layout
+        assert isinstance(action, Discrete)  # others have no networks
         return Relaxed(replace(action, relaxed=False))
 
     def losses(

@@ -9,7 +9,7 @@ from torch import Tensor
 from fullrank.algorithms.base import layout_of
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
-from fullrank.environments.base import AgentSpec, Continuous
+from fullrank.environments.base import AgentSpec, Continuous, MultiDiscrete
 from fullrank.networks.heads import make_head
 
 
@@ -105,7 +105,8 @@ class Draws:
         """Draw a differentiable sample of an agent's action, shape (B, action size).
 
         Discrete actions are relaxed by Gumbel-softmax at temperature 1 (Jang, Gu, Poole, ICLR
-        2017); continuous ones are the mean, mapped by tanh into their range.
+        2017), each of several choices by its own; continuous ones are the mean, mapped by tanh
+        into their range.
 
         Args:
             purpose: Purpose of the draw, for example ``target_action``.
@@ -125,7 +126,11 @@ class Draws:
         (noise,) = torch.from_numpy(head.draw([generator], (outputs.shape[1], outputs.shape[0])))
         if available is not None:
             outputs = outputs.masked_fill(~available, -torch.inf)
-        return torch.softmax(outputs + noise.t().to(self._device), dim=1)
+        outputs = outputs + noise.t().to(self._device)
+        if isinstance(spec, MultiDiscrete):
+            parts = torch.split(outputs, list(spec.choices), 1)
+            return torch.cat([torch.softmax(part, dim=1) for part in parts], 1)
+        return torch.softmax(outputs, dim=1)
 
     def normal(self, purpose: str, agent: int, shape: Sequence[int]) -> Tensor:
         """Draw standard normal numbers of the given shape."""

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fullrank.algorithms.base import EnvironmentSpec, algorithms, layout_of
+from fullrank.algorithms.base import EnvironmentSpec, algorithms
 from fullrank.cli.options import AgentsOption, ConfigOption, JsonOption, SetOption, resolve
 from fullrank.cli.say import kept_stdout, say_json
 from fullrank.cli.terminal import Terminal
@@ -99,7 +99,7 @@ def _facts(
         "difference": seen.differs,
         "seeds_differ": seen.seeded,
         "step_ms": 1e3 * seen.step_s,
-        "row_bytes": FLOAT_BYTES * layout_of(spec.agents, masked=spec.masked).row_size,
+        "row_bytes": FLOAT_BYTES * spec.layout.row_size,
         "warmup": {"transitions": warm_up, "minutes": warm_up * seen.step_s / 60},
         "algorithms": {name: _refusal(name, spec, one_team) for name in (*PER_AGENT, *EPISODIC)},
         "warnings": _warnings(seen),

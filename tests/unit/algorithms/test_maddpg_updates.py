@@ -13,7 +13,7 @@ from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.replay import Layout
 
 Net = list[tuple[Tensor, Tensor]]
@@ -132,11 +132,11 @@ class Reference:
         if isinstance(spec, Continuous):
             low, high = torch.tensor(spec.low), torch.tensor(spec.high)
             return low + (high - low) * (outputs.tanh() + 1) / 2, outputs
-        assert isinstance(spec, Discrete)
         generator = stream(self.seed, purpose, iteration, unit)
-        drawn = generator.random((spec.n, len(state)), dtype=np.float32)
+        drawn = generator.random((spec.size, len(state)), dtype=np.float32)
         uniform = torch.tensor(np.maximum(drawn, np.float32(2.0**-25)), dtype=torch.float64)
-        return torch.softmax(outputs - torch.log(-torch.log(uniform)).T, dim=1), outputs
+        noisy = torch.split(outputs - torch.log(-torch.log(uniform)).T, list(spec.choices), 1)
+        return torch.cat([torch.softmax(part, dim=1) for part in noisy], 1), outputs
 
 
 def evaluate(net: Net, inputs: Tensor) -> Tensor:
@@ -160,6 +160,14 @@ MIXED = (
 )
 
 
+CHOOSING = (
+    AgentSpec(name="a", observation_size=6, action=MultiDiscrete((2, 3))),
+    AgentSpec(name="b", observation_size=6, action=Discrete(5)),
+    AgentSpec(name="c", observation_size=6, action=MultiDiscrete((2, 3))),
+)
+"""Actions of five entries each, which are not all of one kind."""
+
+
 def updates_of(
     config: MADDPG, specs: Sequence[AgentSpec], batch: FloatArray, *, iteration: int
 ) -> tuple[dict[UnitIndex, FloatArray], Reference]:
@@ -176,8 +184,8 @@ def updates_of(
 
 @pytest.mark.parametrize(
     ("specs", "ddpg_sides"),
-    [(DISCRETE, ()), (MIXED, ()), (MIXED, ("red",)), (MIXED, ("red", "team"))],
-    ids=["equal", "mixed", "one side by DDPG", "all by DDPG"],
+    [(DISCRETE, ()), (MIXED, ()), (CHOOSING, ()), (MIXED, ("red",)), (MIXED, ("red", "team"))],
+    ids=["equal", "mixed", "several choices", "one side by DDPG", "all by DDPG"],
 )
 @pytest.mark.parametrize("kind", [MADDPG, MFAC])
 @pytest.mark.parametrize(("batch", "hidden"), [(64, 16), (333, 50), (17, 33)])

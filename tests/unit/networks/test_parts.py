@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete
+from fullrank.environments.base import ActionSpec
 from fullrank.networks import adam as adam_module
 from fullrank.networks.adam import Adam, AdamState
 from fullrank.networks.fused.critic_input import CriticInput, GatherIndex, MeanField, critic_inputs
@@ -56,17 +57,24 @@ def test_weights_and_biases_are_clipped_apart_and_short_ones_kept_to_the_bit() -
 
 
 @pytest.mark.parametrize(
-    "spec", [Discrete(4), Continuous((-1.0, 0.0, -9.0, 1.0), (1.0, 3.0, 9.0, 1.0))]
+    "spec",
+    [
+        Discrete(4),
+        MultiDiscrete((1, 3)),
+        Continuous((-1.0, 0.0, -9.0, 1.0), (1.0, 3.0, 9.0, 1.0)),
+    ],
+    ids=lambda spec: spec.kind,
 )
-def test_head_gradients_are_those_of_autograd(spec: Discrete | Continuous) -> None:
+def test_head_gradients_are_those_of_autograd(spec: ActionSpec) -> None:
     head = make_head(spec, noise=0.1, device=CPU)
     torch.manual_seed(0)
     outputs, upstream = torch.randn(2, 4, 7), torch.randn(2, 4, 7)
     noise = torch.randn(2, 4, 7)
     actions = head.sample(outputs, noise.clone())
     free = outputs.double().requires_grad_(True)
-    if isinstance(spec, Discrete):
-        expected = torch.softmax(free + noise.double(), 1)
+    if not isinstance(spec, Continuous):
+        parts = torch.split(free + noise.double(), list(spec.choices), 1)
+        expected = torch.cat([torch.softmax(part, 1) for part in parts], 1)
     else:
         low = torch.tensor(spec.low).double().unsqueeze(1)
         high = torch.tensor(spec.high).double().unsqueeze(1)
