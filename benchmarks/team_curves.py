@@ -6,7 +6,7 @@ updates, and their time does not count. Prints the median over seeds with a 95 %
 order statistics, in which a team that did not get there counts as slower than all others; the claim
 is that MAPPO's median is below QMIX's on every map. ``--study published`` trains on tasks of
 [Papoudakis21] instead, with the settings of EPyMARL as far as they exist here, and prints the best
-of its evaluations beside the published interval.
+of its evaluations beside the published interval; ``--study settings`` trains MAPPO with some.
 
 Finished teams are kept in ``--logs``, a line of JSON each, and are not trained again: after Ctrl-C
 give the command again. ``--arms`` and ``--seeds`` choose some, ``--table`` trains none.
@@ -53,28 +53,46 @@ class Arm:
     """Mean and half of the 95 % interval, if known."""
 
 
-PYMARL2 = ("optimiser=adam", "learning_rate=0.001", "trace=0.6")
-"""Settings of QMIX by which docs/value-based.md wins battles."""
-EXPLORING = ("learning_rate=0.001", "entropy_weight=0.1", "batch_size=32")
-"""Settings of MAPPO: an entropy weight of 0.01 ends at the first script, 0.44 of `3m`."""
+QMIX = ("name=qmix", "optimiser=adam", "learning_rate=0.001", "trace=0.6")
+"""Settings of PyMARL2, by which docs/value-based.md wins battles."""
+MAPPO = ("name=mappo", "batch_size=32", "learning_rate=0.001", "entropy_weight=0.1")
 
 
-def battle(task: str, algorithm: str, limit: int, every: int) -> Arm:
+def battle(task: str, updates: int, every: int, settings: Sequence[str], *, copies: int = 8) -> Arm:
     """A map, until 0.8 of its battles are won."""
-    own = [f"algorithm.{each}" for each in (PYMARL2 if algorithm == "qmix" else EXPLORING)]
-    own += [] if algorithm == "qmix" else ["environment.copies=32"]
-    named = ("environment.name=smac_lite", f"environment.map={task}", f"algorithm.name={algorithm}")
-    return Arm(settings=(*named, *own), updates=limit, every=every)
+    own = ["environment.name=smac_lite", f"environment.map={task}", f"environment.copies={copies}"]
+    own += [f"algorithm.{each}" for each in settings]
+    return Arm(settings=own, updates=updates, every=every)
 
 
 BATTLES = {
-    "3m/mappo": battle("3m", "mappo", 3000, 50),
-    "3m/qmix": battle("3m", "qmix", 1200, 50),
-    "8m/mappo": battle("8m", "mappo", 3000, 50),
-    "8m/qmix": battle("8m", "qmix", 2400, 100),
-    "2s3z/mappo": battle("2s3z", "mappo", 6000, 100),
-    "2s3z/qmix": battle("2s3z", "qmix", 3600, 100),
+    "3m/mappo": battle("3m", 3000, 50, MAPPO, copies=32),
+    "3m/qmix": battle("3m", 1200, 50, QMIX),
+    "8m/mappo": battle("8m", 3000, 50, MAPPO, copies=32),
+    "8m/qmix": battle("8m", 2400, 100, QMIX),
+    "2s3z/mappo": battle("2s3z", 6000, 100, MAPPO, copies=32),
+    "2s3z/qmix": battle("2s3z", 3600, 100, QMIX),
 }
+TRIED: Mapping[str, tuple[int, int, int, Sequence[str]]] = {
+    "entropy 0.01": (500, 100, 16, ("entropy_weight=0.01",)),
+    "entropy 0.01, memory": (700, 100, 32, ("entropy_weight=0.01", "recurrent=true")),
+    "entropy 0.05": (3000, 100, 32, ("entropy_weight=0.05",)),
+    "entropy 0.03, 10 epochs, rate 0.001": (
+        3000,
+        100,
+        64,
+        ("entropy_weight=0.03", "epochs=10", "learning_rate=0.001"),
+    ),
+    "entropy 0.03, trace 0.8, rate 0.001": (
+        3000,
+        100,
+        32,
+        ("entropy_weight=0.03", "trace=0.8", "learning_rate=0.001"),
+    ),
+    "entropy 0.05, rate 0.001": (3000, 50, 32, ("entropy_weight=0.05", "learning_rate=0.001")),
+    "entropy 0.1, rate 0.001": (3000, 50, 32, MAPPO[2:]),
+}
+"""Limit, updates between evaluations, copies and batch, and settings of MAPPO in `3m`."""
 
 FORAGING = ("environment.name=gymnasium", "environment.id=lbforaging:Foraging")
 TASKS: Mapping[str, tuple[Sequence[str], int]] = {
@@ -117,6 +135,12 @@ def published(task: str, algorithm: str) -> Arm:
 
 STUDIES = {
     "battles": BATTLES,
+    "settings": {
+        f"3m/{name}": battle(
+            "3m", limit, every, ("name=mappo", f"batch_size={copies}", *own), copies=copies
+        )
+        for name, (limit, every, copies, own) in TRIED.items()
+    },
     "published": {f"{task}/{each}": published(task, each) for task in TASKS for each in EPYMARL},
 }
 
@@ -130,8 +154,8 @@ class Point:
     """Environment steps collected, without those before the first update."""
     cpu_s: float
     """CPU seconds of training, without those of evaluations."""
-    wall_s: float
-    """Seconds of training, without those of evaluations."""
+    wall_s: float | None
+    """Seconds of training, without those of evaluations; None if unknown."""
     value: float
     """Win rate, or mean return, divided as the arm says."""
     low: float
@@ -238,7 +262,7 @@ def main() -> int:
         return int(not beside(arms, teams))
     if chosen.plot:
         draw(teams, chosen.plot)
-    return int(not compared(teams))
+    return int(not compared(teams) and chosen.study == "battles")
 
 
 def compared(teams: Mapping[str, Sequence[Team]]) -> bool:
@@ -248,9 +272,10 @@ def compared(teams: Mapping[str, Sequence[Team]]) -> bool:
     medians = {}
     for name, own in teams.items():
         medians[name] = _row(name, own) if own else inf
-    maps = {name.split("/")[0] for name in teams}
-    held = [medians[f"{task}/mappo"] < medians.get(f"{task}/qmix", inf) for task in maps]
-    return all(held)
+    maps = {name.partition("/")[0] for name in teams}
+    return all(
+        medians.get(f"{task}/mappo", inf) < medians.get(f"{task}/qmix", inf) for task in maps
+    )
 
 
 def _row(name: str, teams: Sequence[Team]) -> float:
@@ -308,18 +333,19 @@ def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool
 def draw(teams: Mapping[str, Sequence[Team]], path: Path) -> None:
     """Win rates against CPU seconds, a panel a map and a line a seed."""
     maps = list(dict.fromkeys(name.split("/")[0] for name, own in teams.items() if own))
-    figure = Figure(figsize=(4.5 * len(maps), 4), layout="constrained")
+    figure = Figure(figsize=(max(4.5 * len(maps), 7), 4), layout="constrained")
     panels = figure.subplots(1, len(maps), sharey=True, squeeze=False)[0]
     for axes, task in zip(panels, maps, strict=True):
-        for colour, algorithm in enumerate(("mappo", "qmix")):
-            for number, team in enumerate(teams.get(f"{task}/{algorithm}", ())):
-                label = algorithm.upper() if number == 0 else None
+        own = {name: each for name, each in teams.items() if each and name.startswith(f"{task}/")}
+        for colour, (name, played) in enumerate(own.items()):
+            for number, team in enumerate(played):
+                label = None if number else name.partition("/")[2]
                 cost = [point.cpu_s for point in team.points]
                 value = [point.value for point in team.points]
-                axes.plot(cost, value, color=f"C{colour}", linewidth=1, label=label)
+                axes.plot(cost, value, f"C{colour}.-", linewidth=1, label=label)
         axes.axhline(GOAL, color="grey", linestyle=":")
         axes.set(title=task, xlabel="CPU seconds, evaluations aside", ylim=(0, 1))
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower right", fontsize="small")
     panels[0].set_ylabel(f"win rate of {EPISODES} greedy episodes")
     figure.savefig(path, dpi=100)
 
