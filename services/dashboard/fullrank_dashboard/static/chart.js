@@ -83,6 +83,9 @@ export class Chart {
     const data = aligned(lines);
     Object.assign(this, { lines, levels });
     const looks = lines.map(({ label, colour, dash, hollow }) => [label, colour, dash, hollow]);
+    const ends = lines.map(({ label, values }) => `${label} ${this.unit(values.at(-1))}`);
+    this.element.setAttribute("role", "img");
+    this.element.setAttribute("aria-label", `By ${place}, at the end: ${ends.join(", ")}`);
     const shape = JSON.stringify([looks, place]) + colour("--text");
     if (shape !== this.shape) {
       this.plot?.destroy();

@@ -1,7 +1,7 @@
 // What the user has chosen, remembered by the browser.
 const KEY = "choices";
 
-/** Choices by name: theme, axis, measure, pinned. */
+/** Choices by name: theme, axis, measure, window, pinned. */
 export const choices = read();
 let changed = () => {};
 

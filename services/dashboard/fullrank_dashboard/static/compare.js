@@ -15,9 +15,9 @@ export function drawTable(runs, { isShown, isFixed, toggle, select }) {
     number(run.evaluations.filter((each) => !each.superseded).at(-1)?.["return/mean"][0]),
   ]);
   $("#table thead tr").replaceChildren(...HEADS.map((head) => h("th", { scope: "col" }, head)));
-  renew($("#table tbody"), [facts, runs.map(isShown), runs.map(isFixed)], () => facts.map(([name, ...cells], place) => {
+  renew($("#table tbody"), [facts, runs.map((run) => [isShown(run), isFixed(run), run.curveNumber])], () => facts.map(([name, ...cells], place) => {
     const run = runs[place], mark = h("i");
-    mark.style.setProperty("--hue", hueName(run.index));
+    mark.style.setProperty("--hue", hueName(run.curveNumber));
     const box = h("input", { type: "checkbox", checked: isShown(run), disabled: isFixed(run), "aria-label": `Show ${name}`, onchange: () => toggle(run.index) });
     if (box.disabled) box.title = box.checked ? "The selected run" : "Of another environment: select it to see its curve";
     const open = h("button", { type: "button", className: "plain", title: "Show its learning", onclick: () => select(run.index) }, mark, name);

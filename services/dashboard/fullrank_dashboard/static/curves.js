@@ -8,11 +8,13 @@ export class Curve {
     this.width = 1;
     this.length = 0;
     this.columns = new Map();
+    this.placed = new Map(); // places that were asked for
   }
 
   /** Replace all points from `start` on. */
   take({ start, width, columns }) {
     this.width = width;
+    this.placed.clear();
     if (start === 0) this.columns.clear();
     this.length = Math.max(start, ...Object.values(columns).map((values) => start + values.length));
     for (const [name, values] of Object.entries(columns)) {
@@ -28,6 +30,11 @@ export class Curve {
 
   /** Place of each point: iterations, environment steps or minutes of training; null where unknown. */
   places(axis) {
+    if (!this.placed.has(axis)) this.placed.set(axis, this.placesBy(axis));
+    return this.placed.get(axis);
+  }
+
+  placesBy(axis) {
     if (axis === "steps") return filled(this.values("env_steps"));
     if (axis !== "minutes") return Array.from({ length: this.length }, (_, point) => point * this.width);
     let minutes = 0;

@@ -23,12 +23,16 @@ const MEANINGS = {
 };
 const FIRST = ["return", "win_rate", "loss", "critic_loss", "actor_loss", "q_taken_mean", "qf1_loss", "entropy", "grad_norm", "env_steps_per_s"];
 const PINNED = 6; // at first
+const SHORTEST = 20, WINDOWS = 40; // of smoothing: iterations, and windows in a run
 
 export const hue = (index) => (index % HUES.length ? HUES[index % HUES.length] : colour("--accent"));
 export const hueName = (index) => (index % HUES.length ? HUES[index % HUES.length] : "var(--accent)");
 
 const charts = { returns: new Chart($("#returns .chart")), pinned: new Map() };
-const settled = () => ({ axis: choices.axis ?? "iterations", window: Number($("#smoothing").value) });
+const settled = () => ({ axis: choices.axis ?? "iterations", window: Number($("#smoothing").value), joined: isJoined() });
+
+/** True if runs that differ in their seed alone are one line. */
+export const isJoined = () => $("#together input").checked;
 
 /** Measures of the runs: tags by name; groups of agents, and sides, are lines of one measure. */
 function measuresOf(runs) {
@@ -59,7 +63,7 @@ function linesOf(runs, name, tags, settings) {
       const which = part.length > 1 ? `, mean of ${part.length}` : parts.length > 1 ? ` ${part[0].slice(name.length + 1) || "all"}` : "";
       return {
         ...(lines.length > 1 ? together(lines) : lines[0]), label: whose + which,
-        colour: one ? hue(parts.length > 1 ? index : alike[0].index) : hue(alike[0].index), dash: one ? undefined : DASHES[index],
+        colour: one ? hue(parts.length > 1 ? index : alike[0].curveNumber) : hue(alike[0].curveNumber), dash: one ? undefined : DASHES[index],
       };
     });
   }).filter(({ xs }) => xs.length);
@@ -75,7 +79,7 @@ function meanOf(curve, tags) {
 }
 
 /** Groups of runs that differ in their seed alone; a second run of a seed is of another group. */
-function bySettings(runs) {
+export function bySettings(runs) {
   const groups = new Map(), seen = new Map();
   for (const run of runs) {
     const { seed, ...others } = run.settings ?? { seed: run.index, unknown: run.index };
@@ -93,7 +97,7 @@ function played(runs, tags, axis) {
     const chosen = run.evaluations.filter((each) => each.superseded === superseded && tag in each);
     const side = tags.length > 1 ? ` ${tag.split("/").at(-1)}` : "";
     const label = `${run.name}${side} greedily${superseded ? ", superseded" : ""}`;
-    return chosen.length ? [{ label, colour: hue(run.index), hollow: superseded, ...dotsOf(run.curve, chosen, tag, axis) }] : [];
+    return chosen.length ? [{ label, colour: hue(run.curveNumber), hollow: superseded, ...dotsOf(run.curve, chosen, tag, axis) }] : [];
   })));
 }
 
@@ -107,6 +111,8 @@ function levelsOf({ references }, tags) {
 
 /** Draw the large chart; `runs` are those shown, `run` the selected one. */
 export function drawReturns(runs, run) {
+  const longest = Math.max(...runs.map(({ curve }) => curve.length * curve.width));
+  $("#smoothing").value = choices.window ?? Math.max(SHORTEST, longest / WINDOWS);
   const { axis, window } = settled();
   $("#window").textContent = window;
   drawAxes();
@@ -114,7 +120,7 @@ export function drawReturns(runs, run) {
   const tags = measures.get(name) ?? [];
   const seeds = bySettings(runs).some((group) => group.length > 1);
   $("#together").hidden = !seeds;
-  const joined = seeds && $("#together input").checked;
+  const joined = seeds && isJoined();
   const lines = linesOf(runs, name, tags, { axis, window, joined });
   const dots = joined ? [] : played(runs, tags, axis), levels = levelsOf(run, tags);
   charts.returns.show([...lines, ...dots], { levels, place: AXES[axis] });
@@ -124,7 +130,7 @@ export function drawReturns(runs, run) {
 
 function explain({ lines, dots, levels, joined, window, axis, run }) {
   if (!lines.length && axis !== "iterations" && run.curve.length) return `No ${AXES[axis]} are recorded.`;
-  if (!lines.length) return run.curve.length ? "No episode has ended yet, so there is no return." : "No iteration is committed yet.";
+  if (!lines.length) return run.curve.length ? "No episode has ended yet, so there is no return." : "There is no iteration to draw yet.";
   const words = [];
   if (joined) words.push("Line: mean of the seeds; shade: from the lowest to the highest.");
   else if (window > 1) words.push(`Line: mean of ${window} iterations of exploring play; shade: one standard deviation to both sides.`);
@@ -149,6 +155,7 @@ function offer(measures) {
   const now = names.includes(choices.measure) ? choices.measure : names[0] ?? RETURN;
   renew(select, names, () => names.map((name) => h("option", { value: name }, titleOf(name))));
   select.value = now;
+  select.hidden = !names.length;
   select.title = MEANINGS[now] ?? "";
   return now;
 }
@@ -172,7 +179,7 @@ export function drawStatistics(runs) {
     return pinned.length ? pinned.map(card) : [h("p", { className: "note" }, names.length ? "Press a name to pin its curve here." : "This run has recorded no statistics yet.")];
   });
   for (const name of pinned) {
-    const lines = linesOf(runs, name, measures.get(name), { ...settled(), joined: false });
+    const lines = linesOf(runs, name, measures.get(name), settled());
     const each = charts.pinned.get(name);
     each.show(lines.map((line) => ({ ...line, low: null, high: null })), { place: AXES[settled().axis] });
     each.told(null);
@@ -217,7 +224,7 @@ export function summaryOf({ status, curve, evaluations, references, problem, rou
   const [random, good] = ["random", "good"].map((name) => references[name]?.[RETURN]);
   if (newest) {
     const closed = good == null ? "" : `, ${percent((newest[RETURN][0] - random) / (good - random))} from random to good`;
-    items.push(["return, greedily", number(newest[RETURN][0]), `iteration ${whole(newest.iteration)}${closed}`]);
+    items.push(["return, greedily", number(newest[RETURN][0]), `after ${whole(newest.iteration + 1)}${closed}`]);
   }
   if (random != null) items.push(["random play", number(random), "actions by lot"]);
   if (good != null) items.push(["good play", number(good), "a rule that sees everything"]);

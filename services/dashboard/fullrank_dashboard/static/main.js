@@ -5,15 +5,16 @@ import { Chart } from "./chart.js";
 import { drawDifferences, drawTable } from "./compare.js";
 import { Curve, lineOf } from "./curves.js";
 import { ask, drawStage } from "./episode.js";
-import { drawReturns, drawStatistics, forgetCharts, hueName, saveNumbers, savePicture, summaryOf } from "./learning.js";
+import { bySettings, drawReturns, drawStatistics, forgetCharts, hueName, isJoined, saveNumbers, savePicture, summaryOf } from "./learning.js";
 import { drawCode } from "./matrix.js";
 import { drawBudget, drawCollectors, drawLearners, drawLog, drawProof, drawSummary, roundsOf } from "./panels.js";
 import { drawRound } from "./rounds.js";
 
 const TABS = ["learning", "rounds", "compare"];
-const AT_FIRST = 6; // runs whose curves are shown, one for each colour
+const AT_FIRST = 6; // curves that are shown, one for each colour
+const MOST_BUTTONS = 9; // as many as there are keys
 const runs = [];
-const hidden = new Set(), added = new Set(); // runs that the user has hidden, or shown beyond the first
+const wished = new Map(); // whether the user shows a run, by index
 let selected = 0;
 let stale = false; // something must be redrawn
 let wanted = null; // the round shown; null: the newest
@@ -24,7 +25,7 @@ const charts = {
 
 const tab = () => (TABS.includes(location.hash.slice(1)) ? location.hash.slice(1) : TABS[0]);
 /** True if the curve of a run is drawn; returns of another environment are of another kind. */
-const isShown = (run) => run.index === selected || (isAlike(run) && (run.index < AT_FIRST ? !hidden.has(run.index) : added.has(run.index)));
+const isShown = (run) => run.index === selected || (isAlike(run) && (wished.get(run.index) ?? run.curveNumber < AT_FIRST));
 const isAlike = ({ environment }) => environment === runs[selected]?.environment;
 
 function listen() {
@@ -58,8 +59,18 @@ function say(problem) {
   if ($("#problem").textContent !== problem) $("#problem").textContent = problem;
 }
 
+/** Number the curves of each environment, by which they are coloured: seeds that are one band have one. */
+function numberCurves() {
+  for (const environment of new Set(runs.map((run) => run.environment))) {
+    const alike = runs.filter((run) => run.environment === environment);
+    const groups = isJoined() ? bySettings(alike) : alike.map((run) => [run]);
+    groups.forEach((group, number) => group.forEach((run) => (run.curveNumber = number)));
+  }
+}
+
 function draw() {
   const run = runs[selected];
+  numberCurves();
   drawTabs();
   drawRuns();
   if (!run) return;
@@ -110,17 +121,24 @@ function drawTabs() {
 }
 
 function toggle(index) {
-  const set = index < AT_FIRST ? hidden : added;
-  if (!set.delete(index)) set.add(index);
+  wished.set(index, !isShown(runs[index]));
   redraw();
 }
 
 function drawRuns() {
-  const facts = runs.map(({ name, environment, problem }) => [name, environment, problem !== ""]);
+  const facts = runs.map(({ name, environment, problem, curveNumber }) => [name, environment, problem !== "", curveNumber]);
+  const many = runs.length > MOST_BUTTONS;
+  $("#chosen-run").hidden = !many;
+  $("#runs").hidden = many;
+  if (many) {
+    renew($("#chosen-run"), facts.map(([name]) => name), () => facts.map(([name], index) => h("option", { value: index }, name)));
+    $("#chosen-run").value = selected;
+    return;
+  }
   const focused = [...$("#runs").children].indexOf(document.activeElement);
-  renew($("#runs"), [selected, facts], () => facts.map(([name, environment, away], index) => {
+  renew($("#runs"), [selected, facts], () => facts.map(([name, environment, away, curve], index) => {
     const mark = h("i");
-    mark.style.setProperty("--hue", hueName(index));
+    mark.style.setProperty("--hue", hueName(curve));
     return h("button", {
       type: "button", role: "radio", "aria-checked": String(index === selected), className: away ? "away" : "",
       title: `${environment} (${index + 1})`, onclick: () => select(index),
@@ -217,12 +235,13 @@ $("#tabs").addEventListener("keydown", ({ key }) => {
   $(`#tab-${tab()}`).focus();
 });
 for (const name of TABS) $(`#tab-${name}`).onclick = () => (location.hash = name);
+$("#chosen-run").onchange = () => select(Number($("#chosen-run").value));
 addEventListener("hashchange", redraw);
 addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", wear);
 onChange(redraw);
 $("#theme").onclick = switchTheme;
-$("#smoothing").oninput = redraw;
+$("#smoothing").oninput = () => keep({ window: Number($("#smoothing").value) });
 $("#measure").onchange = () => keep({ measure: $("#measure").value });
 $("#together").onchange = redraw;
 $("#filter").oninput = redraw;
