@@ -67,7 +67,7 @@ def main() -> int:
         store_s, writes = measured(chosen.iterations, stored=True)
         ratios.append(store_s / disk_s)
         print(
-            f"disk {1e3 * disk_s:.1f} ms, store {1e3 * store_s:.1f} ms an iteration, "
+            f"* disk {1e3 * disk_s:.1f} ms, store {1e3 * store_s:.1f} ms an iteration, "
             f"{writes} writes in {chosen.iterations * store_s:.0f} s: {ratios[-1]:.3f}",
             flush=True,
         )

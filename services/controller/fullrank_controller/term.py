@@ -197,6 +197,7 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
         term=directory.term,
         first=restored.resumes_at,
         confirm=directory.confirm,
+        sync=directory.store is None,
     )
 
 

@@ -57,11 +57,19 @@ class Journal:
         term: Term of this controller, higher than that of every existing segment.
         first: The iteration that is committed next.
         confirm: Called before each write; raises if the term of this controller has ended.
+        sync: False where a store keeps the records, of which the directory has a copy.
     """
 
     def __init__(
-        self, directory: Path, *, term: int, first: int, confirm: Callable[[], None]
+        self,
+        directory: Path,
+        *,
+        term: int,
+        first: int,
+        confirm: Callable[[], None],
+        sync: bool = True,
     ) -> None:
+        self._sync = sync
         self._directory, self._term, self._first = directory, term, first
         self._confirm = confirm
         self._file: BinaryIO | None = None
@@ -107,7 +115,7 @@ class Journal:
             self._file = self._open(self._first)
         path = Path(self._file.name)
         with writing(path, remedy=LOST):
-            _append(self._file, record)
+            _append(self._file, record, sync=self._sync)
         return Record(path.stem, name, record)
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
@@ -270,9 +278,10 @@ def _segments(directory: Path) -> list[_Segment]:
     )
 
 
-def _append(file: BinaryIO, record: tuple[bytes, bytes]) -> None:
+def _append(file: BinaryIO, record: tuple[bytes, bytes], *, sync: bool) -> None:
     file.writelines(record)
     file.flush()
     reach("journal.written")
-    os.fdatasync(file.fileno())
+    if sync:
+        os.fdatasync(file.fileno())
     reach("journal.synced")

@@ -28,7 +28,7 @@ def directory(path: Path, *, term: int, taken: bool = False) -> Any:
         term=term,
         journal=path / "journal",
         checkpoints=path / "checkpoints",
-        mirror=None,
+        store=None,
         confirm=confirm,
     )
 
