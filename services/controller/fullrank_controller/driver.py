@@ -394,6 +394,8 @@ class Driver:
             self.pipeline.committed(record.iteration + 1)
             self._store.publish(record)
             self._applied_at.popleft()
+            if self._applied_at:
+                await asyncio.sleep(0)  # a round is under way
         self._host.tell(Durable(self._run.progress.committed))
         self._moved.set()
 
