@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import urllib.error
@@ -22,6 +23,8 @@ from fullrank.host.run_directory import resolve
 
 METRICS = Path(__file__).parents[2] / "deploy" / "metrics"
 DASHBOARD = METRICS / "grafana" / "dashboards" / "fullrank.json"
+
+PARTS = ["Causes", "Check", "Action"]
 
 pytestmark = [
     pytest.mark.integration,
@@ -50,6 +53,11 @@ def test_every_alert_is_tested_and_says_what_to_do() -> None:
     for rule in groups[0]["rules"]:
         assert f'alertname="{rule["alert"]}"' in tested
         assert set(rule["annotations"]) == {"summary", "action"}
+    page = (METRICS.parents[1] / "docs" / "runbook.md").read_text()
+    entries = re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, flags=re.DOTALL | re.MULTILINE)
+    assert [name for name, _ in entries] == [rule["alert"] for rule in groups[0]["rules"]]
+    for _, entry in entries:
+        assert re.findall(r"^\* \*\*(\w+)\*\*: ", entry, re.MULTILINE) == PARTS
 
 
 @asynccontextmanager
