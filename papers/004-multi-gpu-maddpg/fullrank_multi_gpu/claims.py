@@ -112,20 +112,22 @@ def _c3(results: Results, scale: MultiGpuScale) -> ClaimResult:
     )
 
 
+def _beyond_noise(claim: str, leads: Sequence[float], said: str) -> ClaimResult:
+    """Held if all leads are above ``NOISE``, not held if one is below its negative."""
+    held = min(leads) > NOISE
+    against = [said] if min(leads) < -NOISE else []
+    strength = Strength(TIMED.said, Held.HELD if held else Held.UNDECIDED)
+    return judge(claim, against, grounds=said, strength=strength)
+
+
 def _c8(results: Results, scale: MultiGpuScale) -> ClaimResult:
     gains = by_team(results, scale)
     bounds = overlap_bounds(results, scale)
-    said = (
-        f"second rank: {_listed(scale.ranked_agents, gains)} agents, +- {NOISE}; overlap: "
-        f"{_listed(scale.agents, bounds)}"
-    )
-    rises = gains[-1] > gains[0] + NOISE
-    against = gains[-1] < gains[0] - NOISE or bounds[-1] > bounds[0]
-    return judge(
+    return _beyond_noise(
         "C8: with more agents the second device matters more, overlap less.",
-        [said] if against else [],
-        grounds=said,
-        strength=Strength(TIMED.said, Held.HELD if rises else Held.UNDECIDED),
+        [gains[-1] - gains[0], bounds[0] - bounds[-1]],
+        f"second rank: {_listed(scale.ranked_agents, gains)} agents, +- {NOISE}; overlap: "
+        f"{_listed(scale.agents, bounds)}",
     )
 
 
@@ -195,17 +197,11 @@ def _c5(results: Results, scale: MultiGpuScale) -> ClaimResult:
 
 def _c6(results: Results, scale: MultiGpuScale) -> ClaimResult:
     gains = by_batch(results, scale)
-    against = []
-    if gains[-1] <= 1:
-        against.append("two ranks are never faster")
-    if gains[-1] <= gains[0]:
-        against.append("the ratio does not rise")
-    return judge(
+    return _beyond_noise(
         "C6 in kind: two devices gain with large batches, and less, or nothing, with small ones.",
-        [f"{', '.join(against)}: {_listed(scale.batches, gains)}"] if against else [],
-        grounds=f"two ranks to one, {scale.ranked_agents[1]} agents: "
+        [gains[-1] - 1, gains[-1] - gains[0]],
+        f"two ranks to one, {scale.ranked_agents[1]} agents: "
         f"B = {_listed(scale.batches, gains)}; {_crossing(scale.batches, gains)}",
-        strength=TIMED,
     )
 
 
@@ -219,12 +215,10 @@ def _crossing(batches: Sequence[int], gains: Sequence[float]) -> str:
 
 def _c7(results: Results, scale: MultiGpuScale) -> ClaimResult:
     gains = by_team(results, scale)
-    against = [] if max(gains) > 1 else ["two ranks are never faster"]
-    return judge(
+    return _beyond_noise(
         "C7 in kind: two devices are faster at a large batch for every team.",
-        against or [f"{gain:.2f}" for gain in gains if gain <= 1],
-        grounds=f"ratio at B = {scale.largest}: {_listed(scale.ranked_agents, gains)} agents",
-        strength=TIMED,
+        [gain - 1 for gain in gains],
+        f"ratio at B = {scale.largest}: {_listed(scale.ranked_agents, gains)} agents",
     )
 
 

@@ -59,9 +59,14 @@ def test_claims_hold_on_numbers_that_bear_them_out() -> None:
 
 
 def test_claims_do_not_hold_on_numbers_that_contradict_them() -> None:
-    outcome = held(results(gains=(1.6, 0.8), shift=-60.0, equal=False))
+    outcome = held(results(gains=(1.6, 0.4), shift=-60.0, equal=False))
     for claim in ("C2", "C4", "C5", "C6 in kind", "C7 in kind"):
         assert outcome[claim] is Held.NOT_HELD, claim
+
+
+def test_a_gain_within_the_noise_of_ratios_decides_nothing() -> None:
+    outcome = held(results(gains=(0.8, 0.75), shift=1.0))
+    assert outcome["C6 in kind"] is outcome["C7 in kind"] is Held.UNDECIDED
 
 
 @pytest.mark.parametrize(("batch", "faster"), [(512, False), (4096, True)])
