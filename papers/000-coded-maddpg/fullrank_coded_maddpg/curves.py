@@ -175,9 +175,9 @@ def payload_table(runs: Results, scale: Wang21Scale) -> str:
     rows = []
     for panel in payload_panels(scale):
         plain, coded = (_last(runs, panel, scale, kind) for kind in (CENTRALISED, PARAMETERS))
-        for seed in scale.seeds:
+        for seed, *ends in zip(scale.seeds, plain, coded, strict=True):
             errors = runs[name_of(panel, PARAMETERS, seed)]["errors"]
-            returns = (f"{plain[seed]:.1f}", f"{coded[seed]:.1f}")
+            returns = [f"{end:.1f}" for end in ends]
             rows.append(
                 [panel.name, seed, *returns, f"{np.median(errors):.1e}", f"{max(errors):.1e}"]
             )

@@ -264,7 +264,10 @@ def coded_trials(scale: Darl1nScale, scheme: Scheme) -> list[Trial]:
 
 def returns(results: Results, scale: Darl1nScale) -> Mapping[str, Array]:
     """First and final returns of seeds that all schemes have, by scheme, shape (2, seeds)."""
-    runs = {scheme.name: coded_trials(scale, scheme) for scheme in TIMED}
+    runs = {
+        scheme.name: {trial.seed: trial for trial in coded_trials(scale, scheme)}
+        for scheme in TIMED
+    }
     whole = [
         seed
         for seed in (scale.seeds if scale.coded else ())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from fullrank.common.types import JSON
-from fullrank_darl1n import learning_claims, paper, table_claims
+from fullrank_darl1n import distances, halving, learning_claims, paper, table_claims
 from fullrank_darl1n.learning_claims import full_range_trials
 from fullrank_darl1n.published import FOOD, GRASSLAND, SCALES, TASKS, TIMED
 from fullrank_darl1n.runs import LearningCurve, learners, mean_curve, seeds
@@ -123,6 +123,29 @@ def test_a_pair_whose_order_the_end_of_a_run_hides_is_censored_and_counted() -> 
     never = [0.0, *[0.0, 100.0] * 5]
     judged = learning_claims.judge_learning(found_with(darl1n=never, mfac=never), WHOLE)[1]
     assert "32 censored: ising 9 maddpg (+ 31)" in judged.reason
+
+
+def test_the_names_of_seeds_change_no_verdict() -> None:
+    told = []
+    for first in (0, 11):
+        scale = dataclasses.replace(MORE, seeds=(first, first + 1, first + 2))
+        runs = [each for task in TASKS for each in learners(scale, task)]
+        runs += [each for scheme in TIMED for each in table_claims.coded_trials(scale, scheme)]
+        runs += [*full_range_trials(scale), *distances.contact_trials(scale)]
+        found = {
+            each.name: points(
+                [0.0, *[50.0 + 7.0 * ((each.seed - first) % 2)] * (each.iterations // 30)], pace=1.0
+            )
+            for each in runs
+        }
+        judged = learning_claims.judge_learning(found, scale)
+        judged += learning_claims.judge_full_range(found, scale)
+        judged += table_claims.judge_rewards(found, scale)
+        judged += distances.judge_contact(found, scale) + halving.judge_halving(found, scale)
+        told.append([(each.claim, each.held, each.reason) for each in judged])
+        assert paper.learning_table(found, scale)
+        assert table_claims.rewards_table(found, scale)
+    assert told[0] == told[1]
 
 
 def test_an_iteration_counts_as_a_learner_s_part_and_as_a_whole() -> None:
