@@ -83,7 +83,7 @@ def secrets(folder: Folder) -> None:
 
 def _secret(identity: Identity, files: dict[str, bytes]) -> dict[str, object]:
     prefix = "" if identity.run == RUN else f"{identity.run}-"
-    labels = {"app.kubernetes.io/part-of": "fullrank", "app.kubernetes.io/instance": identity.run}
+    labels = {"app.kubernetes.io/name": "fullrank", "app.kubernetes.io/instance": identity.run}
     return {
         "apiVersion": "v1",
         "kind": "Secret",

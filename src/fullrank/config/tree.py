@@ -26,6 +26,7 @@ from fullrank.config.values import (
     Fingerprint,
     NonNegative,
     OptionalAddress,
+    RunName,
     ServiceAddress,
 )
 
@@ -319,6 +320,8 @@ class MetricsSettings:
 class RunConfig:
     """Configuration of one run."""
 
+    name: Local[RunName] = ""
+    """Name of the run, with which its id begins: in metrics, logs, tables and files."""
     seed: Portable[Annotated[int, Field(ge=0, lt=2**63)]] = 0
     """Seed of every random draw."""
     iterations: Portable[Count] = 12_000

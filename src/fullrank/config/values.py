@@ -56,6 +56,18 @@ OptionalAddress: TypeAlias = Annotated[
 """An address, or an empty text for none."""
 
 
+_RUN_NAME = re.compile(r"([a-z0-9][a-z0-9_-]{0,49})?", re.ASCII)
+
+
+def _run_name(value: str) -> str:
+    if not _RUN_NAME.fullmatch(value):
+        raise ValueError("must be a letter or digit and at most 49 of them, hyphens or underscores")
+    return value
+
+
+RunName: TypeAlias = Annotated[str, AfterValidator(_run_name), "name"]
+
+
 _FINGERPRINT = re.compile(r"controller|learners|[a-p]{16}")
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.e2e.commands import fullrank
 from tests.kustomize import DEPLOY, Manifest, manifests, parse, render
-from tests.workloads import environ_of, selects, workloads_in
+from tests.workloads import environ_of, selects, workloads_in, workloads_of
 
 from fullrank.host.certificates import Identity, Role
 
@@ -43,6 +43,22 @@ def test_every_object_and_every_selector_names_the_run(overlay: str) -> None:
     labels = [each["metadata"]["labels"] for each in objects]
     named = {each.get(INSTANCE) for each in (*selecting, *labels, *labels_of(objects))}
     assert named == {"fullrank"}
+
+
+def test_a_variable_stands_behind_those_that_its_value_names(overlay: str) -> None:
+    """A kubelet expands no other, and takes the rest literally."""
+    for workload in workloads_of(overlay).values():
+        for container in workload.containers:
+            before: set[str] = set()
+            for each in container.get("env", []):
+                assert set(re.findall(r"\$\((\w+)\)", each.get("value", ""))) <= before
+                before.add(each["name"])
+
+
+def test_the_run_s_name_is_that_of_its_label(overlay: str) -> None:
+    (controller,) = workloads_of(overlay)["controller"].pod["containers"]
+    (name,) = (each for each in controller["env"] if each["name"] == "FULLRANK__NAME")
+    assert name["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.labels['{INSTANCE}']"
 
 
 def guide() -> str:

@@ -15,8 +15,8 @@ from tests.workloads import (
     workloads_of,
 )
 
-NAME = "app.kubernetes.io/name"
-RUN = {"app.kubernetes.io/part-of": "fullrank", "app.kubernetes.io/instance": "fullrank"}
+COMPONENT = "app.kubernetes.io/component"
+RUN = {"app.kubernetes.io/name": "fullrank", "app.kubernetes.io/instance": "fullrank"}
 
 
 def _allowed(overlay: str, source: str, destination: str, port: int) -> bool:
@@ -65,7 +65,7 @@ def test_workloads_reach_one_another_only_on_the_ports_of_the_dialogue(overlay: 
 
 
 def test_from_outside_only_health_can_be_asked(overlay: str) -> None:
-    stranger = {NAME: "stranger"}
+    stranger = {COMPONENT: "stranger"}
     for name, workload in workloads_of(overlay).items():
         declared = {port["containerPort"] for port in workload.ports}
         open_ports = {
@@ -75,7 +75,7 @@ def test_from_outside_only_health_can_be_asked(overlay: str) -> None:
 
 
 def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(overlay: str) -> None:
-    monitor = {NAME: "monitor", **RUN}
+    monitor = {COMPONENT: "monitor", **RUN}
     reached = {
         (name, port["containerPort"])
         for name, workload in workloads_of(overlay).items()

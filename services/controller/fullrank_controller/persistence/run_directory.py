@@ -143,9 +143,9 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         if facts.get("config_digest", digest) != digest:
             text = read_regular(stored, TEXT.size) if stored.exists() else b""
             raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
-        run, last = facts.get("run", uuid.uuid4().hex), facts.get("term", 0)
+        run, last = facts.get("run", _new_id(config)), facts.get("term", 0)
         if (original := _original_of(path, facts)) is not None:
-            run, copied = uuid.uuid4().hex, run
+            run, copied = _new_id(config), run
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
             rename_tables(path / REPLAY, copied, run)
         instance, term, store = 1 + randbelow(INSTANCES), last + 1, None
@@ -208,6 +208,12 @@ def _original_of(path: Path, facts: JSON) -> str | None:
     except (OSError, Malformed, KeyError):
         return None
     return str(original) if same else None
+
+
+def _new_id(config: RunConfig) -> str:
+    """An id that no other run has, which begins with the run's name."""
+    unique = uuid.uuid4().hex
+    return f"{config.name}-{unique[:12]}" if config.name else unique
 
 
 def _facts(run_dir: Path) -> JSON:

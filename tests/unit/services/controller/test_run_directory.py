@@ -12,6 +12,7 @@ from fullrank.audit.ledger import KEY_BYTES
 from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleTerm, VersionMismatch
 from fullrank.config import from_toml
 from fullrank.config.toml import config_digest
+from fullrank.replay.store import NAME
 from fullrank_controller.persistence.run_directory import SECRET, hold
 
 
@@ -23,6 +24,20 @@ def test_the_term_rises_and_the_run_stays(tmp_path: Path) -> None:
         held.append(directory)
     assert [directory.term for directory in held] == [1, 2, 3]
     assert len({directory.run for directory in held}) == 1
+
+
+def test_the_id_begins_with_the_run_s_name_is_no_other_run_s_and_fits_a_table(
+    tmp_path: Path,
+) -> None:
+    longest = make_config(f"name={'n' * 50}")
+    runs = []
+    for config, place in ((longest, "a"), (longest, "b"), (make_config(), "a")):
+        directory = hold(tmp_path / place, config)
+        directory.lock.close()
+        runs.append(directory.run)
+    assert all(run.startswith("n" * 50 + "-") and NAME.fullmatch(run) for run in runs)
+    assert runs[0] != runs[1]
+    assert runs[0] == runs[2], "a run keeps its id"
 
 
 def test_a_directory_of_a_later_format_is_refused_and_left_alone(tmp_path: Path) -> None:
