@@ -10,6 +10,7 @@ import pytest
 import yaml
 from tests.e2e.commands import fullrank
 from tests.kustomize import DEPLOY, Manifest, manifests, parse, render
+from tests.unit.manifests.test_objects import RELEASES, validate
 from tests.workloads import environ_of, selects, workloads_in, workloads_of
 
 from fullrank.host.certificates import Identity, Role
@@ -143,6 +144,7 @@ def test_every_component_takes_the_run_s_name(overlays: Overlays, component: str
     first = "[../jobset]" if component == "kueue" else "[../../base]"
     objects = overlays.render("team-a", named("team-a", first, added))
     alone("team-a", objects)
+    validate(objects, RELEASES[0])
     for part in (*selectors_of(objects), *({"matchLabels": each} for each in labels_of(objects))):
         assert part["matchLabels"][INSTANCE] == "team-a"
     assert any(component in text for text in _rows()), "deploy/k8s/README.md has no row of it"

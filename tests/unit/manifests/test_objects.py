@@ -7,6 +7,7 @@ import kubernetes_validate
 import pytest
 from tests.kustomize import DEPLOY, Manifest, manifests, parse, render
 from tests.workloads import (
+    command_of,
     config_of,
     configuration,
     objects_of,
@@ -147,6 +148,30 @@ def test_a_changed_setting_restarts_the_pods_that_read_it_and_no_other(tmp_path:
         after = workloads_in(parse(render(deploy / "k8s/overlays/local")))
         assert {name for name in before if after[name].spec != before[name].spec} == restarted
         (deploy / "config" / file).write_text(text)
+
+
+@pytest.mark.parametrize("name", ["job", "jobset"])
+def test_a_job_that_has_ended_goes_so_that_the_next_apply_starts_learners(name: str) -> None:
+    ending = list(objects_of(name, "Job", "JobSet"))
+    assert ending
+    assert all(each["spec"]["ttlSecondsAfterFinished"] > 0 for each in ending)
+
+
+def test_a_jobset_has_the_pods_of_the_sets_which_end_with_the_run() -> None:
+    ending, standing = workloads_of("jobset"), workloads_of("eks")
+    cloud = {"nodeSelector", "tolerations", "terminationGracePeriodSeconds", "priorityClassName"}
+    assert set(ending) == set(standing)
+    for name, workload in ending.items():
+        (own,), (other,) = workload.pod["containers"], standing[name].pod["containers"]
+        assert own["args"] == [*command_of(other), "--until-finished"]
+        assert {**own, "args": None, "image": None} == {**other, "args": None, "image": None}
+        shared = set(standing[name].pod) - cloud - {"containers"}
+        pods = workload.pod, standing[name].pod
+        assert workload.pod["restartPolicy"] == "Never"
+        assert {key: pods[0][key] for key in shared} == {key: pods[1][key] for key in shared}
+        assert workload.labels == standing[name].labels
+    (jobset,) = objects_of("jobset", "JobSet")
+    assert jobset["spec"]["successPolicy"]["targetReplicatedJobs"] == ["controller"]
 
 
 def test_apply_leaves_the_number_of_learners_to_whoever_scales_them() -> None:
