@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import os
 import runpy
 import subprocess
 import sys
@@ -55,6 +56,23 @@ def test_the_configuration_of_three_agents_ends_with_a_collection() -> None:
     assert config.environment.agents in (0, 3)
     assert config.algorithm.name == "ippo"
     assert config.algorithm.params["anneal_iterations"] == config.iterations
+
+
+def test_a_study_of_optuna_trains_a_run_for_each_trial_and_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="needs optuna, which no extra installs")
+    study = [sys.executable, str(EXAMPLES / "optuna_study.py"), str(tmp_path / "study")]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for trials in (1, 2):
+        run = subprocess.run(
+            [*study, "--trials", "1", "--iterations", "2"],
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.splitlines()[-1].startswith("best return ")
+        assert len([*(tmp_path / "study").glob("trial-*/evaluations.jsonl")]) == trials
 
 
 @pytest.mark.thorough
