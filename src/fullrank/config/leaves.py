@@ -61,6 +61,7 @@ WITHDRAWN: Mapping[Key, str] = {
     ("controller", "least_deadline_s"): "it is the lesser of 5 and controller.deadline_s",
     ("controller", "stuck_after_s"): "it is ten times controller.deadline_s",
     ("controller", "join_deadline_s"): "it is twice controller.deadline_s",
+    ("checkpoint", "mirror"): "store.url takes its place",
     ("ranks", "backend"): "it follows from compute.device",
     ("ranks", "exact"): "gradients are added in float64",
     ("ranks", "timeout_s"): "it is controller.deadline_s",
