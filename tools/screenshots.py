@@ -65,7 +65,7 @@ async def picture(browser: Browser, address: str, name: str) -> None:
     page = await browser.new_page(**options)
     page.set_default_timeout(0)
     await page.goto(f"{address}/#{view}")
-    await expect(page.locator(f"#{view} canvas").first).to_be_visible()
+    await expect(page.locator(f"#{view} .uplot").first).to_be_visible()
     if view == "learning":
         await expect(page.locator("#episode .note")).to_contain_text("after", timeout=0)
         await page.locator("#play").click()

@@ -305,6 +305,19 @@ async def test_a_curve_is_saved_as_a_picture_and_as_numbers(
     ]
 
 
+async def test_the_whole_curve_stays_in_sight_as_it_grows(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    async with show(_written_run(tmp_path / "run", iterations=3)) as address:
+        await page.goto(address)
+        await expect(page.locator("#summary")).to_contain_text("iterations3")
+        write(tmp_path / "run" / METRICS, *(record(n, return_mean=-90.0) for n in range(3, 40)))
+        await expect(page.locator("#summary")).to_contain_text("iterations40")
+        picture = ElementTree.fromstring(await _saved(page, "SVG"))
+    texts = [str(each.text) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert any(text.startswith("-") and float(text) <= -80.0 for text in texts)
+
+
 async def _saved(page: Page, name: str) -> str:
     async with page.expect_download() as download:
         await page.get_by_role("button", name=name).click()

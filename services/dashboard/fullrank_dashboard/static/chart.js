@@ -103,7 +103,7 @@ export class Chart {
 
   /** Range of the vertical axis: of lines, bands, intervals and levels within the horizontal one. */
   range(plot) {
-    const { min, max } = plot.scales.x;
+    const [min, max] = this.seen; // that of the scale is still the last one
     let low = Infinity, high = -Infinity;
     const see = (value) => {
       if (value == null) return;
@@ -145,7 +145,7 @@ export class Chart {
       legend: { show: this.legend },
       cursor: { points: { size: 7 }, y: false, sync: { key: SYNC, setSeries: false } },
       hooks: { drawAxes: [below], setCursor: [(plot) => this.told(plot.cursor.idx)] },
-      scales: { x: { time: false }, y: { range: (plot) => this.range(plot) } },
+      scales: { x: { time: false, range: (_, min, max) => (this.seen = [min, max]) }, y: { range: (plot) => this.range(plot) } },
       axes: [
         { ...axis, space: 70, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) },
         { ...axis, size: 60, space: 34, values: (_, ticks) => ticks.map(this.unit) },
