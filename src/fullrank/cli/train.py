@@ -30,7 +30,7 @@ from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
 from fullrank.config.layers import Resolved, load
-from fullrank.config.plugins import EPISODIC, PER_AGENT, spec_of
+from fullrank.config.plugins import EPISODIC, ON_POLICY, PER_AGENT, spec_of
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
@@ -303,13 +303,18 @@ def on_one_device(sized: Resolved) -> Resolved:
 
 
 def _ensure_code(sized: Resolved) -> None:
-    """Refuse a code that does not exist for the sizes, before anything is made.
+    """Refuse a code that does not exist for the sizes, and iterations, before anything is made.
 
     Raises:
         CodeError: The code does not exist, or does not recover the algorithm's target.
+        ConfigError: The iterations end within the updates over a collection.
     """
     units, target = sized.units()
     code_of(sized.config, units=units, target=target)
+    if sized.config.algorithm.name in ON_POLICY:
+        from fullrank.wiring.training import updates_of  # torch, which these have imported
+
+        updates_of(sized.config, sized.problem())
 
 
 def claim(config: RunConfig, run_dir: Path | None) -> Path:

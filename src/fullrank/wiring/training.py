@@ -93,7 +93,7 @@ def training_of(config: RunConfig) -> Training:
         state_size=own_state_size(environment),
         masked=offers_masks(environment),
     )
-    updates = _updates_of(config, algorithm.problem)
+    updates = updates_of(config, algorithm.problem)
     collection = _collection_of(config, environment, algorithm, updates)
     collector = Collector(
         partial(copies_of, config),
@@ -116,7 +116,7 @@ def training_of(config: RunConfig) -> Training:
     )
 
 
-def _updates_of(config: RunConfig, problem: Problem) -> int:
+def updates_of(config: RunConfig, problem: Problem) -> int:
     """Return K, the updates over one collection.
 
     Raises:

@@ -273,3 +273,13 @@ def test_networks_that_exceed_the_machine_are_refused_with_their_sizes(
         r"0\.\d+ GB with targets and moments, and this machine has 0\.01 GB; .*use ippo, mappo or",
     ):
         plugins.algorithm_of(sized.config, spec_of(sized.config).agents)
+
+
+def test_iterations_that_end_within_a_collection_are_refused_before_a_process_starts(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    words = ("--env", "smac_lite", "--algorithm", "mappo", "--iterations", "32")
+    code, output, error = fullrank("train", *words, "--run-dir", str(tmp_path / "run"))
+    assert (code, output) == (2, "")
+    assert "iterations = 32 ends within the 10 updates over a collection; use 40" in error
+    assert not (tmp_path / "run").exists()
