@@ -193,14 +193,13 @@ class Store:
                 config_digest=digest,
             )
             if self._create(opens=True, files=self._changed() if empty else self._files):
-                known, newest = self._newest_head()
-                if newest is None or newest.head is None or newest.head.sequence < self._next:
-                    break
-                self.read()  # it was removed meanwhile, and was not the end of the log
-            else:
-                self._follow()
-                if len(self._openings) > opened:
-                    raise self._superseded(self._last.term)
+                break
+            self._follow()
+            if len(self._openings) > opened:
+                raise self._superseded(self._last.term)
+        known, newest = self._newest_head()
+        if newest is not None and newest.head is not None and newest.head.sequence >= self._next:
+            raise self._superseded(newest.term)  # the entry was removed, and not the end of the log
         for number in range(known + 1, term + 1):
             self._put_head(number)
         self._take_all() if empty else self._restore()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_a_newcomer_that_is_frozen_at_any_moment_while_the_run_goes_on_harms_not
         place = str(home / "store")
         first = Controller(home / "run", place)
         first.run(5)
-        superseded = list[bool]()
+        superseded, came = list[bool](), list[Controller]()
 
         def go_on(first: Controller = first, superseded: list[bool] = superseded) -> None:
             try:
@@ -105,12 +106,18 @@ def test_a_newcomer_that_is_frozen_at_any_moment_while_the_run_goes_on_harms_not
             except StaleTerm:
                 superseded.append(True)
 
-        def come(home: Path = home, place: str = place) -> None:
-            Controller(home / "other", place)
+        def come(home: Path = home, place: str = place, came: list[Controller] = came) -> None:
+            with suppress(StaleTerm):
+                came.append(Controller(home / "other", place))
 
         if not tapped(monkeypatch, at, go_on, come):
             assert at > 15
             return
+        if not came:
+            assert not superseded
+            first.commit(20)
+            assert_alike(restored(home / "third", place), home / "run")
+            continue
         found = committed(home / "other")
         assert found == (len(first.published) if superseded else 20)
         with pytest.raises(StaleTerm, match="another controller has begun term 2"):
