@@ -58,7 +58,7 @@ _Chunk: TypeAlias = Annotated[str, Field(pattern=rf"^{_METRICS}/\d{{6,18}}/\d{{1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class LogHead:
     """Where a reader of the log begins, and what it needs beside the log."""
 
     sequence: Ordinal = 0
@@ -94,14 +94,14 @@ class Header:
     """Segment of the journal to which its records belong."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Small files that have changed; all of them where there is a head."""
-    head: Head | None = None
+    head: LogHead | None = None
     """The head from now on, if it changes."""
 
 
 _HEADER = TypeAdapter(Header)
 
 
-class Store:
+class RunStore:
     """The store of the run in one directory.
 
     Args:
@@ -117,7 +117,7 @@ class Store:
         self._objects, self._place, self._run_dir = open_objects(place), place, run_dir
         self._keep, self._lock = keep, Lock()
         self._own = self._last = Header(run="", release="", term=0, instance=0)
-        self._head, self._next = Head(), 0
+        self._head, self._next = LogHead(), 0
         self._openings = set[int]()
         self._files: dict[str, str] = {}
         self._seen: dict[str, tuple[int, int]] = {}
@@ -243,7 +243,7 @@ class Store:
         whole = len(checkpoints) >= self._keep
         before, head = (
             self._head,
-            Head(
+            LogHead(
                 sequence=min(checkpoints.values()) if whole else self._head.sequence,
                 checkpoints=checkpoints,
                 metrics=self._store_metrics(),
