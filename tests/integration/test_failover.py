@@ -23,7 +23,7 @@ from fullrank.config import Resolved
 from fullrank.runs.checkpoint import newest
 from fullrank.runs.objects import DirectoryObjects
 from fullrank.runs.record import read_records
-from fullrank.runs.store import RunStore
+from fullrank.runs.store import SharedStore
 from fullrank_controller import driver
 
 pytestmark = pytest.mark.integration
@@ -143,7 +143,7 @@ async def test_what_is_taken_back_is_taken_back_in_the_store(
         cluster.learners(2)
         await cluster.finished()
     (tmp_path / "other").mkdir()
-    store = RunStore(place, tmp_path / "other", keep=9)
+    store = SharedStore(place, tmp_path / "other", keep=9)
     assert store.read() is not None
     store.begin("", digest="", last=0, instance=1)
     found = read_records(tmp_path / "other" / "metrics.jsonl")

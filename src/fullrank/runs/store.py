@@ -101,7 +101,7 @@ class Header:
 _HEADER = TypeAdapter(Header)
 
 
-class RunStore:
+class SharedStore:
     """The store of the run in one directory.
 
     Args:

@@ -8,7 +8,7 @@ from tests.integration.faults.test_simulation import simulated
 
 from fullrank.rounds.quorum import Quorum
 from fullrank.runs.objects import DirectoryObjects
-from fullrank.runs.store import RunStore
+from fullrank.runs.store import SharedStore
 from fullrank_controller.persistence import run_directory
 
 pytestmark = pytest.mark.integration
@@ -63,7 +63,7 @@ def test_a_controller_that_believes_what_colluders_agree_on_is_found_out(
 
 
 def test_a_store_that_lags_behind_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunStore, "ship", lambda self: None)
+    monkeypatch.setattr(SharedStore, "ship", lambda self: None)
     assert "nothing is forgotten" in broken_by(STORED[:4])
 
 
@@ -73,7 +73,7 @@ def test_a_log_whose_entries_can_be_replaced_is_found_out(monkeypatch: pytest.Mo
         return True
 
     monkeypatch.setattr(DirectoryObjects, "create", replaced)
-    monkeypatch.setattr(RunStore, "_check_fence", lambda self: None)
+    monkeypatch.setattr(SharedStore, "_check_fence", lambda self: None)
     assert "published is known to successors" in broken_by(STORED[:12])
 
 

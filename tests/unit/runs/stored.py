@@ -1,4 +1,4 @@
-"""The durable side of a controller with a store, as ``RunStore`` orders it."""
+"""The durable side of a controller with a store, as ``SharedStore`` orders it."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.journal import Journal
 from fullrank.runs.objects import Objects
 from fullrank.runs.recovery import examine
-from fullrank.runs.store import RunStore
+from fullrank.runs.store import SharedStore
 
 ITERATIONS, EVERY = 9, 3
 _INSTANCES = count(1)
@@ -48,14 +48,14 @@ def line(iteration: int) -> str:
 
 
 class Controller:
-    """The durable side of a controller, as ``RunStore`` orders it."""
+    """The durable side of a controller, as ``SharedStore`` orders it."""
 
     def __init__(self, run_dir: Path, place: str) -> None:
         self.run_dir, self.published = run_dir, list[int]()
         run_dir.mkdir(exist_ok=True)
         path = run_dir / "run.json"
         known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"term": 0}
-        self.store = RunStore(place, run_dir, keep=1)
+        self.store = SharedStore(place, run_dir, keep=1)
         found = self.store.read()
         self.term = self.store.begin(
             found.run if found else "a", digest="", last=known["term"], instance=next(_INSTANCES)
@@ -105,7 +105,7 @@ def committed(run_dir: Path) -> int:
 def restored(run_dir: Path, place: str) -> Path:
     """A new directory with what a controller on another machine would begin with."""
     run_dir.mkdir()
-    store = RunStore(place, run_dir, keep=1)
+    store = SharedStore(place, run_dir, keep=1)
     assert store.read() is not None
     store.begin("a", digest="", last=0, instance=next(_INSTANCES))
     return run_dir

@@ -19,7 +19,7 @@ from fullrank.runs.checkpoint import saved
 from fullrank.runs.journal import NO_UPDATES, read
 from fullrank.runs.journal_format import encode
 from fullrank.runs.objects import DirectoryObjects, open_objects
-from fullrank.runs.store import RunStore
+from fullrank.runs.store import SharedStore
 
 
 def names(place: str, folder: str) -> list[str]:
@@ -114,7 +114,7 @@ def test_a_run_of_another_release_is_not_gone_on_with(tmp_path: Path) -> None:
     record = encode(3, facts, NO_UPDATES, stored=False)
     DirectoryObjects(tmp_path / "store").put("log/000000000002", b"".join(record))
     with pytest.raises(VersionMismatch, match=r"store is a run of fullrank 0\.3, .*; install"):
-        RunStore(place, tmp_path / "other", keep=1).read()
+        SharedStore(place, tmp_path / "other", keep=1).read()
 
 
 def test_a_log_without_its_beginning_and_a_damaged_entry_are_named(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_a_log_without_its_beginning_and_a_damaged_entry_are_named(tmp_path: Pat
     Controller(tmp_path / "run", place).run(5)
     flip(tmp_path / "store" / "log" / "000000000006")
     with pytest.raises(CheckpointUnusable, match="log/000000000006: damaged; restore"):
-        RunStore(place, tmp_path / "other", keep=1).read()
+        SharedStore(place, tmp_path / "other", keep=1).read()
     (tmp_path / "store" / "log" / "000000000004").unlink()
     with pytest.raises(CheckpointUnusable, match="holds no log/000000000004, with which"):
-        RunStore(place, tmp_path / "other", keep=1).read()
+        SharedStore(place, tmp_path / "other", keep=1).read()
 
 
 def test_a_store_that_refuses_ends_the_controller_with_a_line_that_says_how_to_go_on(

@@ -30,7 +30,7 @@ from fullrank.runs.identity import (
 )
 from fullrank.runs.record import METRICS
 from fullrank.runs.snapshot import REPLAY
-from fullrank.runs.store import RunStore
+from fullrank.runs.store import SharedStore
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class RunDirectory:
     instance: int
     """Drawn for this term: a controller on a copy of the directory may begin the same term."""
     lock: ExitStack
-    store: RunStore | None = None
+    store: SharedStore | None = None
     """Keeps the run outside this machine; the directory is a copy of it."""
 
     @property
@@ -150,7 +150,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             rename_tables(path / REPLAY, copied, run)
         instance, term, store = 1 + randbelow(INSTANCES), last + 1, None
         if config.store.url:
-            store = RunStore(config.store.url, path, keep=config.checkpoint.keep)
+            store = SharedStore(config.store.url, path, keep=config.checkpoint.keep)
             run = _run_in(store, config, run if "run" in facts else "") or run
             term = store.begin(run, digest=digest, last=last, instance=instance)
         replace_text(stored, to_toml(config))
@@ -168,7 +168,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         )
 
 
-def _run_in(store: RunStore, config: RunConfig, run: str) -> str:
+def _run_in(store: SharedStore, config: RunConfig, run: str) -> str:
     """The id of the run in a store; empty if it holds none.
 
     Args:
