@@ -68,7 +68,7 @@ def test_as_numbers_an_episode_has_every_moment_and_the_looks_of_what_is_in_it(
     for moment in episode["moments"]:
         assert len(moment["kinds"]) == len(moment["size"]) == len(moment["position"])
         assert np.abs(moment["position"]).max() < 10 * episode["half_width"]
-    assert episode["moments"][-1]["earned"].keys() == SIDES
+    assert episode["moments"][-1]["earned"].keys() == {"predator", "prey"}
 
 
 def test_without_the_extra_an_mp4_says_what_to_install(
