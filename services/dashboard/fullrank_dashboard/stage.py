@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -120,7 +121,8 @@ async def fullrank(*arguments: str) -> None:
         stderr=PIPE,
     )
     try:
-        os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        with suppress(ProcessLookupError):  # it has ended, and says why below
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         async with asyncio.timeout(LONGEST_S):
             _, errors = await process.communicate()
     except TimeoutError:

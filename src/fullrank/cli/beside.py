@@ -89,10 +89,14 @@ class Beside:
         path: Directory of the run.
         config: Its configuration.
         shown: View of the run.
+        inside: True if the run trains in this process, whose kernels are those of one device.
     """
 
-    def __init__(self, path: Path, config: RunConfig, shown: ProgressView) -> None:
+    def __init__(
+        self, path: Path, config: RunConfig, shown: ProgressView, *, inside: bool = False
+    ) -> None:
         self._path, self._shown = path, shown
+        self._trains_on = config.compute.device if inside else "cpu"
         on_host = replace(config.controller, device="cpu")
         self._config = replace(
             config, compute=replace(config.compute, device="cpu"), controller=on_host
@@ -129,10 +133,15 @@ class Beside:
                 self._shown.say(f"no returns without exploration: {error}")
 
     def _follow(self) -> None:
-        from fullrank.cli.policies import environment_beside, follow  # imports torch
+        from fullrank.algorithms.devices import device_of  # imports torch
+        from fullrank.cli.policies import environment_beside, follow
 
+        if device_of(self._trains_on).type != "cpu":
+            return
         self._environment = environment_beside(self._config)
         with closing(self._environment) as environment:
+            if self._stop.is_set():  # before ``close`` could end it
+                raise Stopped
             if isinstance(environment, EnvironmentProcess):
                 environment.begin()
                 self._share.begin(partial(_cpu_s, environment.pid))

@@ -189,7 +189,7 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: boo
     main = find_service("local")
     launch = load(path / "config.toml", environ=os.environ, overrides=())
     shown = view(console, iterations=config.iterations, coding=coding)
-    beside = Beside(path, config, shown)
+    beside = Beside(path, config, shown, inside=True)
     try:
         shown.say(f"run {path}")
         shown.say(f"training in {path}")

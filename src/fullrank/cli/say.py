@@ -3,6 +3,7 @@
 Tables and live views are printed by ``fullrank.cli.terminal``.
 """
 
+import atexit
 import io
 import json
 import logging
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from threading import Lock
 from typing import Any, TextIO, cast
 
 from fullrank import __version__
@@ -98,10 +100,12 @@ class _Records(io.TextIOBase):
     """Standard error of which every line is a record of the log, whatever prints it."""
 
     def __init__(self) -> None:
-        self._rest = ""
+        self._rest, self._lock = "", Lock()
+        atexit.register(self.write, "\n")
 
     def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
+        with self._lock:
+            *lines, self._rest = (self._rest + text).split("\n")
         for line in filter(str.strip, lines):
             log.error("%s", line)
         return len(text)
