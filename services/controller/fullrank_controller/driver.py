@@ -148,7 +148,7 @@ class Driver:
         self._saved: asyncio.Future[int] | None = None
         """Iterations in the checkpoint that is asked for."""
         self._journalled: Mapping[int, StoredIteration] = {}
-        self._head = self._resume_head = self._resumes_at = 0
+        self._head = self._resume_head = self._resumes_at = self._known = 0
         self._began_at = self._updated_at = 0.0
         self._steps, self._opened = QuickCalls(), asyncio.Event()
         self._sample: Sample | None = None
@@ -159,12 +159,15 @@ class Driver:
         self._applied_at = deque[float]()
         self._hurried, self._moved = asyncio.Event(), asyncio.Event()
 
-    async def drive(self, *, head: int, journalled: Sequence[StoredIteration] = ()) -> None:
+    async def drive(
+        self, *, head: int, journalled: Sequence[StoredIteration] = (), known: int = 0
+    ) -> None:
         """Run all iterations that are not committed yet.
 
         Args:
             head: Replay position to resume from; 0 for a new run.
             journalled: Iterations committed after that, whose updates are applied again.
+            known: Iterations that earlier terms have committed; some may be computed again.
 
         Raises:
             NotDecodable: By policy, when the received rows do not determine the updates.
@@ -176,7 +179,7 @@ class Driver:
             Condemned: A committed unit was wrong; begin again under a later term.
         """
         committed = self._run.progress.committed
-        self._head, self._resumes_at = head, committed + len(journalled)
+        self._head, self._resumes_at, self._known = head, committed + len(journalled), known
         self._journalled = {stored.record.iteration: stored for stored in journalled}
         program = Program(
             iterations=self._run.progress.iterations,
@@ -226,14 +229,20 @@ class Driver:
         """Change the number of iterations of the run.
 
         Raises:
-            ConfigError: More are begun, or the last collection has more updates.
+            ConfigError: More are begun, the last collection has more updates, or the run is so near
+                its end that a longer one would have other bits.
             ServiceLost: The run does not go on.
         """
         machine, host = self._under_way()
-        updates, least = machine.program.updates, machine.least
+        updates, least = machine.program.updates, max(machine.least, self._known)
         if not least <= iterations < 2**63 or iterations % updates:
             several = f", and a multiple of {updates}" if updates > 1 else ""
             raise ConfigError(f"iterations = {iterations}: must be at least {least}{several}")
+        if iterations > machine.program.iterations and not machine.extensible:
+            raise ConfigError(
+                f"iterations = {iterations}: the last collections of the run have begun; resume it "
+                "with more once it has finished"
+            )
         self._run.progress.iterations = iterations
         host.tell(Amend(iterations))
 
@@ -252,7 +261,10 @@ class Driver:
             if self._host is not None:
                 await self._host.close(void=void)
             await self._store.uploaded()
+            await self._store.keep()
         finally:
+            if self._saved is not None:
+                self._saved.set_exception(ServiceLost("the run has ended before a checkpoint"))
             await self.pipeline.end()
 
     async def _open(self, order: Open) -> None:

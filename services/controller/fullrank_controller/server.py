@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.imports import collecting_later
-from fullrank.config.toml import settings_digest
+from fullrank.config.toml import read_config, settings_digest
 from fullrank.config.tree import RunConfig
 from fullrank.host.certificates import Role
 from fullrank.host.process import STOPPED, Launch, run, stop_event, tune_process
@@ -104,6 +105,8 @@ async def _serve_terms(
             await _hold_and_serve(launch, config, run_dir, stop=stop, health=health)
         except Condemned as error:
             log.error("condemned reason=%s", error)
+            # An order may have changed their number.
+            config = replace(config, iterations=read_config(run_dir).iterations)
         else:
             return
 

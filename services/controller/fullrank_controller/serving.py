@@ -19,7 +19,7 @@ from fullrank.runs.ending import finished
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord, published
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
-from fullrank.wiring.training import Training, capacity_of, check_store, lag_of, training_of
+from fullrank.wiring.training import Training, capacity_of, lag_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
@@ -48,7 +48,6 @@ def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Train
     problem = training.problem  # refuse a code that does not exist, or recovers something else
     code_of(config, units=len(problem.units), target=problem.target)
     capacity_of(config, training)  # refuse transitions that replay can never hold
-    check_store(config, training)
     directory = hold(run_dir, config)
     remember(config.environment)
     remember_run(directory.path, directory.run)
@@ -177,7 +176,9 @@ async def drive(
         Unsound: The parameters may be those of no iteration, and are not checkpointed.
         FullrankError: The run failed.
     """
-    driving = asyncio.create_task(driver.drive(head=restored.head, journalled=restored.journalled))
+    driving = asyncio.create_task(
+        driver.drive(head=restored.head, journalled=restored.journalled, known=restored.known)
+    )
     liveness_task = asyncio.create_task(liveness)
     ending = [asyncio.create_task(coroutine) for coroutine in endings]
     tasks = [driving, liveness_task, *ending]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from fullrank.common.errors import ConfigError
 from fullrank.common.place import PLACE
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
@@ -97,6 +98,10 @@ def begin(
         confirm=directory.confirm,
         resumes_at=restored.resumes_at,
     )
+    if config.iterations < restored.known:
+        raise ConfigError(
+            f"iterations = {config.iterations}: the run has {restored.known}; give at least as many"
+        )
     roster = Roster(verdicts, config.controller)
     welcome, block = _welcome(config, identity, training, replay_address), written_block()
     if block is not None:

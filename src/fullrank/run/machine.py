@@ -85,9 +85,17 @@ class RunMachine:
 
     @property
     def least(self) -> int:
-        """Fewest iterations that the run can still have: those whose collection has begun."""
+        """Fewest iterations that the run can still have: what is known, and begun collections."""
         begun = [order.collection for order in self._ordered if isinstance(order, Play | Collect)]
-        return max(self.applied, (max(begun, default=-1) + 1) * self.program.updates)
+        known = max(self.applied, self._known)
+        return max(known, (max(begun, default=-1) + 1) * self.program.updates)
+
+    @property
+    def extensible(self) -> bool:
+        """True if a longer run would have given the same orders so far."""
+        current, _ = self.program.position(self.applied)
+        last, _ = self.program.position(self.program.iterations - 1)
+        return self.applied < self.program.iterations and current + self.program.lag <= last
 
     def step(self, event: RunEvent) -> list[RunOrder]:
         """Take an event; returns the orders that may be executed from now on, all at once."""

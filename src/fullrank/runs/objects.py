@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Protocol
 
-from fullrank.common.durable import replace_bytes, sync_directory
+from fullrank.common.durable import rename, replace_bytes, sync_directory
 from fullrank.common.errors import ConfigError, NotFound, StorageFailed
 from fullrank.common.foreign import regular
 
@@ -62,17 +63,17 @@ class DirectoryObjects:
 
     def put(self, name: str, content: bytes) -> None:
         """Write an object."""
+        path = self._directory / name
         try:
-            replace_bytes(self._directory / name, content)
+            rename(self._written(path, content), path)
         except OSError as error:
             raise self._failed(name, error) from error
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name."""
         path = self._directory / name
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            replace_bytes(scratch, content)
+            scratch = self._written(path, content)
             try:
                 os.link(scratch, path)
             except FileExistsError:
@@ -104,6 +105,12 @@ class DirectoryObjects:
                 raise self._failed(name, error) from error
             with suppress(OSError):
                 path.parent.rmdir()
+
+    def _written(self, path: Path, content: bytes) -> Path:
+        """Write the content beside its path, under a name that no other writer has."""
+        scratch = path.with_name(f".{path.name}.{token_hex(8)}")
+        replace_bytes(scratch, content)
+        return scratch
 
     def _failed(self, name: str, error: OSError) -> StorageFailed:
         return StorageFailed(f"{self._directory}: {name}: {error.strerror or error}")

@@ -96,6 +96,8 @@ class Header:
     """Small files that have changed; all of them where there is a head."""
     head: LogHead | None = None
     """The head from now on, if it changes."""
+    whole: bool = True
+    """False until the store has all that the directory held with which it began."""
 
 
 _HEADER = TypeAdapter(Header)
@@ -165,7 +167,8 @@ class SharedStore:
     def begin(self, run: str, *, digest: str, last: int, instance: int) -> int:
         """Begin a term of the run after what was read, and make the directory equal to the store.
 
-        A store without a run takes what the directory holds.
+        A store without a run takes what the directory holds, from its beginning if a controller
+        was interrupted at that.
 
         Args:
             run: Id of the run.
@@ -181,7 +184,8 @@ class SharedStore:
             StaleTerm: Another controller begins a term now.
             StorageFailed: The store cannot be reached or does not take it.
         """
-        empty = not self._last.term
+        empty = not self._last.term or not self._last.whole
+        adopts = empty and last > 0
         self._check_fence()
         while True:
             term, opened = max(last, self._last.term) + 1, len(self._openings)
@@ -191,7 +195,10 @@ class SharedStore:
                 term=term,
                 instance=instance,
                 config_digest=digest,
+                whole=not adopts,
             )
+            if adopts:  # entries of an interrupted adoption stand before
+                self._head = LogHead(sequence=self._next)
             if self._create(opens=True, files=self._changed() if empty else self._files):
                 break
             self._follow()
@@ -211,7 +218,7 @@ class SharedStore:
             self._filling.setdefault(segment, []).extend(record)
 
     def ship(self) -> None:
-        """Write the records that were taken, as an entry of the log for each segment.
+        """Write the records that were taken, as an entry of the log for each segment, and files.
 
         Raises:
             StaleTerm: A later controller has begun a term; they are not part of the run.
@@ -221,6 +228,8 @@ class SharedStore:
             filled, self._filling = self._filling, {}
             for segment, records in filled.items():
                 self._write(b"".join(records), segment=segment, files=self._changed())
+            if changed := self._changed():
+                self._write(files=changed)
 
     @property
     def following(self) -> int:
@@ -348,6 +357,8 @@ class SharedStore:
         """
         if not self._create(records, **facts):
             found = self._entry(_name(self._next))
+            if found is not None and found[0].instance == self._own.instance:
+                raise StorageFailed(f"{self._place} did not answer; {LOST}")
             raise self._superseded(found[0].term if found else self._own.term + 1)
 
     def _header(self, **facts: Any) -> bytes:
@@ -417,7 +428,10 @@ class SharedStore:
             records = (self._run_dir / JOURNAL / f"{segment}{SUFFIX}").read_bytes()
             self._write(records, segment=segment)
         if saved(self._run_dir / CHECKPOINTS):
-            self.checkpoint(since=0)
+            self.checkpoint(since=self._head.sequence)
+        if not self._own.whole:
+            self._own = replace(self._own, whole=True)
+            self._write(files=self._files)
 
     def _restore(self) -> None:
         """Make journal, checkpoints, metrics and small files of the directory those of the store.

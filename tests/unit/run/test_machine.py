@@ -290,3 +290,21 @@ def test_a_run_cannot_end_before_a_collection_that_is_being_played() -> None:
     several = RunMachine(Program(iterations=9, updates=3))
     until(several, Compute(3))
     assert several.least == 6
+
+
+def test_a_run_cannot_end_before_what_its_log_holds() -> None:
+    repeating = RunMachine(Program(iterations=90), applied=12, known=50)
+    repeating.step(Begin())
+    assert repeating.least == 50
+
+
+@pytest.mark.parametrize(("lag", "applied"), [(0, 9), (1, 8), (2, 7)])
+def test_a_run_is_lengthened_only_while_a_longer_one_would_have_had_its_orders(
+    lag: int, applied: int
+) -> None:
+    run = RunMachine(Program(iterations=9, lag=lag, checkpoint_every=4))
+    under_way, extensible = run.step(Begin()), dict[int, bool]()
+    while under_way:
+        extensible.setdefault(run.applied, run.extensible)
+        under_way += run.step(Done(under_way.pop(0)))
+    assert [at for at, possible in extensible.items() if possible] == [*range(applied)]

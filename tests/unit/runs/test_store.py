@@ -1,6 +1,7 @@
 """The store has what a controller needs to go on anywhere, and its directory is a copy of it."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,47 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="credentials stand in the environment") as raised:
         open_objects(url)
     assert "secret" not in str(raised.value)
+
+
+def test_a_directory_is_taken_whole_or_again_if_its_controller_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the store lacks is in the directory alone, which nothing may replace until then."""
+    Controller(tmp_path / "run", str(tmp_path / "before")).run(8)
+    interrupted = 0
+    for writes in range(100):
+        place, run_dir = str(tmp_path / f"store {writes}"), tmp_path / f"run {writes}"
+        shutil.copytree(tmp_path / "run", run_dir)
+        left = iter(range(writes))
+
+        class Interrupted(DirectoryObjects):
+            def put(self, name: str, content: bytes, left: Iterator[int] = left) -> None:
+                next(left)
+                super().put(name, content)
+
+            def create(self, name: str, content: bytes, left: Iterator[int] = left) -> bool:
+                next(left)
+                return super().create(name, content)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(stores, "open_objects", lambda url, kind=Interrupted: kind(Path(url)))
+            try:
+                Controller(run_dir, place)
+            except StopIteration:
+                interrupted += 1
+            else:
+                break
+        again = Controller(run_dir, place)
+        assert again.begins == 8
+        again.store.ship()
+        assert_alike(restored(tmp_path / f"other {writes}", place), run_dir)
+    assert interrupted > 8
+
+
+def test_small_files_that_change_after_the_last_iteration_are_stored(tmp_path: Path) -> None:
+    place, run_dir = str(tmp_path / "store"), tmp_path / "run"
+    controller = Controller(run_dir, place)
+    controller.run(4)
+    (run_dir / "verdicts.json").write_text("{}\n")
+    controller.store.ship()
+    assert (restored(tmp_path / "other", place) / "verdicts.json").read_text() == "{}\n"

@@ -151,7 +151,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         instance, term, store = 1 + randbelow(INSTANCES), last + 1, None
         if config.store.url:
             store = SharedStore(config.store.url, path, keep=config.checkpoint.keep)
-            run = _run_in(store, config, run if "run" in facts else "") or run
+            run = _run_in(store, config, run if "run" in facts else "", last=last) or run
             term = store.begin(run, digest=digest, last=last, instance=instance)
         replace_text(stored, to_toml(config))
         identity = {**STAMP, "run": run, "term": term, "config_digest": digest}
@@ -168,16 +168,18 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         )
 
 
-def _run_in(store: SharedStore, config: RunConfig, run: str) -> str:
+def _run_in(store: SharedStore, config: RunConfig, run: str, *, last: int) -> str:
     """The id of the run in a store; empty if it holds none.
 
     Args:
         store: The store.
         config: The resolved configuration.
         run: The id of the run in the directory; empty for a new directory.
+        last: The last term that the directory knows.
 
     Raises:
-        RunDirectoryInUse: It holds another run than the directory, or than the configuration's.
+        RunDirectoryInUse: It holds another run than the directory, or than the configuration's, or
+            less of the run than the directory.
     """
     found = store.read()
     if found is None:
@@ -187,6 +189,16 @@ def _run_in(store: SharedStore, config: RunConfig, run: str) -> str:
         raise RunDirectoryInUse(
             f"{url} holds another run, {found.run}; choose another store.url, or an empty "
             "--run-dir to go on with that run"
+        )
+    if last > found.term:
+        raise RunDirectoryInUse(
+            f"{url} ends with term {found.term} of the run, and the directory has gone on to term "
+            f"{last} without it; choose an empty store.url, which takes what the directory holds"
+        )
+    if not found.whole and not run:
+        raise RunDirectoryInUse(
+            f"{url} holds a part of run {found.run}, whose controller was interrupted while it "
+            "stored the rest; start the controller again in its own directory"
         )
     if found.config_digest != config_digest(config):
         text = store.text(CONFIGURATION).encode()

@@ -176,7 +176,8 @@ class RunStore:
             iteration, facts=facts, updates=updates, reproducible=reproducible
         )
         if (store := self._directory.store) is not None:  # which recovery computes again
-            store.add(stored.segment, encode(iteration, facts, updates, stored=not reproducible))
+            kept = not reproducible or not self.lag_s
+            store.add(stored.segment, encode(iteration, facts, updates, stored=kept))
 
     async def condemn(self, first: int, reason: str) -> None:
         """Condemn the iterations from ``first`` on, in the history, the journal and the store.
@@ -226,6 +227,11 @@ class RunStore:
         """Return once the last checkpoint is in the store; raises what prevented that."""
         if self._uploading is not None:
             await asyncio.shield(self._uploading)
+
+    async def keep(self) -> None:
+        """Write verdicts and caveats that are not in the store."""
+        if (store := self._directory.store) is not None:
+            await asyncio.to_thread(store.ship)
 
     def _checkpoint(self, committed: int, head: int) -> None:
         directory = self._directory

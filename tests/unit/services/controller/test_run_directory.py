@@ -13,6 +13,7 @@ from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleT
 from fullrank.config import from_toml
 from fullrank.config.toml import config_digest
 from fullrank.replay.store import NAME
+from fullrank.runs.store import SharedStore
 from fullrank_controller.persistence.run_directory import SECRET, hold
 
 
@@ -150,3 +151,25 @@ def _held(path: Path) -> str:
     directory = hold(path, make_config())
     directory.lock.close()
     return directory.run
+
+
+def test_a_directory_that_has_gone_on_without_its_store_is_not_taken_back(tmp_path: Path) -> None:
+    run_dir, stored = tmp_path / "run", make_config(f"store.url={tmp_path / 'store'}")
+    for config in (stored, make_config()):
+        hold(run_dir, config).lock.close()
+    with pytest.raises(RunDirectoryInUse, match=r"ends with term 1 .* has gone on to term 2"):
+        hold(run_dir, stored)
+
+
+def test_a_part_of_a_run_in_a_store_is_no_run_for_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir, stored = tmp_path / "run", make_config(f"store.url={tmp_path / 'store'}")
+    hold(run_dir, make_config()).lock.close()
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(SharedStore, "_take_all", lambda self: next(iter(())))
+        with pytest.raises(StopIteration):
+            hold(run_dir, stored)
+    with pytest.raises(RunDirectoryInUse, match="holds a part of run"):
+        hold(tmp_path / "other", stored)
+    assert hold(run_dir, stored).term == 3
