@@ -1,5 +1,7 @@
 """The images: small, with an unprivileged user, and one line of error when something is missing."""
 
+import json
+
 import docker
 import pytest
 from tests.e2e.images import BASE_IMAGE
@@ -53,4 +55,4 @@ def test_an_image_runs_as_nobody_in_particular_and_says_what_is_missing(
     assert isinstance(raised.value.stderr, bytes)
     starting, line = raised.value.stderr.decode().splitlines()
     assert f"fullrank {service} " in starting
-    assert line.startswith("fullrank: cannot read /etc/fullrank/")
+    assert json.loads(line)["message"].startswith("fullrank: cannot read /etc/fullrank/")

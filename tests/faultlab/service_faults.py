@@ -80,7 +80,7 @@ def run_services(seed: int) -> FaultOutcome:
             return outcome
         reference = fault_free_run(ITERATIONS, mode=mode)
         outcome.violations += violations(
-            read_history(run_dir),
+            read_history(run_dir, stored=is_stored(seed)),
             reference=reference.digests,
             lag=LAG if mode is Mode.KEYED else None,
             proved=is_guarded(seed),
