@@ -31,15 +31,16 @@ class Policy:
         *hidden, last = self.layers
         signal = observation
         for layer in hidden:
-            signal = np.maximum(_affine(layer, signal), 0.0)
-        values = _affine(last, signal)
+            signal = np.maximum(affine(layer, signal), 0.0)
+        values = affine(last, signal)
         if isinstance(self.agent.action, Continuous):
             centre, half = centre_and_half(self.agent.action)
             return np.tanh(values) * half + centre
         return values
 
 
-def _affine(layer: FloatArray, signal: FloatArray) -> FloatArray:
+def affine(layer: FloatArray, signal: FloatArray) -> FloatArray:
+    """Return what a layer, biases in its last column, makes of a signal, shape (rows, inputs)."""
     outputs: FloatArray = signal @ layer[:, :-1].T + layer[:, -1]
     return outputs
 

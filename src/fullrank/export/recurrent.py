@@ -20,6 +20,7 @@ from fullrank.algorithms.roles import Convolution, ImageLayers, RecurrentLayers
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
 from fullrank.export import graph
+from fullrank.export.policy import affine
 from fullrank.export.tensors import action_facts
 
 NOTHING_YET = -1
@@ -61,17 +62,17 @@ class RecurrentPolicy:
         if layers.last_action:
             taken = last_action[:, None] == np.arange(self.agent.action.size)
             inputs = np.concatenate([inputs, taken.astype(np.float32)], axis=1)
-        below = _activated(_affine(layers.first, inputs), normalised=layers.normalised)
-        from_input = _affine(layers.input_gates, below)
+        below = _activated(affine(layers.first, inputs), normalised=layers.normalised)
+        from_input = affine(layers.input_gates, below)
         if layers.state_gates is None:
             above = _activated(from_input, normalised=layers.normalised)
-            return _affine(layers.last, above), state
+            return affine(layers.last, above), state
         reset, update, new = np.split(from_input, 3, axis=1)
-        of_state = np.split(_affine(layers.state_gates, state), 3, axis=1)
+        of_state = np.split(affine(layers.state_gates, state), 3, axis=1)
         keep = _sigmoid(update + of_state[1])
         candidate = np.tanh(new + _sigmoid(reset + of_state[0]) * of_state[2])
         after = candidate + keep * (state - candidate)
-        return _affine(layers.last, after), after
+        return affine(layers.last, after), after
 
 
 def _features(layers: ImageLayers, images: FloatArray, *, normalised: bool) -> FloatArray:
@@ -82,13 +83,8 @@ def _features(layers: ImageLayers, images: FloatArray, *, normalised: bool) -> F
         every = windows[:, :, ::stride, ::stride]
         products = np.tensordot(every, kernel, ((1, 4, 5), (1, 2, 3))) + bias
         signal = np.maximum(products, 0.0).transpose(0, 3, 1, 2)
-    last = _affine(layers.last, signal.reshape(len(images), -1))
+    last = affine(layers.last, signal.reshape(len(images), -1))
     return _activated(last, normalised=normalised)
-
-
-def _affine(layer: FloatArray, signal: FloatArray) -> FloatArray:
-    outputs: FloatArray = signal @ layer[:, :-1].T + layer[:, -1]
-    return outputs
 
 
 def _activated(signal: FloatArray, *, normalised: bool) -> FloatArray:
