@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.certificates import certify, security
-from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.integration.cluster import Cluster, Service, reference_digests, resolved
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import (
@@ -38,9 +38,13 @@ async def told(cluster: Cluster, order: str, role: Role = Role.ADMIN) -> str:
     return await asyncio.to_thread(give_order, address, order, security=own)
 
 
-async def under_way(cluster: Cluster, learners: int = 4) -> None:
-    cluster.serve(learners)
+async def under_way(cluster: Cluster) -> list[Service]:
+    """Four learners of a run that has committed iterations, each ready to compute."""
+    cluster.serve()
+    learners = cluster.learners(4)
+    await cluster.ready(len(learners))
     await cluster.status_when(lambda status: status.iterations_committed > 1, what="under way")
+    return learners
 
 
 async def test_a_checkpoint_is_made_at_once_and_a_stop_makes_another(
@@ -90,12 +94,14 @@ async def test_a_drained_learner_holds_no_row_and_the_run_goes_on(tmp_path: Path
 
 async def test_a_run_of_another_length_ends_there_and_has_the_same_bits(tmp_path: Path) -> None:
     async with begun(tmp_path, *LONG) as cluster:
-        await under_way(cluster)
+        for learner in await under_way(cluster):
+            await learner.end()  # so that no iteration ends before the order arrives
         with pytest.raises(ConfigError, match="iterations = 1: must be at least"):
             await told(cluster, "iterations=1")
         status = await cluster.status_when(lambda _: True, what="a status")
         length = status.iterations_committed + 20
         await told(cluster, f"iterations={length}")
+        cluster.learners(4)
         status = await cluster.finished()
         assert status.iterations == status.iterations_committed == length
         assert read_config(cluster.run_dir).iterations == length

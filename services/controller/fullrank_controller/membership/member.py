@@ -137,10 +137,10 @@ class Member:
 
     def objection(self, numerics: Numerics | None) -> str:
         """Why it may hold no row of a run of these numerics, unless it is quarantined; or empty."""
-        if self.numerics is None:
-            return ""
         if self.drained:
             return "an administrator has drained it"
+        if self.numerics is None:
+            return ""
         if not self.ready:
             return "its bits depend on what it computes together"
         if numerics is not None and self.identity != numerics.identity:

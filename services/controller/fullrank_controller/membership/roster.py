@@ -198,7 +198,7 @@ class Roster:
         member = self._members.get(learner)
         if member is None:
             raise NotFound(f"there is no learner {learner}; `fullrank status` lists them")
-        if self.eligible == [member]:
+        if all(other is member for other in self.eligible):
             raise ConfigError(f"no other learner can compute than {learner}; stop the run instead")
         member.drained = True
         if member.process:

@@ -374,3 +374,6 @@ async def test_a_drained_process_holds_no_row_on_any_stream() -> None:
     for member in (again, fresh):
         roster.ready(member, numerics=numerics, stable=True)
     assert set(roster.eligible) == {other, fresh}
+    early = roster.join("host", now=0.0)
+    roster.drain(early.learner)
+    assert early.objection(None) == "an administrator has drained it"
