@@ -1,6 +1,6 @@
 """Laws that the problem, the gradients, the optimiser and the actor of every algorithm keep."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -22,7 +22,11 @@ from fullrank.conformance.subjects import (
     Subject,
     companies,
     computed,
+    differing,
     random_updates,
+    same,
+    sections_of,
+    state_of,
     units_of,
 )
 from fullrank.environments import AgentSpec, Continuous, Discrete
@@ -383,25 +387,3 @@ def by_choice(action: np.ndarray[Any, Any], spec: AgentSpec) -> list[np.ndarray[
     """Return views of the parts of an agent's actions or masks, one for each choice."""
     parts = np.split(action, np.cumsum(spec.action.choices[:-1]), axis=1)
     return parts if spec.action.choices else []
-
-
-def differing(one: Mapping[Any, bytes], other: Mapping[Any, bytes]) -> list[Any]:
-    """Return the keys whose bits differ."""
-    return [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
-
-
-def same(one: Mapping[Any, bytes], other: Mapping[Any, bytes], *, cause: str = "") -> None:
-    """Assert equal bits; a failure shows the keys that differ, and not their bits."""
-    different = differing(one, other)
-    assert not different, f"{different} differ: {cause}"
-
-
-def sections_of(algorithm: Algorithm) -> dict[int, bytes]:
-    """Return the bits of all sections."""
-    sections = algorithm.problem.sections
-    return {each.id: algorithm.parameters.view(each.id).tobytes() for each in sections}
-
-
-def state_of(algorithm: Algorithm) -> dict[str, bytes]:
-    """Return the bits of the optimiser's state."""
-    return {key: value.tobytes() for key, value in algorithm.optimiser.state().items()}

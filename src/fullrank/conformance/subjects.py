@@ -218,3 +218,25 @@ def companies(count: int, *, seed: int) -> Iterator[list[UnitIndex]]:
     generator = np.random.default_rng(seed)
     for width in range(1, count + 1):
         yield [int(unit) for unit in generator.permutation(count)[:width]]
+
+
+def differing(one: Mapping[Any, bytes], other: Mapping[Any, bytes]) -> list[Any]:
+    """Return the keys whose bits differ."""
+    return [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
+
+
+def same(one: Mapping[Any, bytes], other: Mapping[Any, bytes], *, cause: str = "") -> None:
+    """Assert equal bits; a failure shows the keys that differ, and not their bits."""
+    different = differing(one, other)
+    assert not different, f"{different} differ: {cause}"
+
+
+def sections_of(algorithm: Algorithm) -> dict[int, bytes]:
+    """Return the bits of all sections."""
+    sections = algorithm.problem.sections
+    return {each.id: algorithm.parameters.view(each.id).tobytes() for each in sections}
+
+
+def state_of(algorithm: Algorithm) -> dict[str, bytes]:
+    """Return the bits of the optimiser's state."""
+    return {key: value.tobytes() for key, value in algorithm.optimiser.state().items()}
