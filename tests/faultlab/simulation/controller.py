@@ -109,6 +109,12 @@ class SimulatedController:
         self._streams.append(opened)
         return opened
 
+    def heard(self, lease: str) -> None:
+        """Renew the lease of a learner."""
+        now = asyncio.get_running_loop().time()
+        for roster in self._term.run.rosters:
+            roster.heard(lease, now=now)
+
     def connect_collector(self, faults: LinkFaults) -> tuple[CollectorStream, KeyedPool]:
         """A stream of a collector to this controller, and the collectors of its term."""
         pool = self._term.run.collectors

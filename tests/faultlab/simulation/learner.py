@@ -70,6 +70,7 @@ class SimulatedLearner:
     event_log: EventLog
     domain: str = ""
     stream: LearnerStream | None = None
+    lease: str = ""
     _served: RunTerm = field(default=RunTerm("", 0))
     _last: list[pb.LearnerMessage] = field(default_factory=list)
 
@@ -88,12 +89,16 @@ class SimulatedLearner:
         if self.stream is not None:
             self.stream.cut()
 
+    def computing_s(self, assignment: pb.Assignment, behaviour: LearnerBehaviour) -> float:
+        """Draw the time until the contribution is sent."""
+        return float(self.draws.exponential(1.0 if behaviour is LearnerBehaviour.SLOW else 0.1))
+
     async def _converse(self, stream: LearnerStream) -> None:
         served = run_term_message(self._served)
         hello = pb.Hello(version=__version__, host="", served=served, domain=self.domain)
         stream.send(pb.LearnerMessage(hello=hello))
         welcome = (await stream.receive()).welcome
-        self._served = RunTerm(welcome.run, welcome.term)
+        self._served, self.lease = RunTerm(welcome.run, welcome.term), welcome.lease
         self.event_log.append(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
         stream.send(pb.LearnerMessage(ready=self.ready))
         work: asyncio.Task[None] | None = None
@@ -123,9 +128,7 @@ class SimulatedLearner:
     async def _work(self, stream: LearnerStream, learner: int, assignment: pb.Assignment) -> None:
         behaviour = self.behaviour(assignment.ids.iteration)
         try:
-            await asyncio.sleep(
-                self.draws.exponential(1.0 if behaviour is LearnerBehaviour.SLOW else 0.1)
-            )
+            await asyncio.sleep(self.computing_s(assignment, behaviour))
             messages = self._contribution(learner, assignment, behaviour)
         except (FullrankError, ValueError):  # a flipped bit in the assignment
             stream.cut()
