@@ -12,11 +12,14 @@ from fullrank.config import Resolved, RunConfig, load
 
 HEALTH, TRAINING, REPLAY, MONITOR = 50050, 50051, 50052, 50053
 PROXY, CONTROL, PROXY_HEALTH = 50061, 50062, 50063
+RUNTIME = "TrainingRuntime"
+JOBSETS = ("jobset", "kubeflow")
+"""Overlays whose run is a JobSet, or a template of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A StatefulSet, a Job, also one of a JobSet, or a Deployment."""
+    """A StatefulSet, a Job, also one of a JobSet or of a runtime, or a Deployment."""
 
     kind: str
     name: str
@@ -52,17 +55,22 @@ def workloads_of(overlay: str) -> dict[str, Workload]:
 
 
 def workloads_in(objects: list[Manifest]) -> dict[str, Workload]:
-    """The workloads by name, those of a JobSet by their names in it."""
+    """The workloads by name, those of a JobSet or of a runtime by their names in it."""
     found = [
         (each["kind"], each["metadata"]["name"], each["spec"])
         for each in objects
         if each["kind"] in ("StatefulSet", "Job", "Deployment")
     ]
     for each in objects:
-        if each["kind"] == "JobSet":
-            jobs = each["spec"]["replicatedJobs"]
-            found += [("Job", job["name"], job["template"]["spec"]) for job in jobs]
+        found += [("Job", job["name"], job["template"]["spec"]) for job in jobs_in(each)]
     return {name: Workload(kind=kind, name=name, spec=spec) for kind, name, spec in found}
+
+
+def jobs_in(manifest: Manifest) -> list[Manifest]:
+    """The replicated jobs of a JobSet, or of a runtime, which is a template of one."""
+    kind, spec = manifest["kind"], manifest.get("spec", {})
+    jobset = spec if kind == "JobSet" else spec["template"]["spec"] if kind == RUNTIME else {}
+    return list(jobset.get("replicatedJobs", []))
 
 
 def containers_of(overlay: str) -> list[Manifest]:

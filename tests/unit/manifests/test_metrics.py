@@ -7,7 +7,7 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 from tests.kustomize import DEPLOY, parse, render
-from tests.workloads import workloads_in
+from tests.workloads import JOBSETS, workloads_in
 
 from fullrank.config import load
 
@@ -21,7 +21,7 @@ def test_prometheus_scrapes_every_pod_of_an_overlay_with_the_component(
     deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
     mine = deploy / "k8s/overlays/mine"
     mine.mkdir()
-    ending = overlay == "jobset"  # whose component comes after those that change pods
+    ending = overlay in JOBSETS  # whose components come after those that change pods
     what = "../../base" if ending else f"../{overlay}"
     last = ", ../../components/jobset" if ending else ""
     (mine / "kustomization.yaml").write_text(

@@ -141,7 +141,7 @@ def test_two_runs_in_one_namespace_share_no_object_and_select_no_pod_of_each_oth
 @pytest.mark.parametrize("component", sorted({*COMPONENTS} - {"pod"}))
 def test_every_component_takes_the_run_s_name(overlays: Overlays, component: str) -> None:
     added = f"[../../components/{component}]"
-    first = "[../jobset]" if component == "kueue" else "[../../base]"
+    first = "[../jobset]" if component in ("kueue", "kubeflow") else "[../../base]"
     objects = overlays.render("team-a", named("team-a", first, added))
     alone("team-a", objects)
     validate(objects, RELEASES[0])

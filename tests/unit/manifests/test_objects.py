@@ -1,15 +1,18 @@
 """Objects of every overlay, the names by which they find one another, and their life."""
 
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 from tests.kustomize import DEPLOY, Manifest, manifests, parse, render
 from tests.workloads import (
+    JOBSETS,
     command_of,
     config_of,
     configuration,
+    jobs_in,
     objects_of,
     resolved_of,
     selects,
@@ -21,7 +24,7 @@ from fullrank.config.code import code_of
 
 RELEASES = ("1.33", "1.35", "1.37")
 """Releases of Kubernetes; native sidecars are stable from the first on."""
-CUSTOM = ("JobSet", "Issuer", "Certificate", "PodMonitor")
+CUSTOM = ("JobSet", "TrainingRuntime", "TrainJob", "Issuer", "Certificate", "PodMonitor")
 """Kinds that a cluster has from elsewhere, whose schemas are not at hand."""
 BUDGET = "PodDisruptionBudget"
 
@@ -38,10 +41,9 @@ def validate(objects: list[Manifest], release: str) -> None:
     for each in objects:
         if each["kind"] not in CUSTOM:
             kubernetes_validate.validate(each, release, strict=True)
-    for each in objects:  # the Jobs of a JobSet are plain ones
-        for job in each["spec"]["replicatedJobs"] if each["kind"] == "JobSet" else []:
-            plain = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}}
-            kubernetes_validate.validate(plain | job["template"], release, strict=True)
+    for job in (job for each in objects for job in jobs_in(each)):  # which are plain Jobs
+        plain = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}}
+        kubernetes_validate.validate(plain | job["template"], release, strict=True)
 
 
 NAMESPACED = {
@@ -77,7 +79,7 @@ def test_services_find_their_pods_on_ports_these_declare(overlay: str) -> None:
         declared = {port["containerPort"] for port in workload.ports}
         assert {port["port"] for port in service["spec"]["ports"]} <= declared
         governing = (workload.spec.get("serviceName"), workload.pod.get("subdomain"))
-        assert workload.name in governing or overlay == "jobset"
+        assert workload.name in governing or overlay in JOBSETS
 
 
 def test_a_controller_with_a_store_has_no_claim_and_its_directory_is_empty_at_its_start() -> None:
@@ -172,6 +174,41 @@ def test_a_jobset_has_the_pods_of_the_sets_which_end_with_the_run() -> None:
         assert workload.labels == standing[name].labels
     (jobset,) = objects_of("jobset", "JobSet")
     assert jobset["spec"]["successPolicy"]["targetReplicatedJobs"] == ["controller"]
+
+
+def test_a_runtime_is_a_template_of_the_jobset_in_the_form_that_trainer_admits() -> None:
+    """As its webhook has it: the step of a TrainJob is one job with a container called node."""
+    (jobset,), (runtime,) = (
+        objects_of("jobset", "JobSet"),
+        objects_of("kubeflow", "TrainingRuntime"),
+    )
+    (job,) = objects_of("kubeflow", "TrainJob")
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    template = runtime["spec"]["template"]["spec"]
+    *services, step = deepcopy(template["replicatedJobs"])
+    labels = step["template"].pop("metadata")["labels"]
+    assert labels == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    assert (step["replicas"], runtime["spec"]["mlPolicy"]["numNodes"]) == (1, 4)
+    step["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "fullrank"
+    (rule,) = (
+        each
+        for each in step["template"]["spec"]["podFailurePolicy"]["rules"]
+        if "onExitCodes" in each
+    )
+    rule["onExitCodes"]["containerName"] = "fullrank"
+    assert [*services, step] == jobset["spec"]["replicatedJobs"]
+    # A deleted JobSet would be made again.
+    assert jobset["spec"].keys() - template.keys() == {"ttlSecondsAfterFinished"}
+    assert not any("priorityClassName" in each.pod for each in workloads_of("kubeflow").values())
+
+
+def test_every_job_of_a_jobset_fails_for_good_with_the_exit_codes_of_its_own_container(
+    overlay: str,
+) -> None:
+    for name, workload in workloads_of(overlay).items():
+        for rule in workload.spec.get("podFailurePolicy", {}).get("rules", []):
+            asked = rule.get("onExitCodes", {}).get("containerName")
+            assert asked in (None, *(each["name"] for each in workload.containers)), name
 
 
 def test_apply_leaves_the_number_of_learners_to_whoever_scales_them() -> None:
