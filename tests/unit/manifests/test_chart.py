@@ -21,12 +21,17 @@ CHART, ROOT = DEPLOY / "chart", DEPLOY.parent
 STORE = "store.url=s3://bucket"
 
 
-def helm(*words: str) -> subprocess.CompletedProcess[str]:
-    pinned = Path(sys.executable).with_name("helm")
-    found = str(pinned) if pinned.exists() else shutil.which("helm")
+def program(name: str) -> str:
+    """Path of kubectl or helm, the pinned one if it is installed."""
+    pinned = Path(sys.executable).with_name(name)
+    found = str(pinned) if pinned.exists() else shutil.which(name)
     if found is None:
-        pytest.skip("needs helm, which python tools/kubectl.py installs")
-    return subprocess.run([found, *words], capture_output=True, text=True, check=False)
+        pytest.skip(f"needs {name}, which python tools/kubectl.py installs")
+    return found
+
+
+def helm(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program("helm"), *words], capture_output=True, text=True, check=False)
 
 
 @cache
