@@ -33,14 +33,16 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from tests.faultlab.service_runs import configured, fault_free_run
+from tests.faultlab.capacity import Capacity, Restarts, calm, failing, recorded
+from tests.faultlab.service_runs import SETTINGS
+from tests.faultlab.simulation.fleet import HEDGED, Played, Work, play, undisturbed
 
 from fullrank.cli.processes import Service, start, stop
 from fullrank.common.errors import FullrankError
+from fullrank.config import RunConfig, load
 from fullrank.config.toml import to_toml
+from fullrank.local import LocalRun
 from fullrank.runs.record import METRICS, follow
-from spot_model import Capacity, Restarts, calm, failing, recorded
-from spot_simulation import Played, Work, play, undisturbed
 
 TRACE = Path(__file__).parent / "traces/bamboo_g4dn_us_east_1c.csv"
 CHECKPOINT_S = 1.0
@@ -238,10 +240,8 @@ def until(capacity: Capacity, end_s: float) -> Capacity:
 class Host:
     """Replay, controller and one learner a machine, as processes of this host."""
 
-    def __init__(self, run_dir: Path, machines: int, iterations: int, unit_s: float) -> None:
-        self._run_dir, self._iterations = run_dir, iterations
-        settings = (f"learners={machines}", f"compute.emulate_unit_s={unit_s}")
-        config = configured(iterations, *settings, *HEDGED_ON_HOST)
+    def __init__(self, run_dir: Path, config: RunConfig) -> None:
+        self._run_dir, self._iterations = run_dir, config.iterations
         (run_dir / "config.toml").write_text(to_toml(config))
         (run_dir / "logs").mkdir()
         self._services = [start(name, run_dir) for name in ("replay", "controller")]
@@ -282,14 +282,16 @@ class Host:
         stop([*self._services, *self._learners.values()])
 
 
-HEDGED_ON_HOST = ("code.name=uncoded", "controller.undecodable=hedge")
-
-
 def on_this_host(capacity: Capacity, *, iterations: int, unit_s: float) -> bool:
     """Train by processes that are killed and started as machines go and come; compare the bits."""
-    reference, began = fault_free_run(iterations), time.monotonic()
+    settings = [each for each in SETTINGS if not each.startswith("code.")]
+    own = (f"learners={capacity.machines}", f"compute.emulate_unit_s={unit_s}")
+    overrides = [f"iterations={iterations}", *settings, *own, *HEDGED]
+    config = load(None, environ={}, overrides=overrides).check().config
+    reference = [each.update_digest for each in LocalRun(config, coded=False)]
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        host = Host(Path(scratch), capacity.machines, iterations, unit_s)
+        host = Host(Path(scratch), config)
         try:
             for machine in range(capacity.machines):
                 host.begin(machine)
@@ -301,7 +303,7 @@ def on_this_host(capacity: Capacity, *, iterations: int, unit_s: float) -> bool:
             print(f"\nit ended: {error}")
         finally:
             host.stop()
-        equal = host.digests() == list(reference.digests)
+        equal = host.digests() == reference
     lost = sum(not change.present for change in capacity.changes)
     print(
         f"\nOn this host, {capacity.machines} learners, of which {lost} were killed and "

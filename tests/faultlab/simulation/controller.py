@@ -109,7 +109,7 @@ class SimulatedController:
         self._streams.append(opened)
         return opened
 
-    def heard(self, lease: str) -> None:
+    def heard(self, lease: bytes) -> None:
         """Renew the lease of a learner."""
         now = asyncio.get_running_loop().time()
         for roster in self._term.run.rosters:

@@ -70,7 +70,7 @@ class SimulatedLearner:
     event_log: EventLog
     domain: str = ""
     stream: LearnerStream | None = None
-    lease: str = ""
+    lease: bytes = b""
     _served: RunTerm = field(default=RunTerm("", 0))
     _last: list[pb.LearnerMessage] = field(default_factory=list)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tests.faultlab.capacity import Capacity
 from tests.faultlab.simulation import toy_algorithm  # noqa: F401  registers the algorithm
 from tests.faultlab.simulation.controller import SimulatedController
 from tests.faultlab.simulation.learner import LearnerBehaviour, LearnerStream, SimulatedLearner
@@ -32,7 +33,6 @@ from fullrank.runs.events import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.plugins import algorithm_of, environment_of
-from spot_model import Capacity
 
 HEDGED = ("code.name=uncoded", "controller.undecodable=hedge")
 """No code, and idle learners compute the units of those that went."""
