@@ -57,10 +57,10 @@ class Pods:
         copy.write_bytes(contents(self.container(pod), f"{RUN}/metrics.jsonl"))
         return read_records(copy)
 
-    def commit(self, count: int) -> None:
-        """Wait for the given number of further committed iterations."""
-        target = len(self.records()) + count
-        wait_until(lambda: len(self.records()) >= target, what=f"{target} iterations committed")
+    def commit(self, count: int, pod: str = "controller-0") -> None:
+        """Wait for the given number of further committed iterations of a pod's controller."""
+        target = len(self.records(pod)) + count
+        wait_until(lambda: len(self.records(pod)) >= target, what=f"{target} iterations committed")
 
     def joins(self, host: str) -> int:
         """Number of times that the learner or collector of this pod has joined the run."""
@@ -70,31 +70,32 @@ class Pods:
 
 @contextmanager
 def running(
-    overlay: str,
-    *,
+    *overlays: str,
     tag: str,
     engine: docker.DockerClient,
     scratch: Path,
     deploy: Path = DEPLOY,
 ) -> Iterator[Pods]:
-    """Run an overlay; at the end remove it.
+    """Run overlays in one namespace; at the end remove them.
 
     Args:
-        overlay: Its name.
+        overlays: Their names. Of several, each is that of its run.
         tag: Tag of the images.
         engine: Docker engine that runs them.
         scratch: An empty directory.
         deploy: The folder of the manifests, or a copy with another configuration.
     """
-    project = f"fullrank-{uuid.uuid4().hex[:8]}"
-    manifests, certificates = render(deploy / "k8s/overlays" / overlay), scratch / "certificates"
-    assert f":{tag}\n" in manifests
-    for words in (("init",), ("secrets",)):
-        outcome = fullrank("certs", *words, str(certificates))
-        assert (outcome.code, outcome.error) == (0, "")
-    objects = _scheduled(parse(manifests))
+    project, everything = f"fullrank-{uuid.uuid4().hex[:8]}", ""
+    for overlay in overlays:
+        manifests, certificates = render(deploy / "k8s/overlays" / overlay), scratch / overlay
+        assert f":{tag}\n" in manifests
+        name = ("--run", overlay) if len(overlays) > 1 else ()
+        for words in (("init", *name), ("secrets",)):
+            outcome = fullrank("certs", *words, str(certificates))
+            assert (outcome.code, outcome.error) == (0, "")
+        everything += yaml.safe_dump_all(_scheduled(parse(manifests))) + outcome.output
     try:
-        _run("up", project, yaml.safe_dump_all(objects) + outcome.output)
+        _run("up", project, everything)
         yield Pods(project=project, engine=engine, scratch=scratch)
     finally:
         _run("down", project, "")
