@@ -334,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--share", type=float, default=1.0, help="simulate a part of each process")
     parser.add_argument("--services", action="store_true", help="only processes of this host")
-    parser.add_argument("--iterations", type=int, default=400, help="of the run on this host")
+    parser.add_argument("--iterations", type=int, default=200, help="of the run on this host")
     parser.add_argument("--plot", type=Path)
     chosen = parser.parse_args(arguments)
     holds = True
