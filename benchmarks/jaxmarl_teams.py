@@ -9,6 +9,7 @@ Rewards are JaxMARL's; a return of Fullrank is 6 times their sum over agents, mi
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -95,7 +96,7 @@ class Carry(NamedTuple):
     """Number of collections."""
 
 
-class Team:
+class Team(ABC):
     """A training by collections; subclasses state how a collection is played and learnt from."""
 
     steps: int
@@ -139,13 +140,13 @@ class Team:
         state, _ = jax.lax.scan(epoch, (carry.parameters, carry.optimiser), keys)
         return carry._replace(parameters=state[0], optimiser=state[1], key=key, done=carry.done + 1)
 
+    @abstractmethod
     def collection(self, carry: Carry) -> Carry:
         """Play a collection and learn from it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, parameters: Any, seen: Any) -> Any:
         """Return what a greedy policy maximises, shape (copies, agents, actions)."""
-        raise NotImplementedError
 
 
 class IPPO(Team):

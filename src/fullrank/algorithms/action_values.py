@@ -280,7 +280,6 @@ class ActionValues(ABC):
                 statistics,
             ),
             agents=environment.agents,
-            seed=0,
             device=device,
         )
 

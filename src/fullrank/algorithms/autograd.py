@@ -60,7 +60,7 @@ class AutogradGradients:
         agents: Specifications of all agents.
         clip_norm: L2 norm to which each variable's gradient is clipped; None: no clipping here.
         keyed_by_row: True if every holder of a unit makes its own draws.
-        seed: The run's seed.
+        seed: The run's seed; unused by losses that draw nothing.
         device: Device of the parameters.
     """
 
@@ -75,7 +75,7 @@ class AutogradGradients:
         agents: Sequence[AgentSpec],
         clip_norm: float | None = None,
         keyed_by_row: bool = False,
-        seed: int,
+        seed: int = 0,
         device: torch.device,
     ) -> None:
         self._losses, self._nets, self._problem = losses, nets, problem

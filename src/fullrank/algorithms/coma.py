@@ -29,9 +29,10 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.likelihoods import log_probabilities
 from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch
 from fullrank.algorithms.on_policy_learner import OnPolicy
-from fullrank.algorithms.policies import log_probabilities, over_episodes, policy_of
+from fullrank.algorithms.policies import over_episodes, policy_of
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray

@@ -15,14 +15,9 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.likelihoods import UNAVAILABLE, categoricals, clipped_gaussian
 from fullrank.algorithms.on_policy import GroupMembers, WholeMinibatch
-from fullrank.algorithms.policies import (
-    UNAVAILABLE,
-    GaussianPolicy,
-    categoricals,
-    clipped_gaussian,
-    core_of,
-)
+from fullrank.algorithms.policies import GaussianPolicy, core_of
 from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.updates import Statistics
 from fullrank.common.types import FloatArray, UnitIndex
@@ -284,18 +279,14 @@ class FusedPPO:
         learner: States the losses.
         members: Members of each group.
         nets: Networks at the broadcast parameters.
-        problem: Units and their sizes.
-        layout: Layout of a row.
+        problem: Units, their sizes, and the layout of a row.
     """
 
     def __init__(
-        self,
-        learner: "PPO",
-        members: Sequence[GroupMembers],
-        nets: Networks,
-        problem: Problem,
-        layout: EpisodeLayout,
+        self, learner: "PPO", members: Sequence[GroupMembers], nets: Networks, problem: Problem
     ) -> None:
+        layout = problem.episodes
+        assert layout is not None  # on-policy teams learn from episodes
         self._parts, self._problem, self._layout = learner.parts, problem, layout
         self._passes = {own.agents: GroupPasses(learner, own, nets, layout) for own in members}
 

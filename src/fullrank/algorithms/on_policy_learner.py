@@ -13,7 +13,7 @@ group's sum and steps Adam. The unit's share of the statistics follows its gradi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal
@@ -51,7 +51,7 @@ from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
-from fullrank.environments.base import Discrete
+from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
 from fullrank.networks.parameters import ParameterGroup
@@ -309,8 +309,8 @@ class OnPolicy(ABC):
         return Algorithm(
             problem=problem,
             parameters=parameters,
-            gradients=self.fused(environment, nets, where)
-            or self.readable(environment, nets, where),
+            gradients=self.fused(problem, members, nets)
+            or self.readable(problem, members, nets, environment.agents),
             optimiser=SumOptimiser(
                 parameters,
                 Adam(learning_rate=self.learning_rate, target_rate=0.0, epsilon=self.epsilon),
@@ -333,32 +333,36 @@ class OnPolicy(ABC):
         )
 
     def readable(
-        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+        self,
+        problem: Problem,
+        members: Sequence[GroupMembers],
+        nets: Networks,
+        agents: Sequence[AgentSpec],
     ) -> AutogradGradients:
         """Build the learner's role by autograd of the losses."""
-        problem, layout = self.problem(environment), self.layout(environment)
-        members = {own.agents: own for own in self.members(environment)}
+        groups, layout = {own.agents: own for own in members}, problem.episodes
+        device = next(nets.policy[0].parameters()).device
+        assert layout is not None  # on-policy teams learn from episodes
 
         def seal(
             gradient: FloatArray, statistics: Statistics, batch: Batch, agents: tuple[int, ...]
         ) -> FloatArray:
-            own = members[agents]
+            own = groups[agents]
             moments = self.moments(own, nets, *batch)
             return self.sealed(gradient, statistics, moments, own=own, nets=nets)
 
         return AutogradGradients(
-            lambda agents, nets, batch, draws: self.losses(members[agents], nets, *batch),
+            lambda agents, nets, batch, draws: self.losses(groups[agents], nets, *batch),
             nets,
             problem,
             batch_of=partial(minibatch, self.parts, problem, layout, device=device),
             seal=seal,
-            agents=environment.agents,
-            seed=0,
+            agents=agents,
             device=device,
         )
 
     def fused(
-        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+        self, problem: Problem, members: Sequence[GroupMembers], nets: Networks
     ) -> Gradients | None:
         """Build the learner's role from hand-written passes; None, the default, for autograd."""
         return None

@@ -1,23 +1,20 @@
-"""Stochastic policies: the likelihoods of their actions, and their actor.
+"""Stochastic policies: their networks, and their actor.
 
-Discrete actions are drawn from the softmax of a perceptron's outputs, over those that are
-available; of several choices at once, each from its own part of the outputs. A continuous action is
-drawn from a Gaussian and clipped to its range [low, high]; the mean is the range's share tanh of a
-perceptron's outputs, and the deviation is a parameter. The likelihood is that of the clipped action
-[Fujita18]: a bound has the probability of all that lies beyond it, so that nothing but the action
-itself need be kept.
+Discrete actions are drawn from a perceptron's outputs, continuous ones from a Gaussian about them,
+whose deviation is a parameter; ``fullrank.algorithms.likelihoods`` has the distributions.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from math import log, pi
+from math import log
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.likelihoods import LearnedSpread
 from fullrank.algorithms.on_policy import GroupMembers
 from fullrank.algorithms.roles import Memory, RecurrentLayers
 from fullrank.algorithms.trajectories import by_agent, image_layers, own_layers
@@ -27,20 +24,14 @@ from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, MultiDiscrete
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.perceptron import outputs_apart
-from fullrank.networks.heads import Choices, Choose, Head, Relaxed, Squashed
+from fullrank.networks.heads import Choices, Choose, Head, Relaxed
 from fullrank.networks.images import Seeing, above
 from fullrank.networks.modules import layers_of
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
 
-UNAVAILABLE = -1e9
-"""Logit of an action that may not be chosen, whose probability is 0."""
-
 FIRST_WEIGHTS = 0.01
 """Factor of the last weights at the start, by which all actions are about as likely."""
-
-LOG_DEVIATIONS = -5.0, 2.0
-"""Range of the logarithms of deviations of actions before tanh."""
 
 FIRST_DEVIATION = 0.5
 """Deviation of continuous actions at the start, as a share of half their range."""
@@ -121,130 +112,6 @@ def over_episodes(
     found, _ = network(padded.flatten(1, 2), state)
     by_episode = torch.unflatten(found, 1, (len(lengths), -1)).unbind(1)
     return torch.cat([own[:rows] for own, rows in zip(by_episode, lengths, strict=True)])
-
-
-def log_probabilities(logits: Tensor, available: Tensor | None) -> Tensor:
-    """Return the log-probability of every action, shape (..., A).
-
-    Args:
-        logits: Outputs of the policy, shape (..., A).
-        available: Mask of the actions that may be chosen, of the same shape; None: all.
-    """
-    if available is not None:
-        logits = logits.masked_fill(~available, UNAVAILABLE)
-    return logits.log_softmax(-1)
-
-
-def categorical(logits: Tensor, available: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of each action and the entropy, both of shape (...).
-
-    Args:
-        logits: Outputs of the policy, shape (..., A).
-        available: Mask of the actions that may be chosen, of the same shape.
-        action: Index of the action, shape (...).
-    """
-    every = log_probabilities(logits, available)
-    chosen = every.gather(-1, action[..., None])[..., 0]
-    return chosen, -(every.exp() * every).sum(-1)
-
-
-def categoricals(
-    logits: Tensor, available: Tensor, action: Tensor, choices: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Return the log-probability and the entropy of independent choices: the sums of theirs.
-
-    Args:
-        logits: Outputs of the policy, choice by choice, shape (..., A).
-        available: Mask of the actions that may be chosen, of the same shape.
-        action: The actions, one-hot in each choice, of the same shape.
-        choices: Number of actions in each choice.
-    """
-    by_choice = (torch.split(each, list(choices), -1) for each in (logits, available, action))
-    parts = [
-        categorical(outputs, offered, taken.argmax(-1))
-        for outputs, offered, taken in zip(*by_choice, strict=True)
-    ]
-    chosen, entropy = (torch.stack(each).sum(0) for each in zip(*parts, strict=True))
-    return chosen, entropy
-
-
-def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[Tensor, Tensor]:
-    """Return the log-likelihood of each clipped action, and the entropy before it is clipped.
-
-    Both are of shape (...), and those of an action in units of half its range.
-
-    Args:
-        outputs: Outputs of the policy, shape (..., 2 A).
-        action: The action, shape (..., A).
-        box: Its range.
-    """
-    low, high = (torch.tensor(bound, device=action.device) for bound in (box.low, box.high))
-    before, log_deviation = outputs.chunk(2, -1)
-    mean, deviation = before.tanh(), log_deviation.exp()
-    places = (action - (high + low) / 2) / ((high - low) / 2)
-    inside = -((places - mean) / deviation).square() / 2 - log_deviation - log(2 * pi) / 2
-    beyond = torch.where(action <= low, -1.0 - mean, mean - 1.0) / deviation
-    at_bound = (action <= low) | (action >= high)
-    likelihood = torch.where(at_bound, torch.special.log_ndtr(beyond), inside)
-    return likelihood.sum(-1), (log_deviation + log(2 * pi) / 2 + 0.5).sum(-1)
-
-
-class LearnedSpread(Squashed):
-    """Continuous actions with a learned deviation; outputs are means and its logarithms."""
-
-    def __init__(self, spec: Continuous, *, device: torch.device) -> None:
-        super().__init__(spec, noise=1.0, device=device)
-
-    def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
-        """Return a draw, clamped to the range."""
-        means, log_deviation = outputs.chunk(2, 1)
-        draws = generator.standard_normal(tuple(means.shape), dtype=np.float32)
-        noise = torch.from_numpy(draws).to(outputs.device) * log_deviation.exp() * self._half
-        return torch.clamp(super().mode(means) + noise, self._low, self._high)
-
-    def mode(self, outputs: Tensor) -> Tensor:
-        """Return the mean."""
-        return super().mode(outputs.chunk(2, 1)[0])
-
-
-def drawn_before_tanh(outputs: Tensor, noise: Tensor, box: Continuous) -> tuple[Tensor, Tensor]:
-    """Return actions that are draws of a Gaussian, mapped by tanh into a range, and log-densities.
-
-    Densities are those of actions in units of half the range.
-
-    Args:
-        outputs: Means before tanh, and what ``deviation_of`` maps, shape (..., 2 A).
-        noise: Standard normal numbers, shape (..., A).
-        box: Range of an action.
-
-    Returns:
-        Shapes (..., A) and (...).
-    """
-    low, high = (torch.tensor(bound, device=outputs.device) for bound in (box.low, box.high))
-    means, rest = outputs.chunk(2, -1)
-    log_deviation = log_deviation_of(rest)
-    before = means + log_deviation.exp() * noise
-    slope = 2.0 * (log(2.0) - before - nn.functional.softplus(-2.0 * before))  # ln(1 - tanh^2)
-    density = -noise.square() / 2 - log_deviation - log(2 * pi) / 2 - slope
-    return (high + low) / 2 + (high - low) / 2 * before.tanh(), density.sum(-1)
-
-
-def log_deviation_of(outputs: Tensor) -> Tensor:
-    """Map outputs of any size into the range of logarithms of deviations, as CleanRL does."""
-    least, most = LOG_DEVIATIONS
-    return least + (most - least) / 2 * (outputs.tanh() + 1.0)
-
-
-class DrawnBeforeTanh(LearnedSpread):
-    """Continuous actions of which means and deviations are those before tanh."""
-
-    def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
-        """Return a draw."""
-        means, rest = outputs.chunk(2, 1)
-        draws = generator.standard_normal(tuple(means.shape), dtype=np.float32)
-        noise = torch.from_numpy(draws).to(outputs.device) * log_deviation_of(rest).exp()
-        action = (means + noise).tanh() * self._half + self._centre
-        return torch.clamp(action, self._low, self._high)
 
 
 class PolicyActor:

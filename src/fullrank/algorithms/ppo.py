@@ -24,7 +24,7 @@ computed; the controller moves these along the statistics. Units and their sums 
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.fused_ppo import FusedPPO
 from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.likelihoods import categorical, categoricals, clipped_gaussian
 from fullrank.algorithms.on_policy import (
     ENTRIES,
     GroupMembers,
@@ -45,15 +46,8 @@ from fullrank.algorithms.on_policy import (
     rescale,
 )
 from fullrank.algorithms.on_policy_learner import Moved, OnPolicy
-from fullrank.algorithms.policies import (
-    categorical,
-    categoricals,
-    clipped_gaussian,
-    core_of,
-    over_episodes,
-    policy_of,
-)
-from fullrank.algorithms.problem import DataMode
+from fullrank.algorithms.policies import core_of, over_episodes, policy_of
+from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Gradients
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
@@ -284,17 +278,17 @@ class PPO(OnPolicy):
         return False
 
     def fused(
-        self, environment: EnvironmentSpec, nets: Networks, device: torch.device
+        self, problem: Problem, members: Sequence[GroupMembers], nets: Networks
     ) -> Gradients | None:
         """Build the learner's role from hand-written passes, for perceptrons on a CPU."""
         networks = [*nets.policy, *nets.value]
         plain = all(
             above(network) is network and layers_of(core_of(network)) for network in networks
         )
+        device = next(nets.policy[0].parameters()).device
         if not (self.hand_written and plain and device.type == "cpu"):
             return None
-        members, layout = self.members(environment), self.layout(environment)
-        return FusedPPO(self, members, nets, self.problem(environment), layout)
+        return FusedPPO(self, members, nets, problem)
 
     def data_mode(self) -> DataMode:
         """Return the origin of the minibatch: each episode of a collection once an epoch."""

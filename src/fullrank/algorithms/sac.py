@@ -32,7 +32,7 @@ from torch.nn.functional import one_hot
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.policies import DrawnBeforeTanh, drawn_before_tanh, log_probabilities
+from fullrank.algorithms.likelihoods import DrawnBeforeTanh, drawn_before_tanh, log_probabilities
 from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.algorithms.updates import Parts, Statistics, check_micro_batches
 from fullrank.common.errors import ConfigError

@@ -16,9 +16,9 @@ from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.fused_ppo import FusedPPO
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.ippo import IPPO
+from fullrank.algorithms.likelihoods import clipped_gaussian
 from fullrank.algorithms.mappo import MAPPO
 from fullrank.algorithms.on_policy import ENTRIES, ValueScale, advantages
-from fullrank.algorithms.policies import clipped_gaussian
 from fullrank.algorithms.ppo import PPO
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.common.errors import ConfigError
@@ -284,9 +284,10 @@ def test_the_hand_written_passes_compute_the_losses_that_the_algorithm_states(na
     ]
     parameters = algorithm.parameters
     assert isinstance(parameters, GroupedParameters)
-    groups = tuple(own.agents for own in learner.members(ENVIRONMENT))
+    members = learner.members(ENVIRONMENT)
+    groups = tuple(own.agents for own in members)
     nets = Networks(partial(learner.networks, ENVIRONMENT), groups, parameters)
-    stated = learner.readable(ENVIRONMENT, nets, torch.device("cpu"))
+    stated = learner.readable(algorithm.problem, members, nets, ENVIRONMENT.agents)
     assert isinstance(algorithm.gradients, FusedPPO)
     units = range(len(algorithm.problem.units))
     found = dict(algorithm.gradients.compute(rows, units, iteration=0))

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.isac import ISAC
+from fullrank.algorithms.likelihoods import DrawnBeforeTanh, drawn_before_tanh
 from fullrank.algorithms.masac import MASAC
-from fullrank.algorithms.policies import DrawnBeforeTanh, drawn_before_tanh
 from fullrank.algorithms.sac import SAC, STATISTICS
 from fullrank.algorithms.updates import Entries
 from fullrank.common.errors import ConfigError
