@@ -23,18 +23,18 @@ class EventHistory:
     """Iterations that may be assigned and not be durable, beside the one that is next."""
 
 
-def read_history(run_dir: Path, *, stored: bool = False) -> EventHistory:
+def read_history(run_dir: Path, *, stored: bool = False, updates: int = 1) -> EventHistory:
     """The events in a run directory; empty for a service without a log.
 
     Args:
         run_dir: The run directory.
         stored: True if the run has a store, of which it may be ahead for some time.
+        updates: K, updates over a collection, which may wait for the disk together.
 
     Raises:
         FullrankError: A line is damaged.
     """
-    history = next(follow(run_dir))
-    return replace(history, ahead=FAR) if stored else history
+    return replace(next(follow(run_dir)), ahead=FAR if stored else updates)
 
 
 def follow(run_dir: Path) -> Iterator[EventHistory]:

@@ -115,6 +115,8 @@ class Cluster:
 
     run_dir: Path
     settings: Resolved
+    updates: int = 1
+    """K, updates over a collection."""
     services: list[Service] = field(default_factory=list)
     fakes: list["asyncio.Task[Ending]"] = field(default_factory=list)
 
@@ -134,7 +136,9 @@ class Cluster:
         tasks = [*self.fakes, *(service.task for service in self.services)]
         await asyncio.gather(*tasks, return_exceptions=True)
         if error is None:
-            found = violations(read_history(self.run_dir, stored=bool(self.config.store.url)))
+            stored = bool(self.config.store.url)
+            history = read_history(self.run_dir, stored=stored, updates=self.updates)
+            found = violations(history)
             assert not found, found
 
     @property

@@ -14,6 +14,7 @@ from fullrank.host.process import Launch
 from fullrank.host.run_directory import lock_replay
 from fullrank.runs.events import Acknowledged, Assigned
 from fullrank.runs.record import IterationRecord, read_records
+from fullrank.wiring.training import updates_of
 from fullrank_controller.local import server
 from fullrank_controller.local.server import serve
 
@@ -24,7 +25,8 @@ async def run(run_dir: Path, settings: Resolved) -> list[IterationRecord]:
     """Run to the end; the committed iterations."""
     launch = Launch(resolved=settings, run_dir=run_dir, until_finished=True)
     assert await serve(launch, run_dir, asyncio.Event())
-    assert violations(read_history(run_dir)) == []
+    updates = updates_of(settings.config, settings.problem())
+    assert violations(read_history(run_dir, updates=updates)) == []
     return read_records(run_dir / "metrics.jsonl")
 
 

@@ -1,22 +1,28 @@
 """Several updates over each collection: a small PPO, coded, on every host, resumed and verified."""
 
 import asyncio
+import threading
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.cluster import Cluster
 from tests.integration.collecting import SMALL, alone, settings
 from tests.integration.test_local import run
 from tests.small_ppo import SmallPPO
+from tests.waiting import WAIT_S
 
 from fullrank.algorithms.groups import Networks
 from fullrank.cli.verify import verify
 from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.replay.episodes import EpisodeLayout
+from fullrank.training.trainer import Trainer
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import training_of
+from fullrank_controller.persistence.store import RunStore
 
 pytestmark = pytest.mark.integration
 
@@ -42,6 +48,32 @@ async def test_the_first_update_over_a_collection_records_its_episodes(tmp_path:
     assert told == [True, False, False, False] * 4
 
 
+async def test_updates_over_a_collection_go_on_while_the_disk_takes_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes the first one when the last one is applied, then the others together."""
+    applied, written = threading.Event(), list[int]()
+    append, apply = RunStore._append, Trainer.apply
+
+    def append_late(store: RunStore, iterations: Sequence[Any]) -> None:
+        written.append(len(iterations))
+        assert applied.wait(WAIT_S)
+        append(store, iterations)
+
+    def apply_and_tell(trainer: Trainer, *updates: Any, iteration: int) -> Mapping[str, float]:
+        statistics = apply(trainer, *updates, iteration=iteration)
+        if iteration == K - 1:
+            applied.set()
+        return statistics
+
+    monkeypatch.setattr(RunStore, "_append", append_late)
+    monkeypatch.setattr(Trainer, "apply", apply_and_tell)
+    records = await run(tmp_path, settings(*PPO))
+    assert [record.update_digest for record in records] == alone(PPO)[0]
+    assert written[0] == 1
+    assert written[1] >= K - 1
+
+
 @pytest.mark.parametrize(
     ("name", "lag"),
     [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1), ("ippo", 0), ("coma", 1), ("pqn", 1)],
@@ -58,7 +90,7 @@ async def test_learners_and_collectors_that_die_within_a_collection_change_no_bi
     if name == "ippo":
         sizes.append("algorithm.recurrent=true")
     chosen = (*PPO, *sizes, f"collect.lag={lag}", "checkpoint.every=3")
-    async with Cluster(tmp_path, settings(*chosen)) as cluster:
+    async with Cluster(tmp_path, settings(*chosen), updates=K) as cluster:
         cluster.replay()
         controller = cluster.controller()
         learner, *_ = cluster.learners(2)

@@ -185,7 +185,7 @@ class Driver:
             iterations=self._run.progress.iterations,
             updates=self._training.trainer.updates,
             lag=self._config.collect.lag,
-            ahead=FAR if self._store.lag_s else 1,
+            ahead=FAR if self._store.lag_s else self._training.trainer.updates,
             checkpoint_every=self._config.checkpoint.every,
         )
         machine = RunMachine(program, applied=committed, known=self._resumes_at)

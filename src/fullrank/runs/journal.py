@@ -83,9 +83,15 @@ class Journal:
         return file
 
     def append(
-        self, iteration: int, *, facts: JSON, updates: FloatArray, reproducible: bool = True
+        self,
+        iteration: int,
+        *,
+        facts: JSON,
+        updates: FloatArray,
+        reproducible: bool = True,
+        durable: bool = True,
     ) -> Record:
-        """Store an iteration durably; returns its record.
+        """Store an iteration; returns its record.
 
         Args:
             iteration: Number of the iteration.
@@ -93,12 +99,15 @@ class Journal:
             updates: Shape (M, P) float32.
             reproducible: Whether learners can compute the same bits again, so that large updates
                 need not be stored.
+            durable: Whether it is on disk on return, with all before it; False if another iteration
+                follows at once.
 
         Raises:
             FullrankError: The write failed or ``confirm`` raised; the iteration is not committed.
         """
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
-        return self._store(_numbered(iteration), encode(iteration, facts, updates, stored=stored))
+        record = encode(iteration, facts, updates, stored=stored)
+        return self._store(_numbered(iteration), record, durable=durable)
 
     def condemn(self, iteration: int, reason: str) -> Record:
         """Condemn an iteration and all after it durably, as the last record of this term.
@@ -109,13 +118,13 @@ class Journal:
         facts = {CONDEMNED: reason}
         return self._store(CONDEMNED, encode(iteration, facts, NO_UPDATES, stored=False))
 
-    def _store(self, name: str, record: tuple[bytes, bytes]) -> Record:
+    def _store(self, name: str, record: tuple[bytes, bytes], *, durable: bool = True) -> Record:
         self._confirm()
         if self._file is None:
             self._file = self._open(self._first)
         path = Path(self._file.name)
         with writing(path, remedy=LOST):
-            _append(self._file, record, sync=self._sync)
+            _append(self._file, record, durable=durable, sync=self._sync)
         return Record(path.stem, name, record)
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
@@ -278,10 +287,11 @@ def _segments(directory: Path) -> list[_Segment]:
     )
 
 
-def _append(file: BinaryIO, record: tuple[bytes, bytes], *, sync: bool) -> None:
+def _append(file: BinaryIO, record: tuple[bytes, bytes], *, durable: bool, sync: bool) -> None:
     file.writelines(record)
     file.flush()
     reach("journal.written")
-    if sync:
+    if durable and sync:
         os.fdatasync(file.fileno())
-    reach("journal.synced")
+    if durable:
+        reach("journal.synced")

@@ -179,6 +179,20 @@ def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Pat
         full.append(0, facts={}, updates=updates(0))
 
 
+def test_iterations_that_are_stored_together_are_on_disk_with_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[int]()
+    monkeypatch.setattr(os, "fdatasync", lambda file: synced.append(os.fstat(file).st_size))
+    own = Journal(tmp_path, term=1, first=0, confirm=is_current)
+    for iteration in range(3):
+        own.append(iteration, facts={}, updates=updates(iteration), durable=iteration == 2)
+    own.close()
+    [segment] = tmp_path.iterdir()
+    assert synced == [segment.stat().st_size]
+    assert [entry.iteration for entry in read(tmp_path, first=0)] == [0, 1, 2]
+
+
 def test_an_update_that_nobody_can_compute_again_is_stored_whatever_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """The durable side of a run: journal, history, checkpoints, and the sinks that follow them."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -160,20 +160,22 @@ class RunStore:
                 )
             )
 
-    def _append(self, iterations: Iterable[tuple[IterationRecord, DecidedIteration]]) -> None:
-        for record, decided in iterations:
-            self._journalise(record, decided)
+    def _append(self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]]) -> None:
+        for number, (record, decided) in enumerate(iterations, 1):
+            self._journalise(record, decided, last=number == len(iterations))
         if self._directory.store is not None:
             self._directory.store.ship()
 
-    def _journalise(self, record: IterationRecord, decided: DecidedIteration) -> None:
+    def _journalise(
+        self, record: IterationRecord, decided: DecidedIteration, *, last: bool
+    ) -> None:
         blocks = decided.collected.blocks
         drawn = {} if blocks is None else {BLOCKS: blocks}
         iteration, updates = record.iteration, decided.round.decision.updates
         facts = {"record": to_facts(record), **decided.round.evidence.to_facts(), **drawn}
         reproducible = record.exact and blocks is None  # the next draw reaches further
         stored = self._journal.append(
-            iteration, facts=facts, updates=updates, reproducible=reproducible
+            iteration, facts=facts, updates=updates, reproducible=reproducible, durable=last
         )
         if (store := self._directory.store) is not None:  # which recovery computes again
             kept = not reproducible or not self.lag_s
