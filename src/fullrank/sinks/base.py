@@ -72,6 +72,9 @@ KEPT = 1024
 """Records queued for a slow sink; further ones are dropped."""
 CLOSE_S = 10.0
 """Longest wait for a sink to take the queued records, seconds."""
+PAUSE_S = 0.2
+"""Time for which records gather once a sink has taken all: a change of threads costs an iteration
+as much as a record."""
 
 
 class Aside(Generic[T]):
@@ -89,6 +92,7 @@ class Aside(Generic[T]):
         self._waiting: queue.Queue[T | None] = queue.Queue(KEPT)
         self._lost = 0
         self._failed = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._thread.start()
 
@@ -105,6 +109,7 @@ class Aside(Generic[T]):
 
     def close(self) -> None:
         """Give the sink ``CLOSE_S`` to take the queued records, then abandon it."""
+        self._closing.set()
         try:
             self._waiting.put(None, timeout=CLOSE_S)
             self._thread.join(CLOSE_S)
@@ -124,6 +129,8 @@ class Aside(Generic[T]):
             try:
                 while record is not None:
                     sink.write(record)
+                    if self._waiting.empty():
+                        self._closing.wait(PAUSE_S)
                     record = self._waiting.get()
             finally:
                 sink.close()
