@@ -1,10 +1,10 @@
 """The claims C1 to C10 of [CMARL], judged on the computed cells.
 
-A sample is a seed, whose maps are averaged where a claim does not name them. Claims on learning
-compare the mean return over the run, claims on wins the win rate at its end.
+A sample is a seed, whose maps are averaged where a claim does not name them. All claims on learning
+compare one measure, the win rate over time: the mean of a run's evaluations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -45,7 +45,7 @@ def judge_learning(courses: Courses, scale: CmarlScale) -> Judgement:
     return {
         "Fig. 2": [
             judge.wins(
-                "C1: CMARL wins 4.5 times as often as QMIX, at least 4 times, after equal time.",
+                "C1: CMARL wins 4.5 times as often as QMIX, at least 4 times, in equal time.",
                 "qmix",
                 RATIO_TO_QMIX,
             ),
@@ -120,21 +120,20 @@ class _Judge:
     def __init__(self, courses: Courses, scale: CmarlScale) -> None:
         self._courses, self._scale = courses, scale
 
-    def _values(
-        self, names: Sequence[str], value: Callable[[str, str, int], float]
-    ) -> tuple[Array, list[str]]:
-        """Values of shape (systems, maps, whole seeds), and what is missing."""
+    def _values(self, names: Sequence[str]) -> tuple[Array, list[str]]:
+        """Win rates of shape (systems, maps, whole seeds), and what is missing."""
         pairs = set(self._courses.pairs(names))
         maps, every = self._scale.maps, self._scale.seeds
         seeds = [seed for seed in every if all((name, seed) in pairs for name in maps)]
         lacking = len(maps) * len(every) - len(pairs)
         missing = [f"{lacking} of {len(maps) * len(every)} pairs of map and seed"] * (lacking > 0)
-        values = [[[value(name, each, seed) for seed in seeds] for each in maps] for name in names]
+        won = self._courses.won
+        values = [[[won(name, each, seed) for seed in seeds] for each in maps] for name in names]
         return np.array(values), missing
 
     def wins(self, claim: str, other: str, least: float) -> ClaimResult:
-        """Judge a ratio of win rates at the end: ours less ``least`` times theirs."""
-        (ours, theirs), missing = self._values(("cmarl", other), self._courses.won)
+        """Judge a ratio of win rates: ours less ``least`` times theirs."""
+        (ours, theirs), missing = self._values(("cmarl", other))
         said = f"{ours.mean():.3f} and {theirs.mean():.3f} won" if ours.size else ""
         said += ", so that the ratio says little" * (not theirs.any())
         parts = {"": (ours - least * theirs).mean(axis=0)} if ours.size else {}
@@ -142,34 +141,36 @@ class _Judge:
 
     def learning(self, claim: str, first: str, second: str, *, each: bool = False) -> ClaimResult:
         """Judge whether one system learns faster than another, on the mean or each of the maps."""
-        (ours, theirs), missing = self._values((first, second), self._courses.area)
+        (ours, theirs), missing = self._values((first, second))
         leads = 100 * (ours - theirs)
         parts = (
             dict(zip(self._scale.maps, leads, strict=True)) if each else {"": leads.mean(axis=0)}
         )
         return by_samples(
-            claim, parts if ours.size else {}, censored=missing, said="points of the return"
+            claim, parts if ours.size else {}, censored=missing, said="points of the win rate"
         )
 
     def actors(self) -> ClaimResult:
-        """Judge Fig. 5 by the rank correlation of actors and mean returns, seed by seed."""
-        areas, missing = self._values(BY_ACTORS, self._courses.area)
+        """Judge Fig. 5 by the rank correlation of actors and win rates, seed by seed."""
+        won, missing = self._values(BY_ACTORS)
         actors = np.array([SYSTEMS[name].actors for name in BY_ACTORS], np.float64)
-        means = areas.mean(axis=1).T
+        means = won.mean(axis=1).T
         ranks = np.array([rank_correlation(actors, each) for each in means])
         return by_samples(
             "C4: more actors learn faster.",
-            {"": ranks} if areas.size else {},
+            {"": ranks} if won.size else {},
             censored=missing,
             said="Spearman",
         )
 
 
 def rank_correlation(first: Array, second: Array) -> float:
-    """Return Spearman's correlation of values without ties."""
-    apart = np.argsort(np.argsort(first)) - np.argsort(np.argsort(second))
-    count = len(first)
-    return float(1 - 6 * (apart**2).sum() / (count * (count**2 - 1)))
+    """Return Spearman's correlation; equal values share a rank, and if all are equal it is 0."""
+    ranks = [
+        np.sign(np.subtract.outer(each, each)).sum(axis=1).astype(float) for each in (first, second)
+    ]
+    sizes = [float(np.linalg.norm(each)) for each in ranks]
+    return float(ranks[0] @ ranks[1] / (sizes[0] * sizes[1])) if all(sizes) else 0.0
 
 
 def judge_share(courses: Courses) -> ClaimResult:

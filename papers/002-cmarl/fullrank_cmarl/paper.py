@@ -31,7 +31,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import queues
 from fullrank_cmarl.claims import BY_ACTORS, judge_learning, judge_share
-from fullrank_cmarl.systems import BEST_RETURN, PACKAGE, SCALES, SYSTEMS, CmarlScale, Courses, cells
+from fullrank_cmarl.systems import PACKAGE, SCALES, SYSTEMS, CmarlScale, Courses, cells
 from fullrank_papers import pictures
 from fullrank_papers.cells import Cell, Results
 from fullrank_papers.claims import CIRCULAR, ClaimResult, Judgement, judge, undecided
@@ -230,7 +230,7 @@ def _systems(courses: Courses) -> str:
         row.append(f"{np.mean(areas):.3f} ({min(areas):.3f} to {max(areas):.3f})")
         rows.append([*row, f"{np.mean(won):.2f}"])
     heads = ("system", "actors", "runs", "episodes", "updates", "mean return, share")
-    return table([*heads, "won at the end"], rows)
+    return table([*heads, "won"], rows)
 
 
 def _by_map(courses: Courses, scale: CmarlScale) -> str:
@@ -256,7 +256,7 @@ def _draw(found: CmarlFindings, directory: Path) -> None:
 
 
 def _draw_learning(courses: Courses, scale: CmarlScale, path: Path) -> None:
-    """Draw mean returns against virtual time: a row of panels for each map."""
+    """Draw win rates against virtual time: a row of panels for each map."""
     maps = [name for name in scale.maps if any(courses.seeds(each, name) for each in SYSTEMS)]
     shown = [(scenario, *panel) for scenario in maps for panel in PANELS.items()]
     titles = [f"{scenario}; {title}" for scenario, title, _ in shown]
@@ -264,7 +264,7 @@ def _draw_learning(courses: Courses, scale: CmarlScale, path: Path) -> None:
         for axes, (scenario, _, names) in zip(every, shown, strict=True):
             for name in names:
                 seeds = courses.seeds(name, scenario)
-                curves = [courses.curve(name, scenario, seed, "return_mean") for seed in seeds]
+                curves = [courses.curve(name, scenario, seed, "win_rate") for seed in seeds]
                 if not curves:
                     continue
                 times, colour = courses.curve(name, scenario, seeds[0], "time_s"), COLOURS[name]
@@ -272,21 +272,21 @@ def _draw_learning(courses: Courses, scale: CmarlScale, path: Path) -> None:
                 mean, label = np.mean(curves, axis=0), SYSTEMS[name].label
                 axes.plot(times, mean, color=colour, label=label, linewidth=1.8)
             axes.legend(frameon=False, fontsize=7)
-            axes.set(xlabel="virtual time, s", ylabel=f"return, of {BEST_RETURN:g}")
+            axes.set(xlabel="virtual time, s", ylabel="win rate", ylim=(-0.03, 1.03))
 
 
 def _draw_systems(courses: Courses, path: Path) -> None:
-    """Draw the mean area of each system, and the episodes and updates of each."""
+    """Draw the win rate of each system, and the episodes and updates of each."""
     names = [name for name in SYSTEMS if courses.pairs([name])]
     titles = (
-        "Mean return over the run, share of the best; dots: runs",
+        "Win rate over time; dots: runs",
         "Episodes played, and updates beside them (pale)",
     )
     colours, places = [COLOURS[name] for name in names], np.arange(len(names))
     with pictures.panels(path, titles, size=(5.5, 3.6)) as (learnt, done):
-        areas = [[courses.area(name, *each) for each in courses.pairs([name])] for name in names]
-        learnt.bar(places, [np.mean(each) for each in areas], color=colours)
-        for place, each in zip(places, areas, strict=True):
+        won = [[courses.won(name, *each) for each in courses.pairs([name])] for name in names]
+        learnt.bar(places, [np.mean(each) for each in won], color=colours)
+        for place, each in zip(places, won, strict=True):
             learnt.plot(np.full(len(each), place), each, "o", color="black", markersize=2)
         for shift, key, alpha in ((-0.2, "episodes", 1.0), (0.2, "iterations", 0.5)):
             counts = [np.mean([each[key] for each in courses.facts(name)]) for name in names]

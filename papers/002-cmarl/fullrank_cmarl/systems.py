@@ -236,8 +236,8 @@ class Courses:
         return float(self.curve(name, scenario, seed, "return_mean").mean() / BEST_RETURN)
 
     def won(self, name: str, scenario: str, seed: int) -> float:
-        """Return the win rate of the last evaluation."""
-        return float(self.curve(name, scenario, seed, "win_rate")[-1])
+        """Return the win rate over time: the mean over the evaluations."""
+        return float(self.curve(name, scenario, seed, "win_rate").mean())
 
     def facts(self, name: str) -> list[Mapping[str, float]]:
         """Return the counts of a system's courses."""

@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import paper, queues
+from fullrank_cmarl.claims import rank_correlation
 from fullrank_cmarl.systems import CHANNELS, SCALES, SYSTEMS, CmarlScale, cell_name, cells
 from fullrank_papers.claims import ClaimResult, Held
 from fullrank_papers.paper import Findings
@@ -20,21 +22,21 @@ SMOKE = SCALES["smoke"]
 QUIET = {"episodes": 9, "blocked": 0.001, "minibatches": 9, "waited": 0.02}
 
 
-def course(earned: float, won: float) -> dict[str, Any]:
-    """A course of two evaluations."""
-    known = {"return_mean": earned, "win_rate": won, "time_s": 1.0}
-    point = [known.get(name, 0) for name in CHANNELS]
+def course(won: float) -> dict[str, Any]:
+    """A course of two evaluations, and a win rate over time."""
+    point, later = [
+        [{"win_rate": rate, "time_s": 1.0}.get(name, 0) for name in CHANNELS]
+        for rate in (0.5 * won, 1.5 * won)
+    ]
     facts = {"played_bytes": 100.0, "travelled_bytes": 60.5, "episodes": 5.0, "iterations": 3.0}
-    return {"points": [point, point], "facts": facts}
+    return {"points": [point, later], "facts": facts}
 
 
-def given(earned: Mapping[str, float], won: Mapping[str, float]) -> dict[str, Any]:
+def given(won: Mapping[str, float]) -> dict[str, Any]:
     """Results in which all systems are ranked alike on all maps, with some noise."""
     noise = np.random.default_rng(0)
     made = {
-        cell_name(name, scenario, seed): course(
-            earned[name] + 0.01 * noise.random(), won.get(name, 0.0)
-        )
+        cell_name(name, scenario, seed): course(won[name] + 0.001 * noise.random() * won[name])
         for name, scenario, seed in product(SYSTEMS, SMOKE.maps, SMOKE.seeds)
     }
     rates = {paper.collection_name(n): {"episodes_per_s": 4.9 * n} for n in (2, 3)}
@@ -49,19 +51,18 @@ def given(earned: Mapping[str, float], won: Mapping[str, float]) -> dict[str, An
 
 AS_CLAIMED = given(
     {
-        "cmarl": 9.0,
-        "cmarl-2-containers": 8.0,
-        "cmarl-8-actors": 7.5,
-        "cmarl-1-container": 6.0,
-        "cmarl-2-actors": 4.0,
-        "cmarl-no-diversity": 7.0,
-        "apex": 6.5,
-        "apex-overload": 5.0,
-        "parallel": 3.0,
-        "parallel-v2": 3.5,
-        "qmix": 1.0,
-    },
-    {"cmarl": 0.4, "parallel-v2": 0.1},
+        "cmarl": 0.6,
+        "cmarl-2-containers": 0.5,
+        "cmarl-8-actors": 0.45,
+        "cmarl-1-container": 0.4,
+        "cmarl-2-actors": 0.3,
+        "cmarl-no-diversity": 0.45,
+        "apex": 0.4,
+        "apex-overload": 0.35,
+        "parallel": 0.3,
+        "parallel-v2": 0.25,
+        "qmix": 0.1,
+    }
 )
 
 
@@ -119,7 +120,7 @@ def test_two_seeds_decide_nothing() -> None:
         (
             {
                 cell_name("cmarl", "3m", 1): {
-                    **course(9.0, 0.4),
+                    **course(0.6),
                     "facts": {"played_bytes": 100.0, "travelled_bytes": 63.0},
                 }
             },
@@ -134,15 +135,26 @@ def test_what_misses_its_bound_is_not_held(changed: dict[str, Any], claim: str) 
 
 def test_the_order_of_systems_decides() -> None:
     names = ["cmarl", "cmarl-no-diversity", "apex", "apex-overload", "parallel"]
-    level = given({**dict.fromkeys(SYSTEMS, 5.0)}, {})
+    level = given(dict.fromkeys(SYSTEMS, 0.0))
     found = judged(level)
     assert {found[claim][0].held for claim in ("C1", "C7")} == {Held.UNDECIDED}  # nobody wins
     assert "the ratio says little" in str(found["C1"][0])
-    assert Held.HELD not in [each.held for each in found["C6"]]
-    turned = given({**dict.fromkeys(SYSTEMS, 5.0), **dict(zip(names, range(5), strict=True))}, {})
+    claims = ("C3", "C4", "C5", "C6")
+    assert Held.HELD not in [each.held for claim in claims for each in found[claim]]
+    rates = dict(zip(names, (0.1, 0.2, 0.3, 0.4, 0.5), strict=True))
+    turned = given({**dict.fromkeys(SYSTEMS, 0.3), **rates})
     assert {each.held for claim in ("C5", "C6") for each in judged(turned)[claim]} == {
         Held.NOT_HELD
     }
+
+
+def test_equal_ranks_are_shared() -> None:
+    actors = np.array([39.0, 26.0, 24.0, 13.0, 6.0])
+    assert rank_correlation(actors, np.array([0.5, 0.4, 0.3, 0.2, 0.1])) == pytest.approx(1.0)
+    assert rank_correlation(actors, np.zeros(5)) == 0.0
+    assert rank_correlation(actors, np.array([0.0, 0.0, 0.0, 0.0, 0.3])) == pytest.approx(
+        float(stats.spearmanr(actors, [0.0, 0.0, 0.0, 0.0, 0.3]).statistic)
+    )
 
 
 def test_a_rate_leaves_the_first_iterations_out() -> None:
