@@ -50,6 +50,7 @@ from fullrank_darl1n.published import (
     TeamSpec,
 )
 from fullrank_darl1n.runs import (
+    OURS,
     LearningCurve,
     adversaries,
     curves,
@@ -66,7 +67,7 @@ from fullrank_papers.claims import UNBUILT, ClaimResult, Judgement, undecided, u
 from fullrank_papers.paper import Findings, Paper, Planned, table
 
 Darl1nFindings: TypeAlias = Findings[Darl1nScale]
-COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}
+COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73", OURS: "#8fd0bc"}
 MACHINES = times.published_machines()
 NO_SAC = "no run of SAC is part of this reproduction"
 
@@ -193,9 +194,15 @@ def _of_task(
     rows = []
     for team in teams:
         learnt = curves(results, scale, team)
-        fixed = fixed_return(list(learnt.values()))
-        for method in (name for name in METHODS if name in task.printed):
-            said, ours = team.printed(method), _measured(learnt.get(method), fixed)
+        fixed = fixed_return([learnt[method] for method in ENGINE_METHODS])
+        for method in (*(name for name in METHODS if name in task.printed), OURS):
+            ours = _measured(learnt.get(method), fixed)
+            if method == OURS:
+                rows += [[team.size.agents, method, "", *ours[:2], "", *ours[2:]]] * (
+                    OURS in learnt
+                )
+                continue
+            said = team.printed(method)
             row = [team.size.agents, method, f"{said.seconds:g}", *ours[:2], f"{said.reward:g}"]
             rows.append([*row, *ours[2:]])
     there = {team.size.agents: len(seeds(results, scale, team)) for team in teams}

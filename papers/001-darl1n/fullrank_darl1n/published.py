@@ -33,6 +33,9 @@ TOTALLED = 30
 METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
 """Methods in the order of the tables."""
 DARL1N = "darl1n"
+REPLAY = "darl1n_replay"
+"""DARL1N with the paper's replay; ``darl1n``, ours, learns from fresh transitions alone."""
+LOCAL = (DARL1N, REPLAY)
 BASELINES = ("maddpg", "mfac")
 ENGINE_METHODS = (*BASELINES, DARL1N)
 """Methods that are trained here, by registered name."""
@@ -252,6 +255,8 @@ class Darl1nScale:
     """Sizes M of the timed teams, ascending."""
     more: Mapping[str, int] = field(default_factory=dict)
     """Number of teams of a task, by its name, where it is not ``sizes``."""
+    replayed: Mapping[str, int] = field(default_factory=dict)
+    """Number of teams of a task, by its name, whose DARL1N has the paper's replay."""
     shorter: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Iterations of a team, by task and M, where they are fewer."""
     coded: int = 0
@@ -294,6 +299,12 @@ class Darl1nScale:
     def most(self, task: Darl1nTask, size: Size) -> int:
         """Most iterations of a team."""
         return self.shorter.get(task.name, {}).get(str(size.agents), self.iterations)
+
+    def compared(self, team: TeamSpec) -> dict[str, str]:
+        """Registered methods that claims compare on a team, by their name in the tables."""
+        size = team.task.sizes[: self.replayed.get(team.task.name, 0)]
+        own = REPLAY if team.size in size else DARL1N
+        return {**{method: method for method in BASELINES}, DARL1N: own}
 
     def teams(self) -> list[TeamSpec]:
         """Teams of all tables."""

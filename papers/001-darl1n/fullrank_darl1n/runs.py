@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.types import JSON, Array
 from fullrank_darl1n.published import (
+    DARL1N,
     ENGINE_METHODS,
     SETTLED,
     WINDOW,
@@ -23,6 +24,9 @@ from fullrank_darl1n.published import (
 )
 from fullrank_darl1n.trials import Trial
 from fullrank_papers.cells import Results
+
+OURS = "darl1n, ours"
+"""DARL1N without replay, beside runs that have the paper's."""
 
 WAY = 0.9
 """Position of the fixed return between the lowest start and the best end."""
@@ -110,11 +114,12 @@ def trial(scale: Darl1nScale, team: TeamSpec, method: str, seed: int) -> Trial:
 
 def learners(scale: Darl1nScale, task: Darl1nTask) -> list[Trial]:
     """All runs of a table except those of the adversaries, small teams first."""
+    teams = [TeamSpec(task, size) for size in scale.sizes_of(task)]
     return [
         trial
-        for size in scale.sizes_of(task)
-        for method in ENGINE_METHODS
-        for trial in trials(scale, TeamSpec(task, size), method)
+        for team in teams
+        for method in dict.fromkeys((*ENGINE_METHODS, *scale.compared(team).values()))
+        for trial in trials(scale, team, method)
     ]
 
 
@@ -125,11 +130,12 @@ def adversaries(runs: Iterable[Trial]) -> list[Trial]:
 
 
 def seeds(results: Results, scale: Darl1nScale, team: TeamSpec) -> list[int]:
-    """Seeds from which all methods of the engine have trained a team."""
+    """Seeds from which all compared methods have trained a team."""
+    methods = scale.compared(team).values()
     return [
         seed
         for seed in scale.seeds
-        if all(trial(scale, team, method, seed).name in results for method in ENGINE_METHODS)
+        if all(trial(scale, team, method, seed).name in results for method in methods)
     ]
 
 
@@ -139,11 +145,13 @@ def trained(results: Results, scale: Darl1nScale) -> list[TeamSpec]:
 
 
 def curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, LearningCurve]:
-    """Curves by method: means over the ``seeds``; empty without any."""
-    whole = seeds(results, scale, team)
+    """Curves by method, and ours beside the paper's: means over the ``seeds``; empty without."""
+    compared, whole = scale.compared(team), seeds(results, scale, team)
+    if compared[DARL1N] != DARL1N:
+        compared[OURS] = DARL1N
     return {
-        method: mean_curve([results[trial(scale, team, method, seed).name] for seed in whole])
-        for method in ENGINE_METHODS
+        method: mean_curve([results[trial(scale, team, run, seed).name] for seed in whole])
+        for method, run in compared.items()
         if whole
     }
 
@@ -152,8 +160,8 @@ def by_seed(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, l
     """Curves of the ``seeds`` by method."""
     return {
         method: [
-            mean_curve([results[trial(scale, team, method, seed).name]])
+            mean_curve([results[trial(scale, team, run, seed).name]])
             for seed in seeds(results, scale, team)
         ]
-        for method in ENGINE_METHODS
+        for method, run in scale.compared(team).items()
     }

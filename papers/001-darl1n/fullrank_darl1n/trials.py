@@ -25,12 +25,13 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.local import LocalRun
 from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate_and_close
+from fullrank_darl1n import replay as replay  # registers the method
 from fullrank_darl1n.published import (
     ADVERSARIES,
     BASELINES,
-    DARL1N,
     EPISODES,
     LEARNERS,
+    LOCAL,
     Darl1nScale,
     Darl1nTask,
     Scheme,
@@ -90,7 +91,7 @@ class Trial:
     @property
     def weight(self) -> float:
         """Approximate duration of the run, seconds, within a factor of three."""
-        pace = 100_000 if self.method == DARL1N else 300_000
+        pace = 100_000 if self.method in LOCAL else 300_000
         seen = self.size.agents / 2 if self.changes.get("distance") == UNLIMITED else 1.0
         batch = max(self.scale.batch, 1_000)  # smaller ones leave the time of collection
         alone = seen * self.iterations * self.size.agents * batch / pace
@@ -131,7 +132,7 @@ class Trial:
         """
         given: dict[str, Any] = {"horizon": self.size.horizon}
         if not self.task.lattice:
-            local = self.method == DARL1N
+            local = self.method in LOCAL
             given |= {"moving_start": local, **({} if local else {"distance": UNLIMITED})}
         return {**given, **self.changes}
 
@@ -163,7 +164,7 @@ class Trial:
             "collect.steps": self.size.horizon,
             "collect.warmup": WARM_UP * scale.batch,
         }
-        if self.method == DARL1N:
+        if self.method in LOCAL:
             options["algorithm.evaluate_every"] = self.iterations  # evaluations are played here
         if self.scheme is not None:
             options |= _coded(self.scheme)

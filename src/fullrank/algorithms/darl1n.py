@@ -54,7 +54,7 @@ from fullrank.environments.neighbourhood import (
     from_resets,
 )
 from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
-from fullrank.networks.fused.darl1n import FusedDARL1N, NeighbourSampler
+from fullrank.networks.fused.darl1n import FusedDARL1N, NeighbourSampler, UnitSampler
 from fullrank.networks.fused.mlp import Clipper
 from fullrank.networks.fused.network_group import FusedActor, NetworkGroup, make_groups
 from fullrank.networks.fused.unit_batch import STATISTICS
@@ -148,7 +148,7 @@ class DARL1N(ActorCritic):
         """Build the roles, on hand-written kernels if these have the losses stated here."""
         if not self.is_stated_by(DARL1N, environment):
             return self.readable(environment, seed=seed, device=device)
-        group, sampler = self._group(environment, seed=seed, device=device)
+        group, sampler = self.group_and_sampler(environment, seed=seed, device=device)
         weights, independent = loss_weights(self), self.data == "independent"
         if independent:
             weights = replace(weights, clip_norm=None)
@@ -165,7 +165,7 @@ class DARL1N(ActorCritic):
     def readable(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build the roles on the losses' autograd, the reference for the hand-written kernels."""
         groups, where = self.groups(environment), device_of(device)
-        group, sampler = self._group(environment, seed=seed, device=device)
+        group, sampler = self.group_and_sampler(environment, seed=seed, device=device)
         parameters = GroupedParameters([group], owner=owner_of(groups))
 
         def collect(unit: UnitIndex, key: tuple[int, ...]) -> Mapping[int, NeighbourTransitions]:
@@ -179,9 +179,9 @@ class DARL1N(ActorCritic):
             environment, parameters, lambda rows: collect, seed=seed, device=where
         )
 
-    def _group(
+    def group_and_sampler(
         self, environment: EnvironmentSpec, *, seed: int, device: str
-    ) -> tuple[NetworkGroup, NeighbourSampler]:
+    ) -> tuple[NetworkGroup, UnitSampler]:
         """Build the networks of all groups of agents, which have one shape, and the sampler.
 
         Samples hold whole observations.

@@ -4,7 +4,7 @@ The losses are those of ``fullrank.algorithms.darl1n``; tests compare it with th
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,10 @@ from fullrank.networks.parameters import aligned
 
 MOST = 208
 """Maximum number of rows of one agent that are computed as one matrix."""
+
+
+UnitSampler: TypeAlias = Callable[[UnitIndex, tuple[int, ...]], Samples]
+"""Makes an agent's transitions; every draw is keyed by the iteration, or iteration and row."""
 
 
 class NeighbourSampler:
@@ -179,7 +183,7 @@ class FusedDARL1N(FusedGradients):
     def __init__(
         self,
         group: NetworkGroup,
-        sampler: NeighbourSampler,
+        sampler: UnitSampler,
         weights: LossWeights,
         *,
         seed: int,
