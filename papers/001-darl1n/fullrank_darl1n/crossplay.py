@@ -22,7 +22,7 @@ from fullrank_darl1n.published import (
     EPISODES,
     Darl1nScale,
 )
-from fullrank_darl1n.trials import Trial, digest_of, side_of
+from fullrank_darl1n.trials import Trial, policies_again, side_of
 from fullrank_papers.cells import Cell, Later, Results
 from fullrank_papers.claims import (
     UNBUILT,
@@ -64,15 +64,18 @@ def _games(sides: Mapping[str, Trial], results: Results) -> Cell:
     """Returns by side, good side's method, adversaries' method, and episode."""
     learnt = {method: results[trial.name]["policies"] for method, trial in sides.items()}
     settings = {
-        "policies": {method: digest_of(policies) for method, policies in learnt.items()},
+        "policies": learnt,
         "worlds": {method: trial.evaluated() for method, trial in sides.items()},
         "episodes": EPISODES,
     }
     return Cell(name=CELL, settings=settings, compute=partial(_play, sides, learnt))
 
 
-def _play(trials: Mapping[str, Trial], learnt: Mapping[str, list[str]]) -> JSON:
-    acts = {method: _acts(trial, learnt[method]) for method, trial in trials.items()}
+def _play(trials: Mapping[str, Trial], learnt: Mapping[str, str]) -> JSON:
+    acts = {
+        method: _acts(trial, policies_again(trial, learnt[method]))
+        for method, trial in trials.items()
+    }
     games = {
         good: {other: _game(trials[good], acts[other]["adversary"], own["good"]) for other in acts}
         for good, own in acts.items()

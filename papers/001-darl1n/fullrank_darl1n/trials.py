@@ -2,7 +2,8 @@
 
 Adversaries are frozen, as in the paper: policies of a MADDPG run in which both sides learnt. The
 authors' adversaries are weights for M = 6, published separately from their code, and unknown for
-larger teams. Here they are trained anew, with a different seed for each seed of the learners.
+larger teams. Here they are trained anew, with a different seed for each seed of the learners. Their
+cell keeps the digests of the policies, and whoever needs these trains them again.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import numpy as np
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.algorithms.maddpg import MADDPG
+from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON, FloatArray, UnitIndex
 from fullrank.config.tree import RunConfig
@@ -120,11 +122,6 @@ class Trial:
         needs = (self.adversaries.name,)
         return Later(name=self.name, needs=needs, make=self.cell, weight=self.weight)
 
-    def met(self, results: Results) -> dict[int, str]:
-        """Policies of the trained adversaries, by index; ``results`` must hold their trial."""
-        before = self.adversaries
-        return {} if before is None else adversaries_in(results[before.name])
-
     def world(self) -> dict[str, Any]:
         """Parameters of the training environment.
 
@@ -172,7 +169,8 @@ class Trial:
 
     def cell(self, results: Results) -> Cell:
         """The run as a cell; ``results`` must hold the trial of its adversaries."""
-        policies, config = self.met(results), self.config()
+        before, config = self.adversaries, self.config()
+        learnt = None if before is None else results[before.name]
         return Cell(
             name=self.name,
             settings={
@@ -180,17 +178,40 @@ class Trial:
                 "evaluated": self.evaluated(),
                 "every": self.every,
                 "both": self.both,
-                "adversaries": digest_of(policies.values()),
+                "adversaries": digest_of(()) if learnt is None else learnt["adversaries"],
             },
-            compute=partial(_train, self, config, policies),
+            compute=partial(_train, self, config, None if learnt is None else learnt["policies"]),
             weight=self.weight,
             beside=True,
         )
 
 
-def adversaries_in(result: JSON) -> dict[int, str]:
+_POLICIES: dict[str, list[str]] = {}
+"""Policies of both sides that this process has trained, by their digest."""
+
+
+def policies_again(sides: Trial, digest: str) -> list[str]:
+    """Policies of both sides, adversaries first, trained again unless this process has them.
+
+    Args:
+        sides: The trial in which both sides learn.
+        digest: Digest of the policies in its cell.
+
+    Raises:
+        ConfigError: The policies have other bits here.
+    """
+    if digest not in _POLICIES:
+        _train(sides, sides.config(), None)
+    if digest not in _POLICIES:
+        raise ConfigError(
+            f"{sides.name}: these policies have other bits than those of its cell, which another "
+            "processor computed; remove the cell to train, and to meet, new ones"
+        )
+    return _POLICIES[digest]
+
+
+def adversaries_in(policies: Sequence[str]) -> dict[int, str]:
     """The adversaries' policies by index; adversaries come first."""
-    policies = result["policies"]
     return dict(enumerate(policies[: len(policies) // 2]))
 
 
@@ -207,8 +228,11 @@ def _coded(scheme: Scheme) -> dict[str, Any]:
     }
 
 
-def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str]) -> JSON:
+def _train(trial: Trial, config: RunConfig, digest: str | None) -> JSON:
     """Train, and evaluate at the start and at intervals; evaluations do not count as seconds."""
+    before, adversaries = trial.adversaries, dict[int, str]()
+    if before is not None and digest is not None:
+        adversaries = adversaries_in(policies_again(before, digest))
     run = LocalRun(config, coded=trial.scheme is not None, frozen=adversaries)
     algorithm = run.training.algorithm
     seat(algorithm, adversaries)
@@ -227,7 +251,10 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str]) -> J
     finally:
         run.training.collector.close()
     if trial.both:
-        curve["policies"] = policies_of(algorithm, range(len(algorithm.problem.units)))
+        policies = policies_of(algorithm, range(len(algorithm.problem.units)))
+        curve["policies"] = digest_of(policies)
+        curve["adversaries"] = digest_of(adversaries_in(policies).values())
+        _POLICIES[curve["policies"]] = policies
     return curve
 
 

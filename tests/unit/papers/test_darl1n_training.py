@@ -6,15 +6,23 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 from fullrank.local import LocalRun
 from fullrank.wiring.training import training_of
-from fullrank_darl1n import crossplay, scaling
+from fullrank_darl1n import crossplay, scaling, trials
 from fullrank_darl1n.crossplay import PLAYED
 from fullrank_darl1n.published import GRASSLAND, SCALES, TASKS
 from fullrank_darl1n.runs import LearningCurve, adversaries, fixed_return, learners
 from fullrank_darl1n.scaling import judge_scaling
-from fullrank_darl1n.trials import Trial, adversaries_in, policies_of, seat
+from fullrank_darl1n.trials import (
+    Trial,
+    adversaries_in,
+    digest_of,
+    policies_again,
+    policies_of,
+    seat,
+)
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import Held
 
@@ -50,8 +58,14 @@ def test_a_curve_begins_untrained_and_is_a_function_of_its_settings(sides: Resul
 def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Results) -> None:
     before = trial().adversaries
     assert before is not None
-    learnt = adversaries_in(sides[before.name])
+    every = policies_again(before, sides[before.name]["policies"])
+    learnt = adversaries_in(every)
     assert list(learnt) == [0, 1, 2]
+    assert digest_of(learnt.values()) == sides[before.name]["adversaries"]
+    trials._POLICIES.clear()
+    assert policies_again(before, digest_of(every)) == every  # trained again
+    with pytest.raises(ConfigError, match="other bits than those of its cell"):
+        policies_again(before, "another digest")
     algorithm = training_of(trial().config()).algorithm
     own = policies_of(algorithm, range(6))
     seat(algorithm, learnt)
@@ -73,7 +87,7 @@ def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Resul
 def test_names_of_runs_are_unique_and_contests_have_adversaries() -> None:
     trained = [each for task in TASKS for each in learners(WHOLE, task)]
     names = [each.name for each in (*trained, *adversaries(trained))]
-    assert len(names) == len(set(names)) == 16 * 3 * 3 + 8 * 3
+    assert len(names) == len(set(names)) == 16 * 4 * 3 + 8 * 3
     assert len(WHOLE.teams()) == 16
 
 
