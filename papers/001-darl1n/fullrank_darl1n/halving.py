@@ -125,7 +125,7 @@ def halved(
 ) -> Halved:
     """Halve the fixed distances of a world, by each seed's returns or by their mean."""
     trial = world.trials(scale, world.fixed[0])[0]
-    seeds = range(len(scale.seeds))
+    seeds = range(len(found.curves[world.fixed[0]]))
     begin, end = (int(share * trial.iterations) for share in SPANS[span])
     rungs = [begin + rung for rung in rungs_of(len(world.fixed), iterations=end - begin)]
     groups = [[seed] for seed in seeds] if by == ALONE else [list(seeds)]

@@ -2,8 +2,9 @@
 
 Differences from the paper:
 
-- DARL1N has `batch` new samples of each agent in an iteration; the authors draw 100 new ones and
-  learn from 1,024 of a replay. MADDPG and MFAC have 100: rankings compare unequal samples.
+- DARL1N has the paper's replay, with 100 new samples of each agent in an iteration as MADDPG and
+  MFAC have, where a table has *darl1n, ours* beside it. Elsewhere it has `batch` new ones and no
+  replay, so that rankings compare unequal samples.
 - Runs are shorter, but for Ising with 9 agents; tables say by how much.
 - Seconds are a processor's, without the network.
 - Adversaries are frozen runs of our own; the authors' are published for 6 agents alone.

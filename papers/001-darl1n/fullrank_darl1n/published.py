@@ -249,6 +249,8 @@ class Darl1nScale:
     """Iterations between evaluations; the authors' number if it is smaller."""
     batch: int
     seeds: tuple[int, ...]
+    more_seeds: tuple[int, ...] = ()
+    """Seeds of the distances of Sec. VII, but for those with the rewards of Fig. 6."""
     timed: int
     """Timed iterations behind each iteration time."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)
