@@ -127,6 +127,7 @@ class _Judge:
         seeds = [seed for seed in every if all((name, seed) in pairs for name in maps)]
         lacking = len(maps) * len(every) - len(pairs)
         missing = [f"{lacking} of {len(maps) * len(every)} pairs of map and seed"] * (lacking > 0)
+        missing += [self._scale.short] * bool(self._scale.short)
         won = self._courses.won
         values = [[[won(name, each, seed) for seed in seeds] for each in maps] for name in names]
         return np.array(values), missing

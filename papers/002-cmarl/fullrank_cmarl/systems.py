@@ -104,6 +104,8 @@ class CmarlScale:
     """Counted iterations of each fleet of collectors."""
     step_s: float = 0.04
     """Emulated time of their steps."""
+    short: str = ""
+    """Why no claim on learning is held at this scale; empty: it may be."""
     outlook: str = ""
     """A paragraph for the page: what this scale cannot decide."""
 

@@ -18,7 +18,7 @@ from fullrank_cmarl.systems import CHANNELS, SCALES, SYSTEMS, CmarlScale, cell_n
 from fullrank_papers.claims import ClaimResult, Held
 from fullrank_papers.paper import Findings
 
-SMOKE = SCALES["smoke"]
+SMOKE = replace(SCALES["smoke"], short="")
 QUIET = {"episodes": 9, "blocked": 0.001, "minibatches": 9, "waited": 0.02}
 
 
@@ -103,6 +103,12 @@ def test_a_missing_run_is_said() -> None:
     assert judged(fewer)["C5"][0].held is Held.HELD
 
 
+def test_short_runs_hold_nothing() -> None:
+    found = paper.judged(findings(AS_CLAIMED, SCALES["smoke"]))
+    results = [each for source in found.values() for each in source if each.chance is not None]
+    assert {each.held for each in results} == {Held.UNDECIDED}
+
+
 def test_two_seeds_decide_nothing() -> None:
     found = paper.judged(findings(AS_CLAIMED, replace(SMOKE, seeds=(1, 2))))
     results = [each for source in found.values() for each in source]
@@ -174,5 +180,5 @@ def test_every_scale_configures_every_system(scale: Any) -> None:
     assert of_v2["algorithm"]["trace"] == 0.6
     drawn = {each.name: each.settings["run"]["sampling"]["method"] for each in made}
     of_cmarl = {method for name, method in drawn.items() if "-cmarl" in name}
-    assert of_cmarl == {"uniform" if scale is SMOKE else "prioritised"}
+    assert of_cmarl == {"uniform" if scale is SCALES["smoke"] else "prioritised"}
     assert {method for name, method in drawn.items() if "-cmarl" not in name} == {"uniform"}

@@ -13,7 +13,7 @@ from fullrank_darl1n.runs import LearningCurve, learners, mean_curve, seeds
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import Held
 
-WHOLE = dataclasses.replace(SCALES["paper"], coded=0, full_range=0)
+WHOLE = dataclasses.replace(SCALES["paper"], coded=0, full_range=0, replayed={})
 
 WORSE = [0.0, 90.0, 90.0, 90.0, 90.0, 90.0]
 PACES = {"darl1n": 1.0, "maddpg": 2.0, "mfac": 3.0}
@@ -55,6 +55,22 @@ def test_claims_on_learning_are_judged_by_the_curves(
 ) -> None:
     assert learning_claims.judge_learning(found_with(**good), WHOLE)[claim].held is Held.HELD
     assert learning_claims.judge_learning(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
+
+
+def test_teams_with_the_papers_replay_are_judged_by_it_and_ours_is_shown_beside() -> None:
+    scale = dataclasses.replace(WHOLE, replayed={"food_collection": 4})
+    worse = {
+        each.name: points(WORSE if each.method == "darl1n" else None, pace=1.0)
+        for task in TASKS
+        for each in learners(scale, task)
+    }
+    found = found_with(maddpg=WORSE, mfac=WORSE) | {
+        name: run for name, run in worse.items() if "-food_collection-" in name and "darl1n" in name
+    }
+    assert learning_claims.judge_learning(found, scale)[4].held is Held.HELD
+    assert "| 24 | darl1n, ours | | " in paper.learning_table(found, scale)
+    without = {name: run for name, run in found.items() if "darl1n_replay" not in name}
+    assert learning_claims.judge_learning(without, scale)[4].held is Held.UNDECIDED
 
 
 def test_claims_whose_runs_are_missing_are_undecided() -> None:
