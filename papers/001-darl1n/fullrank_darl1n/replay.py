@@ -10,9 +10,12 @@ A holder that missed an iteration would have another D_i, and is refused: the mo
 one process, and not for learners that come and go.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.darl1n import DARL1N
@@ -64,19 +67,23 @@ class UnitReplay:
     def append(self, samples: Samples) -> None:
         """Add transitions."""
         begin, self._size = self._size, self._size + len(samples.reward)
-        if self._kept is None or self._size > len(self._kept.reward):
-            old = Samples(*(part[:0] for part in samples)) if self._kept is None else self._kept
-            self._kept = Samples(
-                *(np.resize(part, (2 * self._size, *part.shape[1:])) for part in old)
-            )
-        for kept, part in zip(self._kept, samples, strict=True):
-            kept[begin : self._size] = part
+        kept = samples if self._kept is None else self._kept
+        if self._kept is None or self._size > len(kept.reward):
+            kept = _each(kept, lambda part: np.resize(part, (2 * self._size, *part.shape[1:])))
+        new = slice(begin, self._size)
+        kept.seen[new], kept.reward[new] = samples.seen, samples.reward
+        kept.seen_next[new] = samples.seen_next
+        self._kept = kept
 
     def draw(self, size: int, generator: np.random.Generator) -> Samples:
         """Draw transitions uniformly, with replacement."""
         assert self._kept is not None
         places: IntArray = generator.integers(self._size, size=size)
-        return Samples(*(part[places] for part in self._kept))
+        return _each(self._kept, lambda part: part[places])
+
+
+def _each(samples: Samples, of: Callable[[NDArray[Any]], NDArray[Any]]) -> Samples:
+    return Samples(of(samples.seen), of(samples.reward), of(samples.seen_next))
 
 
 class ReplaySampler:
