@@ -1,28 +1,17 @@
-"""The driver of a run: restores it, runs its iterations, and makes each one durable.
-
-It names saturated iterations, whose gradients were lost to the range of float32 or clamped
-(ADR 109).
-"""
+"""The driver of a run: restores it, runs its iterations, and has each one made durable."""
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from fullrank.algorithms.optimiser import CLIP_OVERFLOW
-from fullrank.algorithms.updates import CLAMPED
 from fullrank.common.errors import ConfigError, ServiceLost, Unsound
 from fullrank.common.failpoints import reach
 from fullrank.common.place import PLACE
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.host.process import QuickCalls
-from fullrank.net.tracing import TraceSpan
 from fullrank.replay.samplers import Sample
-from fullrank.rounds.decision import Decoded
 from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import (
     Amend,
@@ -43,69 +32,22 @@ from fullrank.run.orders import (
     Settle,
     TakeCheckpoint,
 )
-from fullrank.runs.record import METRICS, IterationRecord
+from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
 from fullrank.wiring.training import Training
+from fullrank_controller.commits import WRITING, Commits
 from fullrank_controller.host import Host
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import DecidedIteration, RunStore
 from fullrank_controller.rounds.port import DecidedRound, Pipeline, Rounds
 from fullrank_controller.run import Run
+from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-WRITING = {"journal": "writing", "checkpoint": "writing a checkpoint"}
-"""Phases in which the store writes, by what it writes."""
 FAR = 2**31
 """Iterations ahead of a store, which waits by time."""
-MEANING = {
-    CLIP_OVERFLOW: "gradients vanished, because their norms overflow float32",
-    CLAMPED: "gradients or statistics beyond the range of exact sums were clamped or left out",
-}
-
-
-class SaturationLog:
-    """Says that iterations were saturated: the first as a caveat of the run, the rest in the log.
-
-    Args:
-        held: Caveats that the run has for good.
-        keep: Keeps another one of them.
-    """
-
-    def __init__(self, held: Iterable[str], *, keep: Callable[[str], None]) -> None:
-        self._held, self._keep = tuple(held), keep
-        self._count = dict.fromkeys(MEANING, 0)
-
-    def note(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
-        """Take the statistics of an update."""
-        for kind, meaning in MEANING.items():
-            places = [name.partition("/")[2] for name in statistics if name.startswith(f"{kind}/")]
-            if not places:
-                continue
-            self._count[kind] += 1
-            count, where = self._count[kind], ", ".join(places)
-            if count == 1 and not any(caveat.startswith(meaning) for caveat in self._held):
-                self._keep(
-                    f"{meaning}, first in iteration {iteration} ({where}), and later ones as "
-                    f"{METRICS} says; scale the rewards to magnitudes around 1"
-                )
-            if count == 10 ** (len(str(count)) - 1):
-                log.warning(
-                    "saturated iteration=%d count=%d %s %s", iteration, count, where, meaning
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class _Applied:
-    """An applied iteration that is not durable yet."""
-
-    decided: DecidedIteration
-    record: IterationRecord
-    head: int
-    """Replay position to resume from after it."""
-    span: TraceSpan
-    """The commit, which ends once it is durable."""
 
 
 class Driver:
@@ -148,16 +90,14 @@ class Driver:
         self._saved: asyncio.Future[int] | None = None
         """Iterations in the checkpoint that is asked for."""
         self._journalled: Mapping[int, StoredIteration] = {}
-        self._head = self._resume_head = self._resumes_at = self._known = 0
+        self._head = self._resumes_at = self._known = 0
         self._began_at = self._updated_at = 0.0
         self._steps, self._opened = QuickCalls(), asyncio.Event()
         self._sample: Sample | None = None
         self._collected: Collected | None = None
         self._decided: DecidedRound | None = None
         self._record: IterationRecord | None = None
-        self._unstored: dict[int, _Applied] = {}
-        self._applied_at = deque[float]()
-        self._hurried, self._moved = asyncio.Event(), asyncio.Event()
+        self._commits = Commits(run, store, pipeline, watchdog)
 
     async def drive(
         self, *, head: int, journalled: Sequence[StoredIteration] = (), known: int = 0
@@ -260,8 +200,7 @@ class Driver:
         try:
             if self._host is not None:
                 await self._host.close(void=void)
-            await self._store.uploaded()
-            await self._store.keep()
+            await self._store.close()
         finally:
             if self._saved is not None:
                 self._saved.set_exception(ServiceLost("the run has ended before a checkpoint"))
@@ -269,7 +208,7 @@ class Driver:
 
     async def _open(self, order: Open) -> None:
         await self.pipeline.open(self._head, resumes_at=self._resumes_at)
-        self._resume_head = self.pipeline.head
+        self._commits.head = self.pipeline.head
         self._opened.set()
 
     async def _assemble(self, order: Assemble) -> None:
@@ -296,32 +235,18 @@ class Driver:
 
     async def _settle(self, order: Settle) -> None:
         """Take the last iteration into account, then encode parameters and assign rows."""
-        await self._within_lag()
+        await self._commits.within_lag()
         PLACE["iteration"] = order.iteration
         if self._record is not None:
             await self.rounds.observe(self._record)
         await self.rounds.settle(order.iteration)
         self._began_at = asyncio.get_running_loop().time()
 
-    async def _within_lag(self) -> None:
-        """Wait while the store is more than two writes behind."""
-        clock, most_s = asyncio.get_running_loop().time, 2 * self._store.lag_s
-        while most_s and self._applied_at and clock() > self._applied_at[0] + most_s:
-            self._moved.clear()
-            await self._moved.wait()
-
     async def _draw(self, order: Draw) -> None:
         self._sample = self.pipeline.sample(order.iteration)
 
     async def _audit(self, order: Audit) -> None:
-        await self.rounds.audit(self._settled)
-
-    async def _settled(self) -> None:
-        """Return once what is applied is durable."""
-        while self._applied_at:
-            self._hurried.set()
-            self._moved.clear()
-            await self._moved.wait()
+        await self.rounds.audit(self._commits.settled)
 
     async def _compute(self, order: Compute) -> None:
         assert self._sample is not None  # drawn
@@ -355,10 +280,7 @@ class Driver:
         iteration_s, self._updated_at = now - self._updated_at, now
         record = iteration.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)
         self._record = record
-        self._unstored[order.iteration] = _Applied(
-            iteration, record, head=self.pipeline.head, span=committing
-        )
-        self._applied_at.append(now)
+        self._commits.add(iteration, record, head=self.pipeline.head, span=committing, at=now)
 
     async def _apply_again(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""
@@ -367,7 +289,7 @@ class Driver:
             apply = partial(self._training.trainer.apply, stored.updates, iteration=iteration)
             await asyncio.to_thread(apply)
         self._saturation.note(iteration, statistics)
-        self._resume_head = self.pipeline.head
+        self._commits.head = self.pipeline.head
         self._run.progress.applied = self._run.progress.committed = iteration + 1
         self._store.publish_again(stored.record)
         reach("iteration.repeated")
@@ -386,53 +308,17 @@ class Driver:
             raise Unsound(f"{error}; the rows came from learners {learners}") from error
 
     async def _make_durable(self, order: MakeDurable) -> None:
-        """Make what is applied durable, then publish it: what is published survives any crash."""
+        durable = await self._commits.write()
         assert self._host is not None  # it gave the order
-        await self._store.due(self._hurried)
-        taken, self._unstored = list(self._unstored.values()), {}
-        caveats = self._run.progress.lasting
-        batch = [(replace(each.record, caveats=caveats), each.decided) for each in taken]
-        with ExitStack() as stack:
-            stack.enter_context(self._watchdog.phase(WRITING["journal"]))
-            for each in taken:
-                stack.enter_context(each.decided.round.timeline.span)
-                stack.enter_context(each.span)
-            await self._store.append(batch)
-        for (record, decided), applied in zip(batch, taken, strict=True):
-            if not record.exact and record.variance is None:
-                self._record_inexact(record, decided.round.decision)
-            self._resume_head = applied.head
-            self._run.progress.committed = record.iteration + 1
-            self.pipeline.committed(record.iteration + 1)
-            self._store.publish(record)
-            self._applied_at.popleft()
-            if self._applied_at:
-                await asyncio.sleep(0)  # a round is under way
-        self._host.tell(Durable(self._run.progress.committed))
-        self._moved.set()
+        self._host.tell(Durable(durable))
 
     async def _hurry(self, order: Hurry) -> None:
-        self._hurried.set()
-
-    def _record_inexact(self, record: IterationRecord, decision: Decoded) -> None:
-        alone = not decision.auditable and decision.reason
-        cause = alone or "its bits depend on who answered"
-        caveat = (
-            f"iteration {record.iteration} is not exact: {cause}, no entry is further than "
-            f"{record.error_bound:.1e} from the truth"
-        )
-        if not alone:
-            caveat += (
-                f"; no digest proves its vectors: a wrong one would show if it were of learners "
-                f"{list(decision.auditable)}, and be named if it were of {list(decision.nameable)}"
-            )
-        self._run.progress.record_caveat("exact", caveat)
-        log.warning("inexact received=%s %s", record.received, caveat)
+        self._commits.hurry()
 
     async def _checkpoint(self, order: TakeCheckpoint) -> None:
         await self.pipeline.finish_playing()  # a run that is stopped may still play
         with self._watchdog.phase(WRITING["checkpoint"]):
-            await self._store.checkpoint(committed=order.iterations, head=self._resume_head)
+            await self._store.checkpoint(committed=order.iterations, head=self._commits.head)
         if self._saved is not None:
             self._saved.set_result(order.iterations)
             self._saved = None

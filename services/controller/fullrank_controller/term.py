@@ -23,14 +23,22 @@ from fullrank.training.blocks import BlockPlan
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.plugins import spec_of_agents
-from fullrank.wiring.training import Training, block_player_of, capacity_of, pace_of, spare_rows
+from fullrank.wiring.training import (
+    Training,
+    block_player_of,
+    capacity_of,
+    drawn_rows,
+    pace_of,
+    spare_rows,
+)
 from fullrank_controller.collectors.blocks_in import most_rows
 from fullrank_controller.collectors.head_store import HEADS, HeadStore
 from fullrank_controller.collectors.pool import CollectorPool
-from fullrank_controller.driver import Driver, SaturationLog
+from fullrank_controller.driver import Driver
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
+from fullrank_controller.persistence.rows import StoredRows
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.persistence.run_numerics import RunNumerics, own_numerics
 from fullrank_controller.persistence.store import RunStore
@@ -41,15 +49,16 @@ from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.free_playback import FreePlayback
 from fullrank_controller.rounds.network import AutoCode, NetworkRounds
-from fullrank_controller.rounds.port import Pipeline, Rounds
-from fullrank_controller.rounds.replay_pipeline import (
+from fullrank_controller.rounds.playback import (
     KeyedPlayback,
     OwnPlayback,
     Playback,
-    ReplayPipeline,
     TransitionTable,
 )
+from fullrank_controller.rounds.port import Pipeline, Rounds
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.run import Run
+from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -209,6 +218,7 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
 def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
     """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
     config, run, training = term.config, term.run, term.training
+    term.store.rows = _stored_rows(term, replay)
     pipeline = make_pipeline(term, replay, _playback(term, replay, run.collectors))
     rounds = NetworkRounds(
         config,
@@ -247,8 +257,22 @@ def make_pipeline(
         event_log=term.run.event_log,
         watchdog=term.watchdog,
         lost=partial(_keep_caveat, term),
+        stored=term.store.rows,
         holds=holds,
         report=report or term.run.progress.warming,
+    )
+
+
+def _stored_rows(term: Term, replay: ReplayClient) -> StoredRows | None:
+    """The rows of the table in the run's store; None without one."""
+    if term.directory.store is None:
+        return None
+    return StoredRows(
+        term.directory.store,
+        replay,
+        drawn=drawn_rows(term.config, term.training),
+        row_size=term.training.collector.layout.row_size,
+        each=term.config.collect.mode == "free",
     )
 
 

@@ -121,7 +121,7 @@ class RingFile:
                 unknown, and every later write fails.
         """
         synced = min(self._synced, head)
-        self._point(self.tail, head, synced)
+        self._point(tail if tail == head else self.tail, head, synced)
         if self._sync:
             self._to_disk()
             synced = head

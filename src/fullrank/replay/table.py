@@ -168,14 +168,16 @@ class Table(TableReader):
     def truncate(self, head: int) -> None:
         """Discard the rows at ``head`` and beyond: a resumed run writes them again.
 
-        Positions that were evicted meanwhile do not come back.
+        Positions that were evicted meanwhile do not come back: a table without rows before ``head``
+        begins there.
 
         Raises:
             StorageFailed: The storage does not take it.
         """
-        if head < self.head:
+        is_empty = self.tail == self.head or head <= self.tail
+        if head < self.head or (is_empty and head > self.head):
             self.forget_index()
-            self._writable.publish(self.tail, max(head, self.tail))
+            self._writable.publish(head if is_empty else self.tail, head)
 
     def _check(self, first_position: int, rows: FloatArray) -> None:
         if rows.ndim != 2 or rows.shape[1] != self.row_size:

@@ -17,10 +17,14 @@ from obstore.store import from_url
 from fullrank.common.errors import ConfigError, NotFound, StorageFailed
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig
+    from obstore.store import ClientConfig, ObjectStore
 
-TIMEOUT, RETRIES = "30 seconds", 4
-"""Limits on a call, and on its repetitions, which wait longer each time."""
+TIMEOUT_S, RETRIES = 30, 4
+"""Limits on a request of ``PART_BYTES`` at most, and on its repetitions, which wait longer each
+time."""
+PART_BYTES, PARTS = 4 * 2**20, 2
+"""Bytes of a larger object that one request carries, and requests at a time: a store that takes
+280 KB a second is quick enough for objects of any size."""
 
 
 class StoredObjects:
@@ -35,28 +39,30 @@ class StoredObjects:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        options: ClientConfig = {"timeout": TIMEOUT}
+        self._store = self._opened(timeout_s=TIMEOUT_S)
+
+    def _opened(self, *, timeout_s: int) -> "ObjectStore":
+        url = self._url
+        options: ClientConfig = {"timeout": f"{timeout_s} seconds"}
         if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
             options["allow_http"] = True
         try:
-            self._store = from_url(
-                url,
-                client_options=options,
-                retry_config={"max_retries": RETRIES},
-            )
+            return from_url(url, client_options=options, retry_config={"max_retries": RETRIES})
         except (BaseError, ValueError) as error:
             raise ConfigError(f"{url} is no object store: {_line(error)}") from None
 
     def put(self, name: str, content: bytes) -> None:
         """Write an object."""
         with self._reported(name):
-            obstore.put(self._store, name, content)
+            obstore.put(self._store, name, content, chunk_size=PART_BYTES, max_concurrency=PARTS)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write an object unless there is one of that name."""
+        """Write an object unless there is one of that name, with one request of any size."""
+        parts = 1 + len(content) // PART_BYTES
         with self._reported(name):
+            store = self._store if parts == 1 else self._opened(timeout_s=parts * TIMEOUT_S)
             try:
-                obstore.put(self._store, name, content, mode="create", use_multipart=False)
+                obstore.put(store, name, content, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
         return True
@@ -65,7 +71,16 @@ class StoredObjects:
         """Content of an object."""
         with self._reported(name):
             try:
-                return bytes(obstore.get(self._store, name).bytes())
+                whole = obstore.get(self._store, name)
+                if (size := whole.meta["size"]) <= PART_BYTES:
+                    return bytes(whole.bytes())
+                parts = [
+                    obstore.get_range(
+                        self._store, name, start=start, length=min(PART_BYTES, size - start)
+                    )
+                    for start in range(0, size, PART_BYTES)
+                ]
+                return b"".join(parts)
             except (NotFoundError, FileNotFoundError):
                 raise NotFound(f"{self._url} holds no {name}") from None
 

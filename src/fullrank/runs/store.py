@@ -1,106 +1,54 @@
 """The store of a run: its log and checkpoints outside the machine of its controller (ADR 128).
 
-* ``log/<sequence>``: an entry of the log, created where there is none and never replaced: the
-  record that begins a term, records of the journal, or the word that a checkpoint is complete;
+* ``log/<sequence>`` and ``heads/<term>``: the log, which is the fence (``runs.log``);
 * ``checkpoints/<iteration>-<term>/<file>``;
 * ``metrics/<term>/<offset>``: the bytes of ``metrics.jsonl`` from there on;
-* ``heads/<term>``: the newest head that the controller of a term has written: where to begin.
+* ``rows/<first>-<last>-<term>``: rows of replay from which the checkpoints draw.
 
-The log is the fence: a controller that begins creates the entry after the last one as that of its
-term, and the next entry of its predecessor is refused. Whatever else is named by a term is replaced
-by the controller of that term alone. Every name is known: heads have the numbers of terms without a
-gap, and are found by bisection; nothing is listed. Entries before a head are removed but for those
-that begin terms, which a thawed controller would create next.
+Whatever is named by a term is replaced by the controller of that term alone. Entries before a head
+are removed but for those that begin terms, which a thawed controller would create next.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field, TypeAdapter
+import numpy as np
 
 from fullrank.common.durable import replace_bytes, replace_file, replace_text
-from fullrank.common.errors import (
-    CheckpointUnusable,
-    ConfigError,
-    Malformed,
-    NotFound,
-    StaleTerm,
-    StorageFailed,
-)
+from fullrank.common.errors import CheckpointUnusable, ConfigError, Corrupted, NotFound
 from fullrank.common.failpoints import reach
-from fullrank.common.schema import Name, Ordinal, validated
-from fullrank.runs.checkpoint import MANIFEST, STATE, read_manifest, saved
+from fullrank.common.types import JSON, FloatArray
+from fullrank.replay.staging import rows_digest
+from fullrank.runs.checkpoint import read_manifest, saved
 from fullrank.runs.ending import CAVEATS
-from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, JOURNAL, STAMP, check_release
-from fullrank.runs.journal import NO_UPDATES, SUFFIX, segments_in
-from fullrank.runs.journal_format import decode_first, encode
+from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, JOURNAL, STAMP
+from fullrank.runs.journal import SUFFIX, segments_in
+from fullrank.runs.log import (
+    FILES,
+    METRICS,
+    ROWS,
+    Header,
+    Log,
+    LogHead,
+    RowSegment,
+    end_of,
+    entry_name,
+    segment_of,
+)
 from fullrank.runs.objects import open_objects
-from fullrank.runs.record import METRICS
+from fullrank.runs.record import METRICS as METRICS_FILE
 
 SMALL = (CONFIGURATION, "numerics.json", "verdicts.json", CAVEATS)
 """Small files of a run, which are replaced as a whole."""
 CHUNK_BYTES = 4 * 2**20
-"""Size from which a further object takes the metrics that follow."""
-LOST = (
-    "once it takes writes, start this controller again: the run goes on from the last stored entry"
-)
-"""Remedy of a write that failed."""
-_LOG, _HEADS, _METRICS = "log", "heads", "metrics"
+"""Size from which a further object takes the metrics, or the rows, that follow."""
+MOST_SEGMENTS = 512
+"""Full objects with rows, at most: those of a larger table are larger."""
 _SCRATCH, _PROBE = ".store", "probe"
-
-_Folder: TypeAlias = Annotated[str, Field(pattern=r"^\d{6,18}-\d{6,18}$")]
-_Segment: TypeAlias = Annotated[str, Field(pattern=r"^(\d{6,18}-\d{6,18})?$")]
-_Chunk: TypeAlias = Annotated[str, Field(pattern=rf"^{_METRICS}/\d{{6,18}}/\d{{18}}$")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogHead:
-    """Where a reader of the log begins, and what it needs beside the log."""
-
-    sequence: Ordinal = 0
-    """The first entry that it needs."""
-    checkpoints: Mapping[_Folder, Ordinal] = field(default_factory=dict)
-    """Folders of the checkpoints, oldest first, each with the first entry after it."""
-    metrics: tuple[_Chunk, ...] = ()
-    """Names of the objects with the metrics, in order."""
-
-    @property
-    def objects(self) -> set[str]:
-        """Names of what it needs beside the log."""
-        files = {f"{CHECKPOINTS}/{each}/{name}" for each in self.checkpoints for name in _FILES}
-        return files | set(self.metrics)
-
-
-_FILES = (STATE, MANIFEST)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """The facts of an entry; the records of a segment of the journal may follow them."""
-
-    run: Name
-    release: Name
-    term: Ordinal
-    instance: Ordinal
-    """Drawn by the controller: its own entry, whose answer was lost, is equal in every byte."""
-    config_digest: Name = ""
-    opens: bool = False
-    """True if it begins a term."""
-    segment: _Segment = ""
-    """Segment of the journal to which its records belong."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Small files that have changed; all of them where there is a head."""
-    head: LogHead | None = None
-    """The head from now on, if it changes."""
-    whole: bool = True
-    """False until the store has all that the directory held with which it began."""
-
-
-_HEADER = TypeAdapter(Header)
 
 
 class SharedStore:
@@ -118,51 +66,32 @@ class SharedStore:
     def __init__(self, place: str, run_dir: Path, *, keep: int) -> None:
         self._objects, self._place, self._run_dir = open_objects(place), place, run_dir
         self._keep, self._lock = keep, Lock()
-        self._own = self._last = Header(run="", release="", term=0, instance=0)
-        self._head, self._next = LogHead(), 0
-        self._openings = set[int]()
-        self._files: dict[str, str] = {}
+        self._log = Log(self._objects, place, restart=self._clear, take=self._take_records)
         self._seen: dict[str, tuple[int, int]] = {}
         """Time and size of each small file when it was stored."""
         self._filling: dict[str, list[bytes]] = {}
         """The records that are to be shipped, by segment."""
+        self._planned: tuple[RowSegment, ...] = ()
+        """Rows from which the checkpoints draw that are being stored."""
+        self._metrics: tuple[str, ...] = ()
+        """Objects with the metrics that are being stored, after those that are full."""
 
     def read(self) -> Header | None:
-        """Read the log to its end.
+        """Read the log to its end, as ``Log.read``."""
+        return self._log.read()
 
-        Returns:
-            The facts of the last entry; None if there is none.
-
-        Raises:
-            CheckpointUnusable: An entry is damaged.
-            StorageFailed: The store cannot be reached.
-            VersionMismatch: Another minor release began the run.
-        """
-        missing = -1
-        while (begin := self._read()) == self._next and self._last.term:
-            if begin == missing:  # else it was removed by a controller that has a newer head
-                raise CheckpointUnusable(
-                    f"{self._place} holds no {_name(begin)}, with which the run goes on; restore "
-                    "the store from a copy, or start anew with another store.url"
-                )
-            missing = begin
-        return self._last if self._last.term else None
-
-    def _read(self) -> int:
-        """Read the entries from the newest head on; returns the number of the first of them."""
+    def _clear(self) -> None:
         shutil.rmtree(self._run_dir / _SCRATCH, ignore_errors=True)
         (self._run_dir / _SCRATCH / JOURNAL).mkdir(parents=True)
-        self._openings.clear()
-        _, newest = self._newest_head()
-        if newest is not None:
-            self._take(newest)
-        begin = self._next = self._head.sequence
-        self._follow()
-        return begin
+
+    def _take_records(self, segment: str, records: bytes) -> None:
+        path = self._run_dir / _SCRATCH / JOURNAL / f"{segment}{SUFFIX}"
+        with path.open("ab") as file:
+            file.write(records)
 
     def text(self, name: str) -> str:
         """A small file of the run that was read; empty if it has none of that name."""
-        return self._files.get(name, "")
+        return self._log.files.get(name, "")
 
     def begin(self, run: str, *, digest: str, last: int, instance: int) -> int:
         """Begin a term of the run after what was read, and make the directory equal to the store.
@@ -184,12 +113,13 @@ class SharedStore:
             StaleTerm: Another controller begins a term now.
             StorageFailed: The store cannot be reached or does not take it.
         """
-        empty = not self._last.term or not self._last.whole
+        log = self._log
+        empty = not log.last.term or not log.last.whole
         adopts = empty and last > 0
         self._check_fence()
         while True:
-            term, opened = max(last, self._last.term) + 1, len(self._openings)
-            self._own = Header(
+            term, opened = max(last, log.last.term) + 1, len(log.openings)
+            log.own = Header(
                 run=run,
                 release=str(STAMP["release"]),
                 term=term,
@@ -198,17 +128,18 @@ class SharedStore:
                 whole=not adopts,
             )
             if adopts:  # entries of an interrupted adoption stand before
-                self._head = LogHead(sequence=self._next)
-            if self._create(opens=True, files=self._changed() if empty else self._files):
+                log.strays |= self._superseded_by(LogHead(sequence=log.next))
+                log.head, log.rows = LogHead(sequence=log.next), ()
+            if log.create(opens=True, files=self._changed() if empty else log.files):
                 break
-            self._follow()
-            if len(self._openings) > opened:
-                raise self._superseded(self._last.term)
-        known, newest = self._newest_head()
-        if newest is not None and newest.head is not None and newest.head.sequence >= self._next:
-            raise self._superseded(newest.term)  # the entry was removed, and not the end of the log
+            log.follow()
+            if len(log.openings) > opened:
+                raise log.superseded(log.last.term)
+        known, newest = log.newest_head()
+        if newest is not None and newest.head is not None and newest.head.sequence >= log.next:
+            raise log.superseded(newest.term)  # the entry was removed, and not the end of the log
         for number in range(known + 1, term + 1):
-            self._put_head(number)
+            log.put_head(number)
         self._take_all() if empty else self._restore()
         return term
 
@@ -217,8 +148,13 @@ class SharedStore:
         with self._lock:
             self._filling.setdefault(segment, []).extend(record)
 
-    def ship(self) -> None:
+    def ship(self, first: int = 0, rows: FloatArray | None = None) -> None:
         """Write the records that were taken, as an entry of the log for each segment, and files.
+
+        Args:
+            first: Position of the first row.
+            rows: Rows from which the next iteration draws, with the last records; they replace
+                those that were stored from ``first`` on.
 
         Raises:
             StaleTerm: A later controller has begun a term; they are not part of the run.
@@ -227,17 +163,104 @@ class SharedStore:
         with self._lock:
             filled, self._filling = self._filling, {}
             for segment, records in filled.items():
-                self._write(b"".join(records), segment=segment, files=self._changed())
+                content, facts = b"".join(records), {}
+                if rows is not None and len(rows) and segment == [*filled][-1]:
+                    content, facts = content + rows.tobytes(), {"rows": segment_of(first, rows)}
+                self._log.write(content, segment=segment, files=self._changed(), **facts)
             if changed := self._changed():
-                self._write(files=changed)
+                self._log.write(files=changed)
 
     @property
     def following(self) -> int:
         """The entry that is written next."""
-        return self._next
+        return self._log.next
+
+    @property
+    def rows(self) -> Sequence[RowSegment]:
+        """The stored rows, in order and without a gap."""
+        return self._log.rows
+
+    def keep_rows(self, head: int) -> None:
+        """Forget the segments that end after a position: the run writes others there."""
+        with self._lock:
+            self._log.rows = tuple(each for each in self._log.rows if each.last <= head)
+
+    def read_rows(self, segment: RowSegment) -> FloatArray:
+        """Read the rows of a segment, shape (n, row_size).
+
+        Raises:
+            Corrupted: They are missing or not those that were stored; the message names the object.
+            StorageFailed: The store cannot be reached.
+        """
+        where = f"{self._place}: {segment.name}"
+        try:
+            content = self._objects.get(segment.name)[-segment.size_bytes :]
+        except NotFound:
+            raise Corrupted(f"{where} is missing") from None
+        count = segment.last - segment.first
+        if len(content) == segment.size_bytes and segment.size_bytes % (4 * count) == 0:
+            rows = np.frombuffer(content, "<f4").reshape(count, -1)
+            if rows_digest(rows).hex() == segment.digest:
+                return rows
+        raise Corrupted(f"{where} does not hold what was stored")
+
+    def plan(
+        self, *, head: int, tail: int = 0, drawn: int = 0, row_bytes: int = 1
+    ) -> Sequence[tuple[int, int]]:
+        """Begin to store the directory's new checkpoints: say in the log what is written next.
+
+        Args:
+            head: Position from which the newest checkpoint resumes.
+            tail: Oldest position that this term has found in replay.
+            drawn: Rows from which an iteration draws, at most.
+            row_bytes: Size of a row.
+
+        Returns:
+            First and last positions of the rows that are to be stored by ``put_rows``.
+
+        Raises:
+            StaleTerm: A later controller has begun a term.
+            StorageFailed: The store cannot be reached or does not take it.
+        """
+        most = max(CHUNK_BYTES, drawn * row_bytes // MOST_SEGMENTS) // row_bytes
+        step = max(1, min(most, drawn // 8))
+        heads = [facts.get("replay_head", head) for _, _, facts in self._checkpoints()]
+        oldest, kept = min([head, *heads]) - drawn, list[RowSegment]()
+        for each in self.rows:
+            if not each.is_own or each.last > head or each.last < each.first + step:
+                break
+            if each.last > oldest:
+                kept.append(each)
+        least = min(head, max(tail, head - drawn))
+        if end_of(kept) < least:
+            kept = []
+        bounds = [*range(end_of(kept) or least, head, step), head]
+        self._planned, self._metrics = tuple(kept), self._metrics_due()
+        ranges, stored = list(pairwise(bounds)), self._log.head.checkpoints
+        folders = [folder for folder, _, _ in self._checkpoints() if folder not in stored]
+        names = [
+            *(self._row_name(*each) for each in ranges),
+            *(f"{CHECKPOINTS}/{folder}/{file}" for folder in folders for file in FILES),
+            *self._metrics,
+        ]
+        with self._lock:
+            self._log.write(strays=tuple(names))
+        reach("store.planned")
+        return ranges
+
+    def put_rows(self, first: int, rows: FloatArray) -> None:
+        """Store planned rows, which come in order."""
+        segment = segment_of(first, rows)
+        name = self._row_name(segment.first, segment.last)
+        self._objects.put(name, rows.tobytes())
+        self._planned = (*self._planned, replace(segment, name=name))
+        reach("store.rows")
+
+    def _row_name(self, first: int, last: int) -> str:
+        return f"{ROWS}/{first:018d}-{last:018d}-{self._log.own.term:06d}"
 
     def checkpoint(self, since: int) -> None:
-        """Store the directory's new checkpoints and the metrics; remove what they supersede.
+        """Store the planned checkpoints and the metrics; remove what they supersede.
 
         Records may be shipped meanwhile.
 
@@ -248,126 +271,34 @@ class SharedStore:
             StaleTerm: A later controller has begun a term.
             StorageFailed: The store cannot be reached or does not take it.
         """
-        checkpoints = self._store_checkpoints(since)
+        log, checkpoints = self._log, self._store_checkpoints(since)
+        self._store_metrics()
         whole = len(checkpoints) >= self._keep
-        before, head = (
-            self._head,
-            LogHead(
-                sequence=min(checkpoints.values()) if whole else self._head.sequence,
-                checkpoints=checkpoints,
-                metrics=self._store_metrics(),
-            ),
+        head = LogHead(
+            sequence=min(checkpoints.values()) if whole else log.head.sequence,
+            checkpoints=checkpoints,
+            metrics=(*log.head.metrics[:-1], *self._metrics),
+            rows=self._planned,
         )
         with self._lock:
             self._changed()
-            self._write(head=head, files=self._files)
-            self._put_head(self._own.term)
+            superseded = self._superseded_by(head)
+            log.write(head=head, files=log.files, strays=tuple(sorted(superseded)))
+            log.put_head(log.own.term)
+            log.strays.clear()
         reach("store.checkpointed")
-        entries = set(range(before.sequence, head.sequence)) - self._openings
-        self._objects.remove([*map(_name, sorted(entries)), *sorted(before.objects - head.objects)])
+        self._objects.remove(sorted(superseded))
+
+    def _superseded_by(self, head: LogHead) -> set[str]:
+        """What nobody needs once a head is written: the fence and what it names stay."""
+        log = self._log
+        entries = set(map(entry_name, range(log.head.sequence, head.sequence)))
+        objects = log.strays | entries | log.head.objects
+        return objects - head.objects - set(map(entry_name, log.openings))
 
     def confirm(self) -> None:
-        """Return if no later controller has begun a term.
-
-        Raises:
-            StaleTerm: Another one has.
-            StorageFailed: The store cannot be reached.
-        """
-        found = self._entry(_name(self._next))
-        if found is not None and found[0].instance != self._own.instance:
-            raise self._superseded(found[0].term)
-
-    def _newest_head(self) -> tuple[int, Header | None]:
-        """The number of the newest head, and the entry that it repeats; 0 if there is none."""
-        low, high, newest = 0, 1, None
-        while (found := self._entry(f"{_HEADS}/{high:06d}")) is not None:
-            low, high, newest = high, 2 * high, found[0]
-        while high - low > 1:
-            middle = (low + high) // 2
-            if (found := self._entry(f"{_HEADS}/{middle:06d}")) is None:
-                high = middle
-            else:
-                low, newest = middle, found[0]
-        return low, newest
-
-    def _follow(self) -> None:
-        """Read the entries from the next one on."""
-        while (found := self._entry(_name(self._next))) is not None:
-            header, records = found
-            self._take(header)
-            if header.opens:
-                self._openings.add(self._next)
-            if header.segment:
-                path = self._run_dir / _SCRATCH / JOURNAL / f"{header.segment}{SUFFIX}"
-                with path.open("ab") as file:
-                    file.write(records)
-            self._next += 1
-
-    def _take(self, header: Header) -> None:
-        self._last, self._head = header, header.head or self._head
-        self._files |= header.files
-
-    def _entry(self, name: str) -> tuple[Header, bytes] | None:
-        """The facts and the records of an object; None if there is none of that name."""
-        try:
-            content = self._objects.get(name)
-        except NotFound:
-            return None
-        origin = f"{self._place}: {name}"
-        facts, end = decode_first(content, origin=origin)
-        check_release(facts, where=self._place)
-        try:
-            return validated(_HEADER, facts, origin=origin), content[end:]
-        except Malformed as error:
-            raise CheckpointUnusable(str(error)) from None
-
-    def _create(self, records: bytes = b"", **facts: Any) -> bool:
-        """Create the next entry; False if there is one of another controller.
-
-        An entry whose answer was lost is found again: the instance is its writer's nonce.
-
-        Raises:
-            StorageFailed: The store does not take it.
-        """
-        content, failure = self._header(**facts) + records, None
-        try:
-            created = self._objects.create(_name(self._next), content)
-        except StorageFailed as error:
-            created, failure = False, error
-        if not created:
-            try:
-                created = self._objects.get(_name(self._next)) == content
-            except NotFound:
-                if failure is not None:
-                    raise StorageFailed(f"{failure}; {LOST}") from failure
-        if created:
-            if facts.get("opens"):
-                self._openings.add(self._next)
-            self._head = facts.get("head") or self._head
-            self._next += 1
-            reach("store.written")
-        return created
-
-    def _write(self, records: bytes = b"", **facts: Any) -> None:
-        """Create the next entry.
-
-        Raises:
-            StaleTerm: A later controller has created it.
-            StorageFailed: The store does not take it.
-        """
-        if not self._create(records, **facts):
-            found = self._entry(_name(self._next))
-            if found is not None and found[0].instance == self._own.instance:
-                raise StorageFailed(f"{self._place} did not answer; {LOST}")
-            raise self._superseded(found[0].term if found else self._own.term + 1)
-
-    def _header(self, **facts: Any) -> bytes:
-        header = _HEADER.dump_python(replace(self._own, **facts), mode="json")
-        return b"".join(encode(self._next, header, NO_UPDATES, stored=False))
-
-    def _put_head(self, number: int) -> None:
-        content = self._header(head=self._head, files=self._files)
-        self._objects.put(f"{_HEADS}/{number:06d}", content)
+        """Return if no later controller has begun a term, as ``Log.confirm``."""
+        self._log.confirm()
 
     def _changed(self) -> dict[str, str]:
         """The small files that have changed since they were stored."""
@@ -379,35 +310,42 @@ class SharedStore:
                 state = (found.st_mtime_ns, found.st_size)
                 if self._seen.get(name) != state:
                     changed[name], self._seen[name] = path.read_text(encoding="utf-8"), state
-        self._files |= changed
+        self._log.files |= changed
         return changed
+
+    def _checkpoints(self) -> Iterator[tuple[str, Path, JSON]]:
+        """The checkpoints of the directory, oldest first: folder in the store, path and facts."""
+        for path in reversed(saved(self._run_dir / CHECKPOINTS)):
+            try:
+                facts = read_manifest(path)["facts"]
+            except CheckpointUnusable:
+                continue
+            yield f"{path.name}-{facts.get('term', 0):06d}", path, facts
 
     def _store_checkpoints(self, since: int) -> dict[str, int]:
         """Store those that are not stored yet; all of them, each with the first entry after it."""
-        checkpoints = dict[str, int]()
-        for path in reversed(saved(self._run_dir / CHECKPOINTS)):
-            try:
-                folder = f"{path.name}-{read_manifest(path)['facts'].get('term', 0):06d}"
-            except CheckpointUnusable:
-                continue
-            checkpoints[folder] = self._head.checkpoints.get(folder, since)
-            if folder not in self._head.checkpoints:
-                for name in _FILES:
+        checkpoints, stored = dict[str, int](), self._log.head.checkpoints
+        for folder, path, _ in self._checkpoints():
+            checkpoints[folder] = stored.get(folder, since)
+            if folder not in stored:
+                for name in FILES:
                     content = (path / name).read_bytes()
                     self._objects.put(f"{CHECKPOINTS}/{folder}/{name}", content)
         return checkpoints
 
-    def _store_metrics(self) -> tuple[str, ...]:
-        """Store the metrics from the last object on, which may not be full; returns all names."""
-        path, names = self._run_dir / METRICS, list(self._head.metrics[:-1])
-        if path.exists():
-            with path.open("rb") as file:
-                file.seek(len(names) * CHUNK_BYTES)
-                while content := file.read(CHUNK_BYTES):
-                    offset = len(names) * CHUNK_BYTES
-                    names.append(f"{_METRICS}/{self._own.term:06d}/{offset:018d}")
-                    self._objects.put(names[-1], content)
-        return tuple(names)
+    def _metrics_due(self) -> tuple[str, ...]:
+        """Names of the objects with the metrics from the last one on, which may not be full."""
+        path, full = self._run_dir / METRICS_FILE, len(self._log.head.metrics[:-1])
+        size = path.stat().st_size if path.exists() else 0
+        offsets = range(full * CHUNK_BYTES, size, CHUNK_BYTES)
+        return tuple(f"{METRICS}/{self._log.own.term:06d}/{offset:018d}" for offset in offsets)
+
+    def _store_metrics(self) -> None:
+        if self._metrics:
+            with (self._run_dir / METRICS_FILE).open("rb") as file:
+                file.seek(len(self._log.head.metrics[:-1]) * CHUNK_BYTES)
+                for name in self._metrics:
+                    self._objects.put(name, file.read(CHUNK_BYTES))
 
     def _check_fence(self) -> None:
         """Refuse a store that replaces what exists, as some that speak S3 do.
@@ -423,15 +361,17 @@ class SharedStore:
             )
 
     def _take_all(self) -> None:
-        """Store what the directory holds."""
+        """Store what the directory holds; the rows that replay has follow with a checkpoint."""
         for segment in segments_in(self._run_dir / JOURNAL):
             records = (self._run_dir / JOURNAL / f"{segment}{SUFFIX}").read_bytes()
-            self._write(records, segment=segment)
+            self._log.write(records, segment=segment)
         if saved(self._run_dir / CHECKPOINTS):
-            self.checkpoint(since=self._head.sequence)
-        if not self._own.whole:
-            self._own = replace(self._own, whole=True)
-            self._write(files=self._files)
+            since = self._log.head.sequence
+            self.plan(head=0)
+            self.checkpoint(since)
+        if not self._log.own.whole:
+            self._log.own = replace(self._log.own, whole=True)
+            self._log.write(files=self._log.files)
 
     def _restore(self) -> None:
         """Make journal, checkpoints, metrics and small files of the directory those of the store.
@@ -439,30 +379,19 @@ class SharedStore:
         Raises:
             NotFound: An object is missing.
         """
-        scratch = self._run_dir / _SCRATCH
-        for folder in self._head.checkpoints:
-            for name in _FILES:
+        scratch, head, files = self._run_dir / _SCRATCH, self._log.head, self._log.files
+        for folder in head.checkpoints:
+            for name in FILES:
                 content = self._objects.get(f"{CHECKPOINTS}/{folder}/{name}")
                 replace_bytes(scratch / CHECKPOINTS / folder.partition("-")[0] / name, content)
-        with replace_file(self._run_dir / METRICS) as file:
-            for name in self._head.metrics:
+        with replace_file(self._run_dir / METRICS_FILE) as file:
+            for name in head.metrics:
                 file.write(self._objects.get(name))
         for name in (JOURNAL, CHECKPOINTS):
             shutil.rmtree(self._run_dir / name, ignore_errors=True)
             if (scratch / name).exists():
                 (scratch / name).rename(self._run_dir / name)
         for name in SMALL:
-            if name in self._files:
-                replace_text(self._run_dir / name, self._files[name])
+            if name in files:
+                replace_text(self._run_dir / name, files[name])
         shutil.rmtree(scratch)
-
-    def _superseded(self, term: int) -> StaleTerm:
-        return StaleTerm(
-            f"{self._place}: another controller has begun term {term} of the run; nothing more is "
-            "stored or published here"
-        )
-
-
-def _name(sequence: int) -> str:
-    """Name of an entry of the log."""
-    return f"{_LOG}/{sequence:012d}"

@@ -314,6 +314,12 @@ def capacity_of(config: RunConfig, training: Training) -> int:
     return capacity
 
 
+def drawn_rows(config: RunConfig, training: Training) -> int:
+    """Return the rows before a collection from which later iterations draw, at most."""
+    data = training.problem.data
+    return 0 if data.epochs or not data.batch_size else capacity_of(config, training)
+
+
 def audit_period(config: RunConfig, data: DataMode) -> int:
     """Iterations between two audits; 0 for none, as where learners draw samples of their own."""
     return config.audit.every if data.exact else 0
@@ -329,7 +335,8 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     problem, copies = training.problem, config.environment.copies
     steps = max(config.collect.steps, 1 + training.collector.horizon)
     rows = training.collector.collection.rows or copies * steps
-    iterations = _repeatable(config, training) if problem.data.exact else 0
+    stored = bool(config.store.url)
+    iterations = _repeatable(config, training) if problem.data.exact or stored else 0
     withdrawn = 1 + -(-iterations // training.trainer.updates)
     return withdrawn * rows + training.collector.collection.ahead * steps
 
@@ -337,7 +344,7 @@ def spare_rows(config: RunConfig, training: Training) -> int:
 def _repeatable(config: RunConfig, training: Training) -> int:
     """Iterations that can draw their rows again, at least."""
     period = audit_period(config, training.problem.data) or config.checkpoint.every
-    if config.store.url and _recomputed(config, training):
+    if config.store.url:
         # The newest checkpoint may still be on its way to the store when the next one is due.
         period = max(period, 2 * config.checkpoint.every)
     return period + WINDOW

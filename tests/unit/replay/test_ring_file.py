@@ -248,8 +248,24 @@ def test_forgotten_rows_stay_forgotten(tmp_path: Path, sync: bool) -> None:
     table = reopened(path, sync=sync)
     assert (table.tail, table.head) == (3, 6)
     assert_true(table)
-    table.truncate(0)
-    assert (table.tail, table.head) == (3, 3)
+
+
+@SYNC
+@pytest.mark.parametrize("head", [1, 3, 40])
+def test_a_table_without_rows_before_its_head_begins_there(
+    tmp_path: Path, sync: bool, head: int
+) -> None:
+    path = tmp_path / "t.table"
+    table = made(path, sync=sync)
+    grow(table, [4, 4, 2])
+    table.truncate(3)
+    table.truncate(head)
+    table = reopened(path, sync=sync)
+    assert (table.tail, table.head) == (head, head)
+    grow(table, [4])
+    table = reopened(path, sync=sync)
+    assert (table.tail, table.head) == (head, head + 4)
+    assert_true(table)
 
 
 def test_rows_taken_without_a_sync_are_synced_when_the_file_is_opened_with_one(

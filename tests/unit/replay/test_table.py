@@ -36,17 +36,13 @@ class TableAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.table = table()
         self.model: list[float] = []
-        self.highest = 0
-
-    @property
-    def tail(self) -> int:
-        return max(0, self.highest - CAPACITY)
+        self.tail = 0
 
     def grow(self, first: int, values: list[float]) -> None:
         """Append the model's rows from ``first`` on, followed by ``values``."""
         head = self.table.append(first, rows_of(self.model[first:] + values))
         self.model += values
-        self.highest = max(self.highest, len(self.model))
+        self.tail = max(self.tail, len(self.model) - CAPACITY)
         assert head == len(self.model)
 
     @rule(values=st.lists(st.integers(-5, 5).map(float), max_size=CAPACITY))
@@ -84,7 +80,10 @@ class TableAgainstModel(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         head = data.draw(st.integers(0, len(self.model) + 2))
         self.table.truncate(head)
-        del self.model[max(head, self.tail) :]
+        if head <= self.tail or self.tail == len(self.model):
+            self.model += [0.0] * (head - len(self.model))
+            self.tail = head
+        del self.model[head:]
 
     @invariant()
     def holds_the_newest_rows(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tests.unit.runs.test_recovery import STATE
 
+from fullrank.common.types import FloatArray
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.journal import Journal
 from fullrank.runs.objects import Objects
@@ -16,6 +17,8 @@ from fullrank.runs.recovery import examine
 from fullrank.runs.store import SharedStore
 
 ITERATIONS, EVERY = 9, 3
+ROWS, DRAWN = 2, 8
+"""Rows of an iteration, and those from which one draws."""
 _INSTANCES = count(1)
 
 
@@ -45,6 +48,11 @@ class Tapped:
 
 def line(iteration: int) -> str:
     return f'{{"iteration": {iteration}}}\n'
+
+
+def rows(first: int, last: int) -> FloatArray:
+    """The rows that replay holds, of two entries."""
+    return np.repeat(np.arange(first, last, dtype=np.float32)[:, None], 2, axis=1)
 
 
 class Controller:
@@ -90,10 +98,14 @@ class Controller:
             file.write(line(iteration))
 
     def save(self, iteration: int) -> None:
-        checkpoints, facts = self.run_dir / "checkpoints", {"term": self.term}
+        checkpoints = self.run_dir / "checkpoints"
+        facts = {"term": self.term, "replay_head": ROWS * (iteration + 1)}
         save(checkpoints, iteration=iteration, arrays=STATE, facts=facts, keep=1)
         self.journal.begin_segment(iteration + 1, keep_from=iteration + 1)
-        self.store.checkpoint(self.store.following)
+        since = self.store.following
+        for first, last in self.store.plan(head=ROWS * (iteration + 1), drawn=DRAWN, row_bytes=8):
+            self.store.put_rows(first, rows(first, last))
+        self.store.checkpoint(since)
 
 
 def committed(run_dir: Path) -> int:

@@ -77,8 +77,8 @@ def test_what_a_checkpoint_supersedes_is_removed_but_for_the_entries_that_begin_
     place, run_dir = str(tmp_path / "store"), tmp_path / "run"
     Controller(run_dir, place).run(4)
     Controller(run_dir, place).run(7)
-    begun = [f"{sequence:012d}" for sequence in (0, 6)]
-    assert names(place, "log") == [*begun, "000000000010", "000000000011"]
+    begun = [f"{sequence:012d}" for sequence in (0, 7)]
+    assert names(place, "log") == [*begun, *(f"{entry:012d}" for entry in (12, 13, 14))]
     assert names(place, "checkpoints") == ["000005-000002"]
     assert names(place, "heads") == ["000001", "000002"]
 

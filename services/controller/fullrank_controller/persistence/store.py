@@ -1,6 +1,7 @@
 """The durable side of a run: journal, history, checkpoints, and the sinks that follow them."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from math import inf
 
 from fullrank.audit.proof import BLOCKS
 from fullrank.common.failpoints import reach
+from fullrank.common.types import FloatArray
 from fullrank.common.updates import update_digest
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import Committed, EventLog, Published, TakenBack
@@ -15,11 +17,18 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.journal_format import encode
 from fullrank.runs.record import IterationRecord, to_facts
 from fullrank.runs.recovery import drop_condemned, reaches_back_to
+from fullrank.runs.store import SharedStore
 from fullrank.sinks.jsonl import condemn
 from fullrank.training.rollouts import Collected
 from fullrank.wiring.training import Training
+from fullrank_controller.persistence.rows import StoredRows
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.port import DecidedRound
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 10.0
+"""Longest wait of a run that ends for rows of its last checkpoint; the log has its iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +121,7 @@ class RunStore:
 
     Attributes:
         lag_s: As given.
+        rows: The rows of replay in the store, once replay is dialled.
     """
 
     def __init__(
@@ -126,7 +136,8 @@ class RunStore:
         lag_s: float = 0.0,
     ) -> None:
         self.lag_s, self._ships_at = lag_s, -inf
-        self._uploading: asyncio.Future[None] | None = None
+        self.rows: StoredRows | None = None
+        self._uploading: asyncio.Task[None] | None = None
         self._directory, self._training = directory, training
         self._journal, self._event_log = journal, event_log
         self._publish, self._keep = publish, keep
@@ -141,11 +152,21 @@ class RunStore:
         hurry.clear()
         self._ships_at = asyncio.get_running_loop().time() + self.lag_s
 
-    async def append(self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]]) -> None:
-        """Write iterations to the journal and the store, then to the history."""
+    async def append(
+        self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]], *, head: int
+    ) -> None:
+        """Write iterations to the journal and the store, then to the history.
+
+        Args:
+            iterations: The iterations.
+            head: Replay position to resume from after them.
+        """
         if self._uploading is not None and self._uploading.done():
             await self._uploading
-        await asyncio.to_thread(self._append, iterations)
+        first, rows = 0, None
+        if self.rows is not None and self.rows.each:
+            first, rows = await self.rows.since(head)
+        await asyncio.to_thread(self._append, iterations, first, rows)
         for record, decided in iterations:
             decision = decided.round.decision
             self._event_log.append(
@@ -160,11 +181,16 @@ class RunStore:
                 )
             )
 
-    def _append(self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]]) -> None:
+    def _append(
+        self,
+        iterations: Sequence[tuple[IterationRecord, DecidedIteration]],
+        first: int,
+        rows: FloatArray | None,
+    ) -> None:
         for number, (record, decided) in enumerate(iterations, 1):
             self._journalise(record, decided, last=number == len(iterations))
         if self._directory.store is not None:
-            self._directory.store.ship()
+            self._directory.store.ship(first, rows)
 
     def _journalise(
         self, record: IterationRecord, decided: DecidedIteration, *, last: bool
@@ -221,14 +247,33 @@ class RunStore:
         await self.uploaded()
         await asyncio.to_thread(self._checkpoint, committed, head)
         if (store := self._directory.store) is not None:
-            self._uploading = asyncio.ensure_future(
-                asyncio.to_thread(store.checkpoint, store.following)
-            )
+            self._uploading = asyncio.create_task(self._upload(store, store.following, head))
+
+    async def _upload(self, store: SharedStore, since: int, head: int) -> None:
+        """Store the checkpoint, and the rows from which a run draws that resumes from it."""
+        if self.rows is not None:
+            await self.rows.store(head)
+        else:
+            await asyncio.to_thread(store.plan, head=head)
+        await asyncio.to_thread(store.checkpoint, since)
 
     async def uploaded(self) -> None:
         """Return once the last checkpoint is in the store; raises what prevented that."""
         if self._uploading is not None:
             await asyncio.shield(self._uploading)
+
+    async def close(self) -> None:
+        """Return once all that can be stored is stored, as replay may be away for good."""
+        upload = self._uploading
+        while upload is not None and not upload.done():
+            await asyncio.wait({upload}, timeout=PATIENCE_S)
+            if self.rows is not None and self.rows.reading and not upload.done():
+                log.warning("checkpoint_not_stored reason=replay does not answer")
+                upload.cancel()
+                await asyncio.wait({upload})
+                upload = self._uploading = None
+        await self.uploaded()
+        await self.keep()
 
     async def keep(self) -> None:
         """Write verdicts and caveats that are not in the store."""

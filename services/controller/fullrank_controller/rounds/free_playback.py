@@ -17,7 +17,7 @@ from fullrank.training.rollouts import Collected
 from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.rounds.block_audit import BlockAudit
-from fullrank_controller.rounds.replay_pipeline import Playback
+from fullrank_controller.rounds.playback import Playback
 
 log = logging.getLogger(__name__)
 

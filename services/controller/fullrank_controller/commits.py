@@ -1,0 +1,142 @@
+"""Applied iterations on their way to the journal and the store, while the run goes on."""
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from fullrank.net.tracing import TraceSpan
+from fullrank.rounds.decision import Decoded
+from fullrank.runs.record import IterationRecord
+from fullrank_controller.persistence.store import DecidedIteration, RunStore
+from fullrank_controller.rounds.port import Pipeline
+from fullrank_controller.run import Run
+from fullrank_controller.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+WRITING = {"journal": "writing", "checkpoint": "writing a checkpoint"}
+"""Phases in which the store writes, by what it writes."""
+MOST_BYTES = 256 * 2**20
+"""Updates that are not durable, beyond which the run waits for its store."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """An applied iteration that is not durable yet."""
+
+    decided: DecidedIteration
+    record: IterationRecord
+    head: int
+    """Replay position to resume from after it."""
+    span: TraceSpan
+    """The commit, which ends once it is durable."""
+    at: float
+    """When it was applied."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of its updates."""
+        return self.decided.round.decision.updates.nbytes
+
+
+class Commits:
+    """Makes applied iterations durable, then publishes them.
+
+    Args:
+        run: Parts shared with the servicers.
+        store: Makes iterations durable and publishes them.
+        pipeline: Takes note of those that are durable.
+        watchdog: Observes writing.
+
+    Attributes:
+        head: Replay position from which a run resumes after what is durable.
+    """
+
+    def __init__(self, run: Run, store: RunStore, pipeline: Pipeline, watchdog: Watchdog) -> None:
+        self._run, self._store, self._pipeline, self._watchdog = run, store, pipeline, watchdog
+        self._applied = deque[_Applied]()
+        self._hurried, self._moved = asyncio.Event(), asyncio.Event()
+        self.head = 0
+
+    def add(
+        self,
+        decided: DecidedIteration,
+        record: IterationRecord,
+        *,
+        head: int,
+        span: TraceSpan,
+        at: float,
+    ) -> None:
+        """Take an iteration that was applied."""
+        self._applied.append(_Applied(decided, record, head, span, at))
+
+    async def within_lag(self) -> None:
+        """Wait while the store is two writes behind, or holds up too many bytes."""
+        clock, most_s = asyncio.get_running_loop().time, 2 * self._store.lag_s
+        while most_s and self._applied:
+            full = sum(each.size_bytes for each in self._applied) > MOST_BYTES
+            if not full and clock() <= self._applied[0].at + most_s:
+                return
+            await self._next(hurry=full)
+
+    async def settled(self) -> None:
+        """Return once what is applied is durable."""
+        while self._applied:
+            await self._next(hurry=True)
+
+    async def _next(self, *, hurry: bool) -> None:
+        """Wait until further iterations are durable."""
+        if hurry:
+            self.hurry()
+        self._moved.clear()
+        await self._moved.wait()
+
+    def hurry(self) -> None:
+        """Have written at once what is applied."""
+        self._hurried.set()
+
+    async def write(self) -> int:
+        """Make what is applied durable, then publish it: what is published survives any crash.
+
+        Returns:
+            The durable iterations.
+        """
+        await self._store.due(self._hurried)
+        taken, progress = list(self._applied), self._run.progress
+        caveats = progress.lasting
+        batch = [(replace(each.record, caveats=caveats), each.decided) for each in taken]
+        with ExitStack() as stack:
+            stack.enter_context(self._watchdog.phase(WRITING["journal"]))
+            for each in taken:
+                stack.enter_context(each.decided.round.timeline.span)
+                stack.enter_context(each.span)
+            await self._store.append(batch, head=taken[-1].head)
+        for (record, decided), applied in zip(batch, taken, strict=True):
+            if not record.exact and record.variance is None:
+                self._record_inexact(record, decided.round.decision)
+            self.head = applied.head
+            progress.committed = record.iteration + 1
+            self._pipeline.committed(record.iteration + 1)
+            self._store.publish(record)
+            self._applied.popleft()
+            if self._applied:
+                await asyncio.sleep(0)  # a round is under way
+        self._moved.set()
+        return progress.committed
+
+    def _record_inexact(self, record: IterationRecord, decision: Decoded) -> None:
+        alone = not decision.auditable and decision.reason
+        cause = alone or "its bits depend on who answered"
+        caveat = (
+            f"iteration {record.iteration} is not exact: {cause}, no entry is further than "
+            f"{record.error_bound:.1e} from the truth"
+        )
+        if not alone:
+            caveat += (
+                f"; no digest proves its vectors: a wrong one would show if it were of learners "
+                f"{list(decision.auditable)}, and be named if it were of {list(decision.nameable)}"
+            )
+        self._run.progress.record_caveat("exact", caveat)
+        log.warning("inexact received=%s %s", record.received, caveat)
