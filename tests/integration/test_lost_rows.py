@@ -88,7 +88,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"{url}/one"
 
 
-async def test_a_run_whose_machines_are_all_lost_again_and_again_has_the_bits_of_an_undisturbed_one(
+async def test_a_run_whose_machines_are_all_lost_has_the_bits_of_an_undisturbed_one(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, gate = stored(place), Gate(monkeypatch, StoredObjects)

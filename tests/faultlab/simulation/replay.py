@@ -51,6 +51,12 @@ class SimulatedReplay:
         if self._table is None:
             # Twice the slots: an interrupted append overwrites no readable row.
             self._table = Table(MemoryStorage(2 * capacity, row_size), capacity=capacity)
+        return self.truncate(head, run_term)
+
+    def truncate(self, head: int, run_term: RunTerm) -> Table:
+        """Discard the rows from ``head`` on."""
+        self._check(run_term)
+        assert self._table is not None
         self._table.truncate(head)
         self._event_log.append(Truncated(table=TABLE, head=self._table.head))
         return self._table
@@ -130,6 +136,17 @@ class SimulatedReplayClient:
             row_size=row_size, capacity=capacity, head=head, run_term=run_term
         )
         return table.tail, table.head
+
+    async def truncate(self, head: int) -> tuple[int, int]:
+        """Discard the rows from ``head`` on; returns (tail, head)."""
+        table = self._replay.truncate(head, self._run_term)
+        return table.tail, table.head
+
+    async def await_sample(
+        self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
+    ) -> Gathered:
+        """Return the minibatch, all of it."""
+        return await self.get_sample(sample, row_size=row_size, items=items)
 
     async def get_sample(
         self, sample: common_pb2.Sample, *, row_size: int, items: Items = None

@@ -63,7 +63,7 @@ def test_a_controller_that_believes_what_colluders_agree_on_is_found_out(
 
 
 def test_a_store_that_lags_behind_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharedStore, "ship", lambda self: None)
+    monkeypatch.setattr(SharedStore, "ship", lambda self, *rows: None)
     assert "nothing is forgotten" in broken_by(STORED[:4])
 
 
