@@ -62,7 +62,7 @@ def test_a_run_exported_while_it_goes_on_ends_with_the_same_bytes(
     expected = centralised(moved, iterations=last)
     for path in (moved, copied):
         shorten(path, iterations=last)
-        outcome = fullrank("resume", "--local", str(path))
+        outcome = fullrank("run", "resume", "--attach", "--local", str(path))
         assert (outcome.code, outcome.error) == (0, "")
         assert digests(path) == expected
         assert violations(read_history(path), reference=expected) == []

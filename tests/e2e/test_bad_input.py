@@ -82,9 +82,11 @@ def test_an_environment_that_raises_is_named_and_the_run_resumes_once_it_is_mend
     assert committed(run_dir) == 2
     assert processes_of(run_dir) == []
     module.write_text(ENVIRONMENT.replace("if not self.left", "if False"))
-    changed = line_of(fullrank("resume", str(run_dir), env=env), code=2)
+    changed = line_of(fullrank("run", "resume", "--attach", str(run_dir), env=env), code=2)
     assert f"{module} changed since this user trained it" in changed
-    resumed = fullrank("resume", str(run_dir), "--trust", "flawed:Flawed", env=env)
+    resumed = fullrank(
+        "run", "resume", "--attach", str(run_dir), "--trust", "flawed:Flawed", env=env
+    )
     assert (resumed.code, resumed.error) == (0, "")
     assert committed(run_dir) == 4
 
@@ -99,4 +101,6 @@ def test_a_directory_that_is_not_empty_is_left_alone(run_dir: Path, here: Here) 
 
 
 def test_resuming_what_is_no_run_is_one_line(tmp_path: Path, here: Here) -> None:
-    assert "holds no config.toml" in line_of(here("resume", str(tmp_path)), code=2)
+    assert "holds no config.toml" in line_of(
+        here("run", "resume", "--attach", str(tmp_path)), code=2
+    )

@@ -46,7 +46,7 @@ def test_awl_trains_as_it_is_shipped_and_a_killed_collector_costs_no_committed_i
         assert all(record.exact for record in records)
         after = stack.starts()
         assert {name for name in before if after[name] != before[name]} == {victim.name}
-        status = stack.compose("run", "--rm", "admin", "status", "controller:50053")
+        status = stack.compose("run", "--rm", "admin", "run", "status", "controller:50053")
         assert "blocks" in status  # of each collector
 
 

@@ -59,4 +59,4 @@ def test_killed_containers_learn_on_and_the_run_goes_on(tmp_path: Path) -> None:
         interrupt(process)
         outcome = end(process)
     assert (run_dir / "logs" / "collector.log").read_text().count("replica_died") == 2
-    assert "continue with: fullrank resume" in outcome.output
+    assert "continue with: fullrank run resume" in outcome.output

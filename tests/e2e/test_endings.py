@@ -60,7 +60,7 @@ def test_a_closed_terminal_leaves_a_run_that_resumes_to_the_same_bits(run_dir: P
     assert before >= 3
     assert (run_dir / "checkpoints" / f"{before - 1:06d}").exists()
     shorten(run_dir, iterations=before + 3)
-    assert fullrank("resume", str(run_dir)).code == 0
+    assert fullrank("run", "resume", "--attach", str(run_dir)).code == 0
     assert digests(run_dir) == centralised(run_dir)
 
 

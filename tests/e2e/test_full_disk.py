@@ -92,7 +92,7 @@ def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(disk: Dis
 
     disk.empty()
     shorten(run_dir, iterations=len(before) + 5)
-    resumed = fullrank("resume", str(run_dir))
+    resumed = fullrank("run", "resume", "--attach", str(run_dir))
     assert (resumed.code, resumed.error) == (0, "")
     assert digests(run_dir) == centralised(run_dir)
     assert digests(run_dir)[: len(before)] == before

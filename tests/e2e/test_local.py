@@ -74,10 +74,12 @@ def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
     )
     assert outcome.code == -signal.SIGKILL, outcome.error
     wait_until(lambda: not processes_of(run_dir), what="no process is left")
-    outcome = fullrank("resume", str(run_dir), env={VARIABLE: "journal.synced:4"})
+    outcome = fullrank(
+        "run", "resume", "--attach", str(run_dir), env={VARIABLE: "journal.synced:4"}
+    )
     assert outcome.code == ServiceLost.exit_code, outcome.error
     wait_until(lambda: not processes_of(run_dir), what="no process is left")
-    outcome = fullrank("resume", "--local", str(run_dir))
+    outcome = fullrank("run", "resume", "--attach", "--local", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     assert [record.term for record in records(run_dir)] == [1] * 3 + [2] * 4 + [3] * 4
     undisturbed = tmp_path / "undisturbed"

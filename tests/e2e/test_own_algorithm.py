@@ -51,7 +51,7 @@ def test_killed_services_train_it_with_stragglers_to_the_bits_and_statistics_of_
     environ = {"PYTHONPATH": str(installed)}
     failpoint = environ | {VARIABLE: "iteration.published:3"}
     assert fullrank("train", "--run-dir", str(tmp_path), *words, env=failpoint).code != 0
-    resumed = fullrank("resume", str(tmp_path), env=environ)
+    resumed = fullrank("run", "resume", "--attach", str(tmp_path), env=environ)
     assert (resumed.code, resumed.error) == (0, "")
     monkeypatch.syspath_prepend(str(installed))
     import_module("matd3")

@@ -82,7 +82,7 @@ def test_every_service_of_a_failed_run_ends_with_its_code_and_once_started_again
     assert services.ended(services.begin()) == [0, 0, 0, 0], services.logs()
     assert all("the physics exploded" in log for log in services.logs())
     assert services.ending() == ending
-    shown = fullrank("status", str(run_dir))
+    shown = fullrank("run", "status", str(run_dir))
     assert (shown.code, shown.error) == (0, "")
     assert "failed, 2 of 8 iterations" in shown.output
     assert "the physics exploded" in shown.output

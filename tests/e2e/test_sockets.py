@@ -81,9 +81,10 @@ def test_no_port_is_open_and_no_other_user_connects(run_dir: Path) -> None:
                 command = [sys.executable, "-c", CONNECT.format(nobody=NOBODY), str(path)]
                 refused = subprocess.run(command, capture_output=True, text=True, check=True)
                 assert refused.stdout == "PermissionError\n", refused
-        status = fullrank("status", str(run_dir), "--json")
-        assert (status.code, json.loads(status.output)["state"]) == (0, "running")
-        assert "shared" in fullrank("status", str(run_dir)).output  # memory, as within one host
+        status = fullrank("run", "status", str(run_dir), "--json")
+        assert (status.code, json.loads(status.output)["state"]) == (0, "RUNNING")
+        shown = fullrank("run", "status", str(run_dir)).output
+        assert "shared" in shown  # memory, as within one host
         left = sockets_of(run_dir)
     assert announced(run_dir) == {}
     assert [path.parent for path in left if path.parent.exists()] == []

@@ -97,7 +97,7 @@ def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) ->
     assert all(path.exists() for path in sockets)
     last = committed(run_dir) + 9
     shorten(run_dir, iterations=last)
-    outcome = fullrank("resume", str(run_dir))
+    outcome = fullrank("run", "resume", "--attach", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     assert [path.parent for path in sockets if path.parent.exists()] == []
     assert [record.iteration for record in records(run_dir)] == list(range(last))

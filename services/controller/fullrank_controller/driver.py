@@ -188,7 +188,7 @@ class Driver:
 
     def _under_way(self) -> tuple[RunMachine, Host]:
         if self._machine is None or self._host is None or self._machine.finished:
-            raise ServiceLost("the run is not under way; ask again, or `fullrank resume` it")
+            raise ServiceLost("the run is not under way; ask again, or `fullrank run resume` it")
         return self._machine, self._host
 
     async def close(self, *, void: bool) -> None:

@@ -37,7 +37,7 @@ from fullrank_controller.term import make_network_driver
 log = logging.getLogger(__name__)
 
 
-REMEDY = "; remove the cause, then `fullrank resume %s` or start without --until-finished"
+REMEDY = "; remove the cause, then `fullrank run resume %s` or start without --until-finished"
 """Clause that follows the reason for which a run has failed."""
 
 

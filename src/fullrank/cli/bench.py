@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter
 from fullrank.cli.compare import EPISODES, SEED, played, report
 from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
-from fullrank.cli.train import begin, of_new_run, resume
+from fullrank.cli.train import begin, go_on, of_new_run
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.foreign import read_regular
 from fullrank.common.schema import validated
@@ -117,7 +117,7 @@ def _train(path: Path, sized: Resolved, *, local: bool) -> None:
         raise ConfigError(f"{path} has other settings than the bench; choose another directory")
     ending = read_ending(path)
     if ending is None or ending.state != "finished":
-        resume(path, local=local)
+        go_on(path, local=local)
 
 
 def _table(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -84,7 +84,7 @@ def import_run(
     which = "the same run" if same_run else "another run"
     say(f"{directory}: {found.committed} committed iterations, {which}, {run}")
     if is_continued(read_identity(directory)):
-        say(f"continue with: fullrank resume {directory}")
+        say(f"continue with: fullrank run resume {directory}")
 
 
 def _checked(scratch: Path, file: Path) -> Recovery:

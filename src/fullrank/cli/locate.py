@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeAlias
-
-import typer
 
 from fullrank.cli.options import tls_of
 from fullrank.cli.runs import meant
@@ -12,16 +9,6 @@ from fullrank.host.run_directory import is_address
 from fullrank.net.monitor import Monitor, monitor_of
 from fullrank.net.status import RunStatus, ended_status
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-
-RunOption: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[RUN]",
-        help="Run directory, its name below runs/, or host:port of its monitor; default: the "
-        "newest run.",
-        show_default=False,
-    ),
-]
 
 
 def ended(run: str | None) -> tuple[RunStatus, list[IterationRecord]] | None:

@@ -1,6 +1,5 @@
 """The ``fullrank`` command: its verbs, and errors as one line and an exit status."""
 
-import errno
 import logging
 import os
 import sys
@@ -13,7 +12,7 @@ import typer
 
 from fullrank import __version__
 from fullrank.cli.say import say, start_service_log, starting
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, expected
 from fullrank.common.foreign import brief
 from fullrank.common.imports import collecting_later
 
@@ -48,8 +47,7 @@ VERBS = {
         TRAIN, "fullrank.cli.train:train", "Train on services of this host, or by --local here."
     ),
     "env": Verb(TRAIN, "fullrank.cli.env:app", "Check what is understood of an environment."),
-    "resume": Verb(TRAIN, "fullrank.cli.train:resume", "Resume a run from its newest checkpoint."),
-    "status": Verb(TRAIN, "fullrank.cli.status:status", "Show a run's progress, once or live."),
+    "run": Verb(TRAIN, "fullrank.cli.run:app", "Submit, list, show, stop and resume runs."),
     "dashboard": Verb(TRAIN, "fullrank.cli.serve:dashboard", "Watch runs on a web page."),
     "eval": Verb(TRAIN, "fullrank.cli.evaluate:evaluate", "Evaluate a run's trained policies."),
     "compare": Verb(TRAIN, "fullrank.cli.compare:compare", "Compare the policies of several runs."),
@@ -91,11 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(f"fullrank: not enough memory: {error}", error=True)
         raise SystemExit(FullrankError.exit_code) from None
     except Exception as error:
-        expected = _expected(error)
-        if expected is None:
+        cause = expected(error)
+        if cause is None:
             raise
-        say(f"fullrank: {brief(' '.join(str(expected).split()), limit=LINE)}", error=True)
-        raise SystemExit(expected.exit_code) from None
+        say(f"fullrank: {brief(' '.join(str(cause).split()), limit=LINE)}", error=True)
+        raise SystemExit(cause.exit_code) from None
 
 
 def _say_what_starts(words: Sequence[str]) -> None:
@@ -144,16 +142,6 @@ def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer
         else:
             app.command(name, short_help=verb.help, rich_help_panel=panel)(target)
     return app
-
-
-def _expected(error: BaseException) -> FullrankError | None:
-    """The error to report if every part of ``error`` is one that is expected, else None."""
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return FullrankError(f"{error.strerror}; allow more with `ulimit -n`")
-    if not isinstance(error, BaseExceptionGroup):
-        return error if isinstance(error, FullrankError) else None
-    parts = [_expected(part) for part in error.exceptions]
-    return None if None in parts else parts[0]
 
 
 def _print_version(wanted: bool) -> None:

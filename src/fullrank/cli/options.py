@@ -42,6 +42,31 @@ TrustOption: TypeAlias = Annotated[
     ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OnOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="PLACE",
+        help="Where the run is: host, compose or kubernetes; default: where there is one of that "
+        "name.",
+    ),
+]
+LocalOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--local", help="Train in one process, without services."),
+]
+VerboseOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Show the codes of rounds: rows used, condition number, exactness.",
+    ),
+]
+FollowOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--follow", help="Go on until the run has ended."),
+]
 
 AgentsOption: TypeAlias = Annotated[
     int | None,
@@ -59,6 +84,15 @@ SeedOption: TypeAlias = Annotated[
 
 RunArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="Run directory, or its name below runs/.")
+]
+RunOption: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="Name of the run, its directory, or host:port of its monitor; default: the newest "
+        "run of this host.",
+        show_default=False,
+    ),
 ]
 EpisodesOption: TypeAlias = Annotated[
     int, typer.Option("--episodes", help="Number of episodes to play for each policy.", min=1)

@@ -203,7 +203,7 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: boo
             )
         )
         if code:
-            shown.say(f"stopped; continue with: fullrank resume --local {path}")
+            shown.say(f"stopped; continue with: fullrank run resume --local {path}")
             raise KeyboardInterrupt
     finally:
         beside.close()
@@ -291,7 +291,7 @@ def run_on_services(path: Path, config: RunConfig, console: Terminal, coding: bo
             shown.say(redundancy(config))
             _follow(path, shown, beside, watch, started)
         except KeyboardInterrupt:
-            shown.say(f"stopping; continue with: fullrank resume {path}")
+            shown.say(f"stopping; continue with: fullrank run resume {path}")
             raise
         finally:
             beside.close()

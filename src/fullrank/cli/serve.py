@@ -52,7 +52,7 @@ def serve(
         typer.Option(
             "--remembered",
             help="Import an environment of another package only if you have trained it; "
-            "`fullrank resume` starts its services so.",
+            "`fullrank run resume` starts its services so.",
         ),
     ] = False,
 ) -> None:

@@ -1,33 +1,35 @@
-"""``fullrank status``: the state of a run, once or live, in a terminal, a pipe, or as JSON."""
+"""``fullrank run status``: the state of a run, once or live, in a terminal, a pipe, or as JSON."""
 
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fullrank.cli.locate import RunOption, ended, locate
-from fullrank.cli.options import CertificatesOption, JsonOption, tls_of
+from fullrank.cli.objects import Host, verdict_of
+from fullrank.cli.options import CertificatesOption, FollowOption, JsonOption, OnOption, RunOption
+from fullrank.cli.places import found
 from fullrank.cli.progress import LineView
-from fullrank.cli.runs import meant
+from fullrank.cli.runs import newest_run
 from fullrank.cli.say import say
 from fullrank.cli.status_view import headline, learners, picture, players
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.text import plain
-from fullrank.host.certificates import Role
-from fullrank.net.controller_client import give_order
-from fullrank.net.monitor import Monitor, monitor_of
+from fullrank.host.run_directory import is_address
 from fullrank.net.status import RunState, RunStatus, Status
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord, stand, to_line
+
+if TYPE_CHECKING:
+    from fullrank.net.monitor import Monitor  # imports gRPC
 
 PERIOD_S = 0.5
 """Period of polls, seconds."""
@@ -39,38 +41,39 @@ LONGEST_PAUSE_S = 10.0
 
 def status(
     run: RunOption = None,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Show the run live until it has ended, also while its controller is away; with "
-            "--json, a line for each committed iteration.",
-        ),
-    ] = False,
+    on: OnOption = None,
+    follow: FollowOption = False,
     certificates: CertificatesOption = None,
     as_json: JsonOption = False,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            "--order",
-            help="Order the controller to make a checkpoint, stop, drain=LEARNER or set "
-            "iterations=NUMBER, as an administrator; RUN is then a directory, or host:port of "
-            "the controller.",
-        ),
-    ] = None,
 ) -> None:
-    """Print a run's progress, its learners and its time budget; or change its course."""
-    if order is not None:
-        tls = tls_of(certificates)
-        address, security = monitor_of(meant(run), tls, port="controller", role=Role.ADMIN)
-        say(give_order(address, order, security=security))
-        return
+    """Print a run's state, its progress, its learners and its time budget.
+
+    With --follow it is shown live, also while its controller is away; with --json then a line for
+    each committed iteration. A run in containers tells more to its monitor's address.
+    """
+    if run is not None and is_address(run):
+        place, name = None, run
+    else:
+        place, name = found(run or str(newest_run()), on)
     if follow:
-        _follow(run, certificates, as_json=as_json)
+        _follow(name, certificates, as_json=as_json)
         return
-    now = _look(run, certificates)
+    found_run = None if place is None else place.look(name)
+    now = None
+    if place is None or isinstance(place, Host):
+        try:
+            now = _look(name, certificates)
+        except ServiceLost:
+            if found_run is None:
+                raise
     if as_json:
-        say(json.dumps(now.facts()))
+        facts = {} if now is None else now.facts() | verdict_of(now.now)._asdict()
+        say(json.dumps(facts | ({} if found_run is None else asdict(found_run))))
+        return
+    if found_run is not None:
+        shown = found_run if now is None else replace(found_run, reason="", exit_code=None)
+        say(str(shown), f"results: {found_run.results}")
+    if now is None:
         return
     console = Terminal()
     for line in headline(now):
@@ -79,8 +82,10 @@ def status(
         console.print(table)
 
 
-def _look(run: str | None, certificates: Path | None) -> Status:
+def _look(run: str, certificates: Path | None) -> Status:
     """The status of a run, from its directory once it has ended."""
+    from fullrank.cli.locate import ended, locate  # imports gRPC
+
     try:
         with locate(run, certificates)() as monitor:
             now = monitor.status()
@@ -93,8 +98,10 @@ def _look(run: str | None, certificates: Path | None) -> Status:
         return Status(now=now, records=records[-SMOOTHED:])
 
 
-def _follow(run: str | None, certificates: Path | None, *, as_json: bool) -> None:
+def _follow(run: str, certificates: Path | None, *, as_json: bool) -> None:
     """Show a run until it has ended; retry while the controller cannot be reached."""
+    from fullrank.cli.locate import ended, locate  # imports gRPC
+
     follower = Follower(locate(run, certificates), ended=partial(ended, run))
     console = Terminal()
     shown: Shown = Screen(console) if console.is_terminal else Plain(console)
@@ -119,7 +126,7 @@ class Follower:
 
     def __init__(
         self,
-        dial: Callable[[], Monitor],
+        dial: "Callable[[], Monitor]",
         *,
         ended: Callable[[], tuple[RunStatus, list[IterationRecord]] | None] = lambda: None,
     ) -> None:
@@ -146,7 +153,7 @@ class Follower:
             last = -1 if self._last is None else self._last.iteration
             return now, [record for record in records if record.iteration > last]
 
-    def _new(self, monitor: Monitor, now: RunStatus) -> list[IterationRecord]:
+    def _new(self, monitor: "Monitor", now: RunStatus) -> list[IterationRecord]:
         first, term = max(0, now.committed - KEPT), 0
         if self._last is not None:
             first, term = self._last.iteration + 1, self._last.term

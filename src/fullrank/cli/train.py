@@ -1,4 +1,4 @@
-"""``fullrank train`` and ``resume``: a run on services of this host or here, shown live."""
+"""``fullrank train``: a new run on services of this host or here, shown live."""
 
 import os
 import shutil
@@ -11,19 +11,20 @@ from typing import Annotated, TypeAlias
 import numpy as np
 import typer
 
+from fullrank.cli.objects import attached
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
     DelayOption,
-    RunArgument,
+    LocalOption,
     SeedOption,
     SetOption,
     StragglersOption,
     TopologyOption,
-    TrustOption,
+    VerboseOption,
     size_options,
 )
-from fullrank.cli.runs import adopt, default_run_dir, find_run, make_directory, runnable_config
+from fullrank.cli.runs import adopt, default_run_dir, make_directory, runnable_config
 from fullrank.cli.say import say, starting
 from fullrank.codes import codes
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
@@ -37,7 +38,6 @@ from fullrank.config.trust import remember
 from fullrank.environments.base import is_adapted
 from fullrank.host.certificates import initialise, today
 from fullrank.host.process import usable_cores
-from fullrank.host.run_directory import lock_launch
 from fullrank.runs.identity import check_continues
 from fullrank.runs.record import METRICS
 
@@ -87,21 +87,6 @@ RunDirOption: TypeAlias = Annotated[
 ]
 TlsOption: TypeAlias = Annotated[
     bool, typer.Option("--tls", help="Authenticate the services by certificates of this run.")
-]
-
-LocalOption: TypeAlias = Annotated[
-    bool,
-    typer.Option("--local", help="Train in this one process, without services."),
-]
-
-
-VerboseOption: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        help="Show the codes of rounds: rows used, condition number, exactness.",
-    ),
 ]
 
 
@@ -175,17 +160,22 @@ def begin(
     from fullrank.cli.processes import run_to_end  # imports gRPC, which no wrong setting waits for
 
     path = claim(resolved, run_dir)
-    with lock_launch(path):
+    with attached(path):
         if tls:
             resolved = _certified(resolved, path / "certificates")
-        (path / "config.toml").write_text(to_toml(resolved))
-        remember(resolved.environment)
-        remember_run(path)
+        write_settings(path, resolved)
         try:
             run_to_end(path, resolved, local=local, coding=verbose)
         except Exception as error:
             _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
             raise
+
+
+def write_settings(path: Path, config: RunConfig) -> None:
+    """Write the configuration of a new run of this user into its directory."""
+    (path / "config.toml").write_text(to_toml(config))
+    remember(config.environment)
+    remember_run(path)
 
 
 LARGE = 4096
@@ -326,7 +316,8 @@ def claim(config: RunConfig, run_dir: Path | None) -> Path:
         not run_dir.is_dir() or {entry.name for entry in run_dir.iterdir()} - left_over
     ):
         raise RunDirectoryInUse(
-            f"{run_dir} is not empty; `fullrank resume {run_dir}` continues it; or choose another"
+            f"{run_dir} is not empty; `fullrank run resume {run_dir}` continues it; or choose "
+            "another"
         )
     make_directory(run_dir)
     return run_dir
@@ -352,21 +343,34 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
         path.rmdir()
 
 
-def resume(
-    run: RunArgument,
-    local: LocalOption = False,
-    trust: TrustOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Continue a run from its newest checkpoint, on services of this host or by --local here."""
-    path = find_run(run)
+def go_on(path: Path, *, local: bool, trust: Collection[str] = (), verbose: bool = False) -> None:
+    """Continue a run from its newest checkpoint, in this terminal, to its end.
+
+    Args:
+        path: Directory of the run.
+        local: True to train in this process.
+        trust: Values of ``--trust``.
+        verbose: True to show the coding of each iteration.
+
+    Raises:
+        FullrankError: The run cannot go on, or failed.
+    """
+    config = continued(path, trust)
+    say(starting("run resume"))
+    from fullrank.cli.processes import run_to_end  # imports gRPC, which no wrong setting waits for
+
+    with attached(path):
+        adopt(path)
+        run_to_end(path, config, local=local, coding=verbose)
+
+
+def continued(path: Path, trust: Collection[str]) -> RunConfig:
+    """The configuration of a run that is to go on.
+
+    Raises:
+        FullrankError: It cannot.
+    """
     if not (path / "config.toml").exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
     check_continues(path)
-    config = runnable_config(path, trust)
-    say(starting("resume"))
-    from fullrank.cli.processes import run_to_end  # imports gRPC, which no wrong setting waits for
-
-    with lock_launch(path):
-        adopt(path)
-        run_to_end(path, config, local=local, coding=verbose)
+    return runnable_config(path, trust)

@@ -5,6 +5,7 @@ of each error is in ``fullrank.net.errors``. An error is ``final`` if a restart 
 run that ends by one has failed until its user has removed the cause.
 """
 
+import errno
 from typing import ClassVar
 
 
@@ -190,3 +191,13 @@ def of_exit_code(code: int, message: str) -> FullrankError:
     """The error that another process has ended by; ``ServiceLost`` if its code names none."""
     named = {error.exit_code: error for error in FullrankError.__subclasses__()}
     return named.get(code if code > 1 else ServiceLost.exit_code, ServiceLost)(message)
+
+
+def expected(error: BaseException) -> FullrankError | None:
+    """The error to report if every part of ``error`` is one that is expected, else None."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return FullrankError(f"{error.strerror}; allow more with `ulimit -n`")
+    if not isinstance(error, BaseExceptionGroup):
+        return error if isinstance(error, FullrankError) else None
+    parts = [expected(part) for part in error.exceptions]
+    return None if None in parts else parts[0]

@@ -275,8 +275,8 @@ class AuditSettings:
     fingerprint: Fingerprint = "controller"
     """Numeric fingerprint of the run, fixed when it begins; learners with others are spares.
     ``controller``: that of the controller; ``learners``: that of most learners at the first epoch,
-    for clusters in which none computes as the controller does; 16 letters, as ``fullrank status``
-    shows them: this one, from the next iteration on."""
+    for clusters in which none computes as the controller does; 16 letters, as ``fullrank run
+    status`` shows them: this one, from the next iteration on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,8 +309,9 @@ class MetricsSettings:
     sinks: Local[tuple[str, ...]] = ("tensorboard",)
     """Registered sinks: ``tensorboard``, ``wandb``; a sink that cannot be opened is dropped."""
     greedy_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.02
-    """Largest share of the time in which ``fullrank train`` and ``resume`` play the references and,
-    without exploration, the policies of checkpoints; 0: they play none while the run goes on."""
+    """Largest share of the time in which ``fullrank train`` and ``run resume`` play the references
+    and, without exploration, the policies of checkpoints; 0: they play none while the run goes
+    on."""
     prometheus: OptionalAddress = ""
     """Address at which every service serves Prometheus metrics in plain HTTP; empty: none. With
     port 0 each takes a free port and writes it to ``services/NAME-metrics.json`` of the run."""

@@ -40,7 +40,9 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 GRACE_S = 15.0
 """Time for a service to checkpoint and drain before it is killed."""
-STOPPED = "told to stop before the run has ended; start this service again, or `fullrank resume`"
+STOPPED = (
+    "told to stop before the run has ended; start this service again, or `fullrank run resume`"
+)
 """Reason for which a service ends that was to serve until the run's end."""
 ORPHANED = 9
 """Exit code of a process that has not stopped in time after its parent; that of ServiceLost."""

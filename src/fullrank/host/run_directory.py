@@ -254,7 +254,7 @@ def lock_replay(directory: Path) -> ExitStack:
 
 
 def lock_launch(run_dir: Path) -> ExitStack:
-    """Lock a run directory against a second ``fullrank train`` or ``resume``, in the same way.
+    """Lock a run directory against a second process that trains in it, in the same way.
 
     The services of the first one lock the directory only once they have started.
 
@@ -265,9 +265,30 @@ def lock_launch(run_dir: Path) -> ExitStack:
     logs.mkdir(parents=True, exist_ok=True)
     return _lock(
         logs,
-        f"{run_dir} is held by another `fullrank train` or `resume`; stop it or choose another "
+        f"{run_dir} is held by another `fullrank train` or `run resume`; stop it or choose another "
         "--run-dir",
     )
+
+
+def trainer_of(run_dir: Path) -> int | None:
+    """Return the id of the process of this host that trains a run; None if there is none."""
+    return _living(run_dir / "logs") or _living(run_dir)
+
+
+def _living(directory: Path) -> int | None:
+    """The process that holds a lock, read without taking it, which would refuse another's start.
+
+    A process that has got the id of a former holder does not have the file of the lock open.
+    """
+    if not (number := _stated(directory)):
+        return None
+    with suppress(OSError):  # it has ended, or is another user's
+        held = (directory / LOCK).stat()
+        for each in os.scandir(f"/proc/{number}/fd"):
+            with suppress(OSError):  # it has just been closed
+                if os.path.samestat(held, each.stat()):
+                    return int(number)
+    return None
 
 
 def _lock(directory: Path, refusal: str) -> ExitStack:
@@ -292,8 +313,13 @@ _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
 
 def _holder(directory: Path) -> str:
     """The process id of the holder, in brackets, if its file is still there."""
+    return f" (process {number})" if (number := _stated(directory)) else ""
+
+
+def _stated(directory: Path) -> str:
+    """The process id in the file of a lock; empty without one."""
     try:
         text = read_regular(directory / LOCK, 2**10).decode().strip()
     except (Malformed, UnicodeDecodeError):
         return ""
-    return f" (process {text})" if text.isdecimal() else ""
+    return text if re.fullmatch(r"[0-9]{1,9}", text) else ""

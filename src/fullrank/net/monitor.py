@@ -280,6 +280,10 @@ def monitor_of(
         ServiceLost: The run has no controller at the moment.
     """
     if is_address(run):
+        folder = Path(tls.certificates)
+        if tls.certificates and role is Role.MONITOR and not (folder / role).exists():
+            # A controller's container asks itself, and holds no other certificate.
+            role = Role.CONTROLLER if (folder / Role.CONTROLLER).exists() else role
         return run, Security.configured(tls, role)
     config, dropped = read_run(Path(run), os.environ)
     require(dropped, f"{port}.address", origin=run)
@@ -296,10 +300,10 @@ def monitor_of(
 def _why_away(run: Path, iterations: int) -> str:
     """The reason that a run has no controller, and the remedy."""
     if (ending := read_ending(run)) is not None and ending.state == "failed":
-        return f"{run} has failed: {ending.reason}; then `fullrank resume {run}` continues it"
+        return f"{run} has failed: {ending.reason}; then `fullrank run resume {run}` continues it"
     if published(run) >= iterations:
         return (
             f"{run} is finished after {iterations} iterations and has no controller; "
             f"`fullrank eval {run}` plays its policies, `fullrank plot {run}` draws its curves"
         )
-    return f"{run} has no controller; `fullrank resume {run}` starts one"
+    return f"{run} has no controller; `fullrank run resume {run}` starts one"

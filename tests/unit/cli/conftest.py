@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
+from tests.fakes.commands import Fakes
 from tests.unit.cli.verified import TEAMS, train
 
 from fullrank.cli import main
@@ -94,3 +95,20 @@ def finished(directory: Path, **options: Any) -> Path:
     remember(config.environment)
     save(directory / "checkpoints", iteration=0, arrays=state, facts={}, keep=1)
     return directory
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    """No other command is on PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return Fakes(tmp_path / "bin")
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory ``one`` below ``runs`` of a run whose process has not begun."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("runs/one")
+    path.mkdir(parents=True)
+    (path / "config.toml").write_text(to_toml(RunConfig()))
+    return path

@@ -97,9 +97,9 @@ def test_its_archive_is_imported_to_be_read_and_not_to_go_on(
     assert fullrank("checkpoint", "export", str(recorded), archive).code == 0
     imported = fullrank("checkpoint", "import", archive, copy)
     assert imported.code == 0
-    assert "fullrank resume" not in imported.output
+    assert "fullrank run resume" not in imported.output
     assert fullrank("eval", copy, "--episodes", "1").code == 0
-    assert fullrank("resume", "--local", copy).code == 7
+    assert fullrank("run", "resume", "--attach", "--local", copy).code == 7
     refused = fullrank("checkpoint", "import", "--same-run", archive, same)
     assert refused.code == 7
     assert "run.zip is a run of fullrank 0.3 or earlier" in refused.error

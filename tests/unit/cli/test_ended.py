@@ -64,8 +64,12 @@ def test_a_follower_receives_each_iteration_of_an_ended_run_once(run: str) -> No
     assert (now.state, [each.iteration for each in new]) == (RunState.FAILED, [0, 1, 2])
 
 
-@pytest.mark.parametrize("show", [status, lambda run: Follower(locate(run, None)).poll()])
-def test_a_run_that_may_go_on_has_no_controller(run: str, show: object) -> None:
-    assert callable(show)
-    with pytest.raises(ServiceLost, match="`fullrank resume"):
-        show(run)
+def test_a_run_that_may_go_on_has_no_controller(run: str) -> None:
+    with pytest.raises(ServiceLost, match="`fullrank run resume"):
+        Follower(locate(run, None)).poll()
+
+
+def test_a_finished_run_has_no_controller(run: str) -> None:
+    Path(run, "config.toml").write_text(to_toml(RunConfig(iterations=3)))
+    with pytest.raises(ServiceLost, match="is finished after 3 iterations and has no controller"):
+        locate(run, None)()

@@ -55,6 +55,7 @@ WRONG = {
     ("train", "--env", "simple_spred"): "unknown environment 'simple_spred'",
     ("train", "--set", "algorithm.batch_sise=3"): "did you mean 'batch_size'?",
     ("train", "--set", "algorithm.batch_size=few"): "algorithm.batch_size = 'few' in --set",
+    ("run", "submit", "one", "--set", "sed=1"): "unknown key 'sed' in --set",
     ("serve", "local", "--set", "algorithm.epsilon=1"): "'maddpg' has no parameter 'epsilon'",
     ("serve", "controller", "--set", "sed=1"): "unknown key 'sed' in --set",
     ("serve", "controller", "--set", "code.name=cyclical"): "unknown code 'cyclical'",

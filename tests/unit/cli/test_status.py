@@ -1,4 +1,4 @@
-"""``fullrank status``: lanes, curves, and tables that can be read in 80 columns."""
+"""``fullrank run status``: lanes, curves, and tables that can be read in 80 columns."""
 
 import io
 

@@ -54,7 +54,7 @@ def traces(run: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "words",
-    ["eval", "eval --follow", "render", "export", "compare", "resume", "codes plan", "verify"],
+    ["eval", "eval --follow", "render", "export", "compare", "run resume", "codes plan", "verify"],
 )
 def test_a_verb_that_would_make_the_environment_names_it_and_runs_nothing(
     words: str, theirs: Path, fullrank: Any
@@ -164,16 +164,19 @@ def test_a_resumed_run_from_elsewhere_loses_its_settings_of_a_machine_in_one_lin
     config = (run / "config.toml").read_text()
     config = config.replace('url = ""', f'url = "{tmp_path}/store"')
     (run / "config.toml").write_text(config)
-    outcome = fullrank("resume", "--local", str(run))
+    outcome = fullrank("run", "resume", "--attach", "--local", str(run))
     assert outcome.code == 0, outcome.error
     assert f"are dropped: store.url = {tmp_path}/store; to use them" in outcome.output
     assert not (tmp_path / "store").exists()
     assert (run / "config.toml.before").read_text() == config
     assert is_own_run(run)  # and is read whole from now on
-    assert "comes from elsewhere" not in fullrank("resume", "--local", str(run)).output
+    assert (
+        "comes from elsewhere"
+        not in fullrank("run", "resume", "--attach", "--local", str(run)).output
+    )
 
 
-@pytest.mark.parametrize("verb", ["resume", "eval", "status", "plot"])
+@pytest.mark.parametrize("verb", ["run resume", "eval", "run status", "plot"])
 @pytest.mark.parametrize("path", ["/dev/zero", "fifo"])
 def test_no_verb_opens_what_a_stranger_s_settings_name(
     verb: str, path: str, tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
@@ -190,11 +193,11 @@ def test_no_verb_opens_what_a_stranger_s_settings_name(
         config.replace(old, trace).replace('certificates = ""', f'certificates = "{place}"')
     )
     (run / "run.json").write_text(json.dumps({**STAMP, "run": "theirs", "term": 1}))
-    outcome = fullrank(verb, str(run), *(["--episodes", "1"] if verb == "eval" else []))
-    if verb == "resume":
+    outcome = fullrank(*verb.split(), str(run), *(["--episodes", "1"] if verb == "eval" else []))
+    if verb == "run resume":
         assert outcome.code == 2
         assert f"its stragglers.path = {place} names a resource of another" in outcome.error
-    elif verb == "status":
+    elif verb == "run status":
         assert f"its tls.certificates = {place} names a resource of another" in outcome.error
     else:
         assert str(place) not in outcome.error
@@ -205,6 +208,6 @@ def test_a_stranger_s_monitor_is_dialled_at_the_user_s_word_alone(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "config.toml").write_text('[monitor]\naddress = "10.0.0.9:5000"\n')
-    outcome = fullrank("status", str(tmp_path))
+    outcome = fullrank("run", "status", str(tmp_path))
     assert outcome.code == 2
     assert "its monitor.address = 10.0.0.9:5000 names a resource of another" in outcome.error

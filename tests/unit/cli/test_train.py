@@ -63,15 +63,20 @@ def test_a_second_train_on_one_directory_is_refused_and_removes_nothing(
 ) -> None:
     """The first has made its directory, and has not written anything yet."""
     with lock_launch(tmp_path):
-        for words in (["train", "--run-dir", str(tmp_path)], ["resume", str(tmp_path)]):
+        for words in (
+            ["train", "--run-dir", str(tmp_path)],
+            ["run", "resume", "--attach", str(tmp_path)],
+        ):
             outcome = fullrank(*words)
             assert outcome.code == RunDirectoryInUse.exit_code
-            assert f"{tmp_path} is held by another `fullrank train` or `resume`" in outcome.error
+            assert (
+                f"{tmp_path} is held by another `fullrank train` or `run resume`" in outcome.error
+            )
             assert sorted(path.name for path in tmp_path.rglob("*")) == EXPECTED[words[0]]
             (tmp_path / "config.toml").write_text("")  # the first has begun to write
 
 
-EXPECTED = {"train": ["lock", "logs"], "resume": ["config.toml", "lock", "logs"]}
+EXPECTED = {"train": ["lock", "logs"], "run": ["config.toml", "lock", "logs"]}
 
 
 SUM = ("--set", "algorithm.name=summed_toy", "--agents", "4", "--code", "fractional")

@@ -61,7 +61,7 @@ def test_each_role_may_make_these_calls_and_no_others() -> None:
     orders = {"Checkpoint", "Drain", "Stop", "SetIterations"}
     assert made == {
         Role.CONTROLLER: {
-            *("GetStatus", "OpenTable", "CloseRun"),
+            *("GetStatus", "Watch", "OpenTable", "CloseRun"),
             *("LocateTable", "GetSamples", "GrantBlocks", "AcceptBlocks"),
         },
         Role.LEARNER: {"Work", "Heartbeat", "GetStatus", "LocateTable", "GetSamples"},

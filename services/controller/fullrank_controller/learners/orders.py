@@ -18,7 +18,7 @@ from fullrank_controller.term import Term
 
 log = logging.getLogger(__name__)
 
-STOPPED = "an administrator has stopped the controller; start it again, or `fullrank resume`"
+STOPPED = "an administrator has stopped the controller; start it again, or `fullrank run resume`"
 
 
 class ObeyingServicer(ControllerServicer):

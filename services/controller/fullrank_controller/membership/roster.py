@@ -197,7 +197,7 @@ class Roster:
         """
         member = self._members.get(learner)
         if member is None:
-            raise NotFound(f"there is no learner {learner}; `fullrank status` lists them")
+            raise NotFound(f"there is no learner {learner}; `fullrank run status` lists them")
         if all(other is member for other in self.eligible):
             raise ConfigError(f"no other learner can compute than {learner}; stop the run instead")
         member.drained = True

@@ -1,0 +1,141 @@
+"""Runs as projects of Docker Compose: a run is the containers of its project."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fullrank.cli.containers import FINAL, GOES_ON, RUN_DIR, TOLD, answer, call, last_line, store_of
+from fullrank.cli.objects import RunObject, Said, object_of
+from fullrank.common.errors import (
+    ConfigError,
+    NotFound,
+    RunDirectoryInUse,
+    ServiceLost,
+)
+from fullrank.common.types import JSON
+from fullrank.runs.ending import Ending, read_ending
+from fullrank.runs.identity import IDENTITY
+
+KILLED = 137
+"""Exit code of a container that SIGKILL has ended."""
+LABEL = "com.docker.compose"
+"""Prefix of the labels that Compose gives a container."""
+
+
+class Compose:
+    """Projects of Docker Compose on this host.
+
+    Args:
+        file: The Compose file of new runs; by default ``COMPOSE_FILE``, or that of a checkout.
+    """
+
+    name = "compose"
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+
+    def names(self) -> list[str]:
+        """Projects with a controller.
+
+        Raises:
+            ServiceLost: Docker does not answer.
+        """
+        ours = [each for each in _controllers() if "fullrank-controller" in each["Config"]["Image"]]
+        return sorted(each["Config"]["Labels"][f"{LABEL}.project"] for each in ours)
+
+    def look(self, name: str) -> RunObject:
+        """The run of a project.
+
+        Raises:
+            NotFound: It has no controller.
+            ServiceLost: Docker does not answer.
+        """
+        if not (found := _controllers(name)):
+            raise NotFound(f"no controller of Compose is of a run {name!r}")
+        volumes = [each for each in found[0]["Mounts"] if each["Destination"] == RUN_DIR]
+        results = store_of(found) or "".join(f"volume {each.get('Name')}" for each in volumes)
+        return object_of(_said_of(found[0]), name=name, on=self.name, results=results)
+
+    def submit(self, name: str, config: Path | None) -> None:
+        """Start the containers of a new project.
+
+        Raises:
+            RunDirectoryInUse: There are some already.
+        """
+        if _controllers(name):
+            raise RunDirectoryInUse(
+                f"there is a project {name} already: `fullrank run resume {name}` continues it, or "
+                "choose another name"
+            )
+        file = str(self._file or os.environ.get("COMPOSE_FILE", "deploy/docker-compose.yml"))
+        if not all(map(os.path.exists, file.split(os.pathsep))):
+            raise ConfigError(f"there is no {file}; name the Compose file by --on FILE")
+        env = {"COMPOSE_FILE": file}
+        if config is not None:
+            env["FULLRANK_RUN"] = str(config.resolve())
+        _compose(name, "up", "--detach", env=env)
+
+    def stop(self, name: str) -> str:
+        """Stop the containers of a project."""
+        self.look(name)
+        _compose(name, "stop")
+        return GOES_ON % name
+
+    def resume(self, name: str) -> None:
+        """Start the containers of a project again."""
+        self.look(name)
+        _compose(name, "start")
+
+    def logs(self, name: str, *, follow: bool) -> None:
+        """Print the log of the controller."""
+        self.look(name)
+        _compose(name, "logs", *["--follow"] * follow, "controller")
+
+
+def _compose(name: str, *words: str, env: Mapping[str, str] | None = None) -> None:
+    call("docker", "compose", "--project-name", name, *words, env=env, shown=True)
+
+
+def _controllers(name: str = "") -> list[JSON]:
+    """The controller of a project, or those of all, as ``docker inspect`` shows them."""
+    labels = (f"{LABEL}.service=controller", f"{LABEL}.project{'=' * bool(name)}{name}")
+    filters = [f"--filter=label={label}" for label in labels]
+    ids = call("docker", "ps", "--all", "--quiet", "--no-trunc", *filters).split()
+    found: list[JSON] = json.loads(call("docker", "inspect", *ids)) if ids else []
+    return found
+
+
+def _said_of(controller: JSON) -> Said:
+    """What Docker says of a controller's container."""
+    state, place = controller["State"], controller["Id"]
+    status, code = state["Status"], int(state["ExitCode"])
+    if status == "running":
+        if (said := answer("docker", "exec", place)) is not None:
+            return Said(phase="works", answer=said)
+        healthy = state.get("Health", {}).get("Status") == "healthy"
+        return Said(phase="works") if healthy else Said(phase="waits", reason="its services start")
+    if status == "paused":
+        return Said(phase="works", reason="paused")
+    if status == "created":
+        return Said(phase="waits", reason="half submitted: `fullrank run resume` starts it")
+    if (ending := _ending(place)) is not None:
+        return Said(phase="ended", ending=ending)
+    if status == "exited" and code in TOLD:
+        return Said(phase="stopped", reason="told to stop", exit_code=code)
+    reason = last_line("docker", "logs", "--tail", "1", place) if code else ""
+    if code == KILLED:
+        reason = "out of memory" if state.get("OOMKilled") else "it was killed"
+    if status == "restarting" and code not in FINAL:
+        return Said(phase="waits", reason=f"starts again: {reason}", exit_code=code)
+    return Said(phase="ended", reason=reason, exit_code=code)
+
+
+def _ending(container: str) -> Ending | None:
+    """The end in the run directory of a container, which need not run; None without one."""
+    with TemporaryDirectory() as folder, suppress(ServiceLost):
+        call("docker", "cp", f"{container}:{RUN_DIR}/{IDENTITY}", f"{folder}/{IDENTITY}")
+        return read_ending(Path(folder))
+    return None

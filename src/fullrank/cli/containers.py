@@ -1,0 +1,90 @@
+"""What runs in containers share: the commands of their places, and what a controller answers.
+
+A place is asked by its own command, ``docker`` or ``kubectl``, and keeps what there is to know.
+While its controller answers, a run speaks for itself. Queues, quotas, gangs and retries are the
+platform's.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+
+from fullrank.cli.objects import INTERRUPTED, State, Verdict
+from fullrank.common.errors import FullrankError, Malformed, ServiceLost
+from fullrank.common.foreign import brief, parse_json
+
+RUN_DIR = "/var/lib/fullrank/run"
+"""Directory of the run in a controller's container."""
+ASK = ("fullrank", "run", "status", "127.0.0.1:50053", "--json", "--certificates")
+"""Words by which a controller's container asks its own monitor; certificates follow."""
+CERTIFICATES = "/var/lib/fullrank/certificates"
+STORE = "FULLRANK__STORE__URL"
+"""Variable with the URL of a run's store."""
+CALL_S = 60.0
+"""Longest time for an answer, on a busy host too."""
+TOLD = (ServiceLost.exit_code, INTERRUPTED, 143)
+"""Exit codes of a controller that was told to stop: its own ones, and that of SIGTERM."""
+FINAL = frozenset(kind.exit_code for kind in FullrankError.__subclasses__() if kind.final)
+"""Exit codes that a restart does not cure."""
+GOES_ON = "stopped, with a checkpoint; `fullrank run resume %s` goes on"
+
+
+def call(*words: str, env: Mapping[str, str] | None = None, shown: bool = False) -> str:
+    """Run a command of a place; returns its output, unless that is shown.
+
+    Raises:
+        ServiceLost: There is no such command, it does not answer, or it fails.
+    """
+    if shutil.which(words[0]) is None:
+        raise ServiceLost(f"there is no {words[0]} on PATH; install it, or choose --on host")
+    try:
+        ran = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=not shown,
+            text=True,
+            errors="replace",
+            timeout=None if shown else CALL_S,
+            env={**os.environ, **(env or {})},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ServiceLost(f"{words[0]} does not answer within {CALL_S:.0f} s") from None
+    if ran.returncode:
+        said = (ran.stderr or "").strip().splitlines() or [f"exit code {ran.returncode}"]
+        raise ServiceLost(f"`{' '.join(words[:2])}`: {brief(said[-1], limit=500)}")
+    return ran.stdout or ""
+
+
+def answer(*inside: str) -> Verdict | None:
+    """What a controller says of its run, asked in its container; None if it does not answer.
+
+    Args:
+        *inside: The command by which another one is run in the container.
+    """
+    with suppress(ServiceLost, Malformed, KeyError, TypeError, ValueError):
+        facts = parse_json(call(*inside, *ASK, CERTIFICATES), origin="the controller")
+        code = facts["exit_code"]
+        state, code = State(facts["state"]), None if code is None else int(code)
+        return Verdict(state, brief(str(facts["reason"]), limit=1000), code)
+    return None
+
+
+def last_line(*words: str) -> str:
+    """The message of the last line of a log, which a command prints."""
+    with suppress(ServiceLost):
+        lines = call(*words).strip().splitlines() or [""]
+        with suppress(ValueError, KeyError, TypeError):
+            return brief(str(json.loads(lines[-1])["message"]), limit=500)
+        return brief(lines[-1], limit=500)
+    return ""
+
+
+def store_of(described: object) -> str:
+    """URL of the store in a description of containers; empty without one."""
+    url = re.search(rf'{STORE}(?:=|", "value": ")([^"]+)"', json.dumps(described))
+    return "" if url is None else url[1]

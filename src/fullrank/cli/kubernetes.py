@@ -1,0 +1,244 @@
+"""Runs on Kubernetes: a run is the objects of its instance, a JobSet, or sets of pods.
+
+What waits in a queue, is preempted, retried or removed, Kueue, JobSet and Job decide.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fullrank.cli.containers import FINAL, GOES_ON, answer, call, last_line, store_of
+from fullrank.cli.objects import RunObject, Said, object_of
+from fullrank.common.errors import ConfigError, NotFound, RunDirectoryInUse, ServiceLost
+from fullrank.common.types import JSON
+
+KINDS = "pods,statefulsets.apps,deployments.apps,jobs.batch,persistentvolumeclaims"
+JOBSETS = "jobsets.jobset.x-k8s.io"
+PART = "app.kubernetes.io"
+"""Prefix of the labels name, instance (the run) and component (the role)."""
+REPLICAS = "fullrank/replicas"
+"""Annotation with the number of pods that a stopped run had."""
+QUEUE, OWNER = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/job-uid"
+KUBECTL = ("kubectl", "--request-timeout=10s")
+
+
+class Kubernetes:
+    """Instances in the current namespace of ``kubectl``.
+
+    Args:
+        overlay: Directory with the overlay of new runs; by default that with an end, in a checkout.
+    """
+
+    name = "kubernetes"
+
+    def __init__(self, overlay: Path = Path("deploy/k8s/overlays/job")) -> None:
+        self._overlay = overlay
+
+    def names(self) -> list[str]:
+        """Instances.
+
+        Raises:
+            ServiceLost: No cluster answers.
+        """
+        return sorted({_labels(each)[f"{PART}/instance"] for each in _objects()})
+
+    def look(self, name: str) -> RunObject:
+        """The run of an instance.
+
+        Raises:
+            NotFound: It has no object.
+            ServiceLost: No cluster answers.
+        """
+        objects = _known(name)
+        claims = [_name(each) for each in _of("PersistentVolumeClaim", objects)]
+        own = (f"claim {each}" for each in claims if each.endswith("controller"))
+        results = store_of(objects) or next(own, "")
+        return object_of(_said_by(objects), name=name, on=self.name, results=results)
+
+    def submit(self, name: str, config: Path | None) -> None:
+        """Create the objects of a new instance, which is the overlay under another name.
+
+        Raises:
+            RunDirectoryInUse: There are some already.
+        """
+        if not self._overlay.is_dir():
+            raise ConfigError(f"there is no {self._overlay}; name the overlay by --on DIRECTORY")
+        if _objects(name):
+            raise RunDirectoryInUse(
+                f"there is an instance {name} already: `fullrank run resume {name}` continues it, "
+                "or choose another name"
+            )
+        rendered = call("kubectl", "kustomize", str(self._overlay))
+        named = re.search(rf"^ *{PART}/instance: {re.escape(name)}$", rendered, re.MULTILINE)
+        with TemporaryDirectory() as folder:
+            place = Path(folder).resolve()
+            facts: JSON = {"resources": [os.path.relpath(self._overlay.resolve(), place)]}
+            if not named:
+                pairs = {f"{PART}/instance": name}
+                facts |= {"namePrefix": f"{name}-"}
+                facts |= {"labels": [{"pairs": pairs, "includeSelectors": True}]}
+            if config is not None:
+                shutil.copyfile(config, place / "run.toml")
+                merged = {"name": "configuration", "behavior": "merge", "files": ["run.toml"]}
+                facts |= {"configMapGenerator": [merged]}
+            (place / "kustomization.yaml").write_text(json.dumps(facts))
+            call(*KUBECTL, "create", "--save-config", "--kustomize", folder, shown=True)
+
+    def stop(self, name: str) -> str:
+        """Suspend a run, or scale its sets to 0."""
+        for each in _known(name):
+            _patch(each, running=False)
+        return GOES_ON % name
+
+    def resume(self, name: str) -> None:
+        """Let a run go on that was suspended, or scale its sets to what they were."""
+        for each in _known(name):
+            _patch(each, running=True)
+
+    def logs(self, name: str, *, follow: bool) -> None:
+        """Print the log of the controller."""
+        if (pod := _controllers_pod(_known(name))) is None:
+            raise NotFound(f"{name} has no pod of a controller at the moment")
+        words = ("logs", *["--follow"] * follow, "--container", "fullrank", _name(pod))
+        call("kubectl", *words, shown=True)
+
+
+def _objects(name: str = "") -> list[JSON]:
+    """The objects of a run, or of all runs, in the current namespace."""
+    selector = f"{PART}/name=fullrank,{PART}/instance{'=' * bool(name)}{name}"
+    found: list[JSON] = []
+    for kinds in (KINDS, JOBSETS):
+        words = ("get", kinds, "--selector", selector, "--output", "json")
+        try:
+            found += json.loads(call(*KUBECTL, *words))["items"]
+        except ServiceLost:
+            if kinds == KINDS:  # the cluster; the kind of a JobSet may not be installed
+                raise
+    return found
+
+
+def _known(name: str) -> list[JSON]:
+    if not (objects := _objects(name)):
+        raise NotFound(f"no object of Kubernetes is of a run {name!r} in this namespace")
+    return objects
+
+
+def _said_by(objects: Sequence[JSON]) -> Said:
+    """What a cluster says of the objects of a run."""
+    pod = _controllers_pod(objects)
+    for jobset in _of("JobSet", objects):
+        ends = {each["type"]: each for each in _conditions(jobset)}
+        if "Completed" in ends:
+            return Said(phase="ended", exit_code=0)
+        if "Failed" in ends:
+            code, reason = _failure(objects)
+            reason = reason or ends["Failed"].get("message", "")
+            return Said(phase="ended", reason=reason, exit_code=code or 1)
+        if jobset["spec"].get("suspend"):
+            reason = "suspended: stopped, or in its queue; `fullrank run resume` goes on"
+            return Said(phase="stopped", reason=reason)
+    if pod is not None:
+        return _said_of_pod(pod)
+    stopped = any(REPLICAS in each["metadata"].get("annotations", {}) for each in objects)
+    reason = GOES_ON % "RUN" if stopped else "its controller has no pod yet"
+    return Said(phase="stopped" if stopped else "waits", reason=reason)
+
+
+def _said_of_pod(pod: JSON) -> Said:
+    """What a cluster says of a controller's pod."""
+    found = next(_fullrank(pod), None)
+    if found is None:
+        unmet = [each for each in pod["status"].get("conditions", []) if each["status"] == "False"]
+        reason = unmet[0].get("message", "") if unmet else ""
+        return Said(phase="waits", reason=reason or "its pod starts")
+    state, before = found["state"], found.get("lastState", {}).get("terminated")
+    if "running" in state:
+        place = ("exec", _name(pod), "--container", "fullrank", "--")
+        if (said := answer(*KUBECTL, *place)) is not None:
+            return Said(phase="works", answer=said)
+        if found["ready"]:
+            return Said(phase="works")
+    elif "terminated" in state:
+        before = state["terminated"]
+    if before is not None and (before["exitCode"] in (0, *FINAL)):
+        code, reason = _failure([pod])
+        return Said(phase="ended", reason=reason, exit_code=code)
+    waiting = state.get("waiting", {})
+    reason = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    return Said(
+        phase="waits",
+        reason=reason or "its services start",
+        exit_code=None if before is None else int(before["exitCode"]),
+    )
+
+
+def _failure(objects: Sequence[JSON]) -> tuple[int, str]:
+    """Exit code and last line of the container that has failed; a controller's before others."""
+    pods = sorted(_of("Pod", objects), key=lambda pod: not _is_controller(pod))
+    for pod in pods:
+        for found in _fullrank(pod):
+            ends = (found["state"].get("terminated"), found.get("lastState", {}).get("terminated"))
+            for end, which in zip(ends, ((), ("--previous",)), strict=True):
+                if end is not None and (code := int(end["exitCode"])):
+                    words = ("logs", "--tail=1", *which, "--container", "fullrank", _name(pod))
+                    return code, last_line(*KUBECTL, *words)
+    return 0, ""
+
+
+def _patch(found: JSON, *, running: bool) -> None:
+    """Let a workload run, or have it stopped."""
+    meta, kind, spec = found["metadata"], found["kind"], found["spec"]
+    place = f"{kind.lower()}/{meta['name']}"
+    patch: JSON = {"spec": {"suspend": not running}}
+    if kind == "JobSet" and QUEUE in meta.get("labels", {}):  # Kueue sets what is suspended
+        words = ("get", "workloads", "--selector", f"{OWNER}={meta['uid']}", "--output", "name")
+        place, patch = call(*KUBECTL, *words).strip(), {"spec": {"active": running}}
+    elif kind in ("StatefulSet", "Deployment"):
+        kept = meta.get("annotations", {}).get(REPLICAS)
+        if (kept is None) if running else not spec.get("replicas"):
+            return
+        replicas = int(kept) if running else 0
+        note = None if running else str(spec["replicas"])
+        patch = {"metadata": {"annotations": {REPLICAS: note}}, "spec": {"replicas": replicas}}
+    elif kind not in ("JobSet", "Job") or meta.get("ownerReferences") or _conditions(found):
+        return  # what belongs to another object, or has ended
+    call(*KUBECTL, "patch", place, "--type=merge", "--patch", json.dumps(patch))
+
+
+def _of(kind: str, objects: Sequence[JSON]) -> list[JSON]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def _name(found: JSON) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _labels(found: JSON) -> dict[str, str]:
+    labels: dict[str, str] = found["metadata"].get("labels", {})
+    return labels
+
+
+def _conditions(found: JSON) -> list[JSON]:
+    """Conditions that hold, of a Job or a JobSet, but for the suspended one."""
+    held = found.get("status", {}).get("conditions", [])
+    return [each for each in held if each["status"] == "True" and each["type"] != "Suspended"]
+
+
+def _is_controller(pod: JSON) -> bool:
+    return _labels(pod).get(f"{PART}/component") == "controller"
+
+
+def _controllers_pod(objects: Sequence[JSON]) -> JSON | None:
+    """The newest pod of a controller."""
+    pods = [each for each in _of("Pod", objects) if _is_controller(each)]
+    return max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
+
+
+def _fullrank(pod: JSON) -> Iterator[JSON]:
+    """The status of a pod's container ``fullrank``, once it has one."""
+    found = pod["status"].get("containerStatuses", [])
+    return (each for each in found if each["name"] == "fullrank")

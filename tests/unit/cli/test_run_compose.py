@@ -1,0 +1,179 @@
+"""A run in containers of Compose is an object, and is found among the places."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.commands import Fakes, Replies
+
+from fullrank.common.errors import EnvironmentFailed
+from fullrank.runs.ending import failed, finished, write_ending
+
+ENDED = failed(EnvironmentFailed("the physics exploded"), committed=3, settings="")
+
+
+def container(status: str, code: int = 0, **facts: Any) -> dict[str, Any]:
+    """A controller's container, as ``docker inspect`` shows it."""
+    labels = {"com.docker.compose.project": "team-a", "com.docker.compose.service": "controller"}
+    return {
+        "Id": "c0ffee",
+        "State": {"Status": status, "ExitCode": code, "OOMKilled": False, **facts},
+        "Config": {
+            "Image": "fullrank-controller:dev",
+            "Labels": labels,
+            "Env": ["FULLRANK__STORE__URL=", "PATH=/opt/fullrank/bin"],
+        },
+        "Mounts": [
+            {"Type": "volume", "Name": "team-a_run", "Destination": "/var/lib/fullrank/run"}
+        ],
+    }
+
+
+def docker(found: dict[str, Any] | None, **more: object) -> Replies:
+    """Replies of a Docker engine with this container."""
+    first = {} if found is None else {"inspect c0ffee": [found]}
+    return {"ps": "" if found is None else "c0ffee", **first, **more}
+
+
+def answered(state: str, reason: str = "", exit_code: int | None = None) -> dict[str, Any]:
+    return {"state": state, "reason": reason, "exit_code": exit_code, "committed": 3}
+
+
+EXEC, COPY, LOGS = "exec c0ffee fullrank run status", "cp c0ffee:", "logs --tail 1 c0ffee"
+AWAY = {"fails": "fullrank: monitor 127.0.0.1:50053 does not answer"}
+NOT_THERE = {"fails": "Error response from daemon: Could not find the file"}
+HEALTHY: dict[str, Any] = {"Health": {"Status": "healthy"}}
+
+
+def run_json(run: Path, ended: Any) -> dict[str, str]:
+    write_ending(run, ended)
+    return {"copies": (run / "run.json").read_text()}
+
+
+@pytest.mark.parametrize(
+    ("found", "replies", "state", "exit_code", "reason"),
+    [
+        (container("running"), {EXEC: answered("RUNNING")}, "RUNNING", None, ""),
+        (container("running"), {EXEC: answered("STALLED", "2 of 3")}, "STALLED", None, "2 of 3"),
+        (container("running"), {EXEC: AWAY}, "PENDING", None, "its services start"),
+        (container("running"), {EXEC: "Traceback"}, "PENDING", None, "its services start"),
+        (container("running", **HEALTHY), {EXEC: AWAY}, "STALLED", None, "does not answer"),
+        (container("paused"), {}, "STALLED", None, "paused"),
+        (container("created"), {}, "PENDING", None, "half submitted"),
+        (container("exited"), {COPY: "finished"}, "FINISHED", 0, "3 iterations"),
+        (container("exited"), {COPY: "failed"}, "FAILED", 3, "the physics exploded"),
+        (container("restarting", 3), {COPY: "failed"}, "FAILED", 3, "the physics exploded"),
+        (container("exited", 9), {COPY: NOT_THERE}, "PENDING", 9, "told to stop"),
+        (
+            container("restarting", 2),
+            {COPY: NOT_THERE, LOGS: '{"message": "fullrank: unknown key"}'},
+            "FAILED",
+            2,
+            "unknown key",
+        ),
+        (
+            container("restarting", 9),
+            {COPY: NOT_THERE, LOGS: "fullrank: replay is away"},
+            "PENDING",
+            9,
+            "starts again: fullrank: replay is away",
+        ),
+        (container("exited", 137), {COPY: NOT_THERE, LOGS: ""}, "FAILED", 137, "was killed"),
+        (
+            container("exited", 137, OOMKilled=True),
+            {COPY: NOT_THERE, LOGS: ""},
+            "FAILED",
+            137,
+            "out of memory",
+        ),
+    ],
+)
+def test_a_project_of_compose_is_an_object(
+    found: dict[str, Any],
+    replies: dict[str, Any],
+    state: str,
+    exit_code: int | None,
+    reason: str,
+    fakes: Fakes,
+    fullrank: Any,
+    tmp_path: Path,
+) -> None:
+    ends = {"finished": finished(committed=3, settings=""), "failed": ENDED}
+    if isinstance(ending := replies.get(COPY), str):
+        (tmp_path / "kept").mkdir()
+        replies = {COPY: run_json(tmp_path / "kept", ends[ending])}
+    fakes.set("docker", docker(found, **replies))
+    outcome = fullrank("run", "status", "team-a", "--on", "compose", "--json")
+    assert outcome.code == 0, outcome.error
+    facts = json.loads(outcome.output)
+    assert (facts["state"], facts["exit_code"]) == (state, exit_code)
+    assert reason in facts["reason"]
+    assert (facts["name"], facts["on"]) == ("team-a", "compose")
+    assert facts["results"] == "volume team-a_run"
+
+
+def test_a_project_is_submitted_once_stopped_resumed_and_its_log_followed(
+    fakes: Fakes, fullrank: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COMPOSE_FILE", raising=False)
+    (tmp_path / "run.toml").write_text("iterations = 3\n")
+    submit = ("run", "submit", "team-a", "--on", "compose", "--config", "run.toml")
+    fakes.set("docker", docker(None, compose=""))
+    assert fullrank(*submit).error == (
+        "fullrank: there is no deploy/docker-compose.yml; name the Compose file by --on FILE\n"
+    )
+    (tmp_path / "compose.yml").write_text("")
+    assert fullrank(*submit[:3], "--on", "compose.yml", *submit[5:]).code == 0
+    assert fakes.calls()[-1] == "docker compose --project-name team-a up --detach"
+    fakes.set("docker", docker(container("exited", 9), compose="", **{COPY: NOT_THERE}))
+    again = fullrank(*submit)
+    assert (again.code, again.error.count("\n")) == (5, 1)
+    for verb in ("stop", "resume", "logs"):
+        assert fullrank("run", verb, "team-a").code == 0
+    calls = [line.partition("team-a ")[2] for line in fakes.calls() if " compose " in line]
+    assert calls == ["up --detach", "stop", "start", "logs controller"]
+    assert fullrank("run", "logs", "team-a", "--follow").code == 0
+    assert fakes.calls()[-1].endswith("team-a logs --follow controller")
+    refused = fullrank("run", "resume", "team-a", "--local")
+    assert refused.code == 2
+    assert refused.error.startswith("fullrank: --local is for runs of this host")
+
+
+def test_a_place_without_its_command_is_one_line_and_left_out_of_the_list(
+    fakes: Fakes, fullrank: Any, begun: Path
+) -> None:
+    for place, command in (("compose", "docker"), ("kubernetes", "kubectl")):
+        outcome = fullrank("run", "list", "--on", place)
+        assert outcome.code == 9
+        assert outcome.error == (
+            f"fullrank: there is no {command} on PATH; install it, or choose --on host\n"
+        )
+    fakes.set("kubectl", {"": {"fails": "The connection to the server was refused"}})
+    assert "server was refused" in fullrank("run", "list", "--on", "kubernetes").error
+    listed = fullrank("run", "list", "--json")
+    assert (listed.code, listed.error) == (0, "")
+    (found,) = json.loads(listed.output)
+    assert (found["name"], found["on"], found["state"]) == ("one", "host", "PENDING")
+    assert "half submitted" in fullrank("run", "list").output
+
+
+def test_a_name_that_two_places_have_needs_its_place(
+    fakes: Fakes, fullrank: Any, begun: Path
+) -> None:
+    asked = "ps --all --quiet --no-trunc --filter=label=com.docker.compose.service=controller"
+    other = {f"{asked} --filter=label=com.docker.compose.project=none": ""}
+    fakes.set("docker", {**other, **docker(container("paused"))})
+    begun.rename("runs/team-a")
+    outcome = fullrank("run", "status", "team-a")
+    assert outcome.code == 2
+    assert "a run team-a on host and on compose: say which by --on" in outcome.error
+    assert "half submitted" in fullrank("run", "status", "runs/team-a").output
+    assert "STALLED: paused" in fullrank("run", "status", "team-a", "--on", "compose").output
+    assert "there is no run 'none'" in fullrank("run", "status", "none").error
+    unknown = fullrank("run", "stop", "none", "--on", "compose")
+    assert (unknown.code, unknown.error.count("\n")) == (1, 1)
+    assert "must be host, compose, kubernetes" in fullrank("run", "list", "--on", "moon").error
+    assert fullrank("run", "submit", "UPPER").code == 2
+    assert fullrank("run", "submit", "../up").code == 2

@@ -1,0 +1,200 @@
+"""A run on Kubernetes is an object."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.fakes.commands import Fakes, Replies
+from tests.kustomize import OVERLAYS, parse, render
+from tests.unit.cli.test_run_compose import AWAY, answered, container, docker
+
+NAME, LABELS = (
+    "team-a-controller",
+    {
+        "app.kubernetes.io/name": "fullrank",
+        "app.kubernetes.io/instance": "team-a",
+    },
+)
+
+
+def item(kind: str, name: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
+    labels = LABELS | {"app.kubernetes.io/component": name.rpartition("-")[2]}
+    metadata = {"name": name, "labels": labels, "uid": "u1", **meta}
+    return {"kind": kind, "metadata": metadata, "spec": spec or {}, "status": status or {}}
+
+
+def pod(now: Any, last: Any = None, *, ready: bool = False) -> dict[str, Any]:
+    """A controller's pod whose container is in a state, as ``kubectl get --output json`` shows."""
+    found = {"name": "fullrank", "state": now, "lastState": last or {}, "ready": ready}
+    times = {"creationTimestamp": "2026-11-28T08:00:00Z"}
+    return item("Pod", NAME, {}, {"phase": "Running", "containerStatuses": [found]}, **times)
+
+
+def ended(code: int) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": "Error"}}
+
+
+def jobset(condition: str = "", *, suspend: bool = False) -> dict[str, Any]:
+    held = [{"type": condition, "status": "True", "message": f"jobset {condition}"}]
+    status = {"conditions": held if condition else []}
+    return item("JobSet", "team-a-run", {"suspend": suspend}, status)
+
+
+SETS = (item("StatefulSet", NAME, {"replicas": 1}), item("PersistentVolumeClaim", NAME))
+RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-11-28T08:00:01Z"}}
+UNSCHEDULED = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}],
+}
+T0 = {"creationTimestamp": "2026-11-28T08:00:00Z"}
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+PULL = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+TIMEOUT = "--request-timeout=10s "
+ASKED = f"{TIMEOUT}exec {NAME}"
+LOG = f"{TIMEOUT}logs"
+
+
+def kubectl(*objects: dict[str, Any], jobsets: object = None, **more: object) -> Replies:
+    missing = {"fails": 'error: the server doesn\'t have a resource type "jobsets"'}
+    return {
+        f"{TIMEOUT}get pods,": {"items": objects},
+        f"{TIMEOUT}get jobsets": missing if jobsets is None else {"items": jobsets},
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("objects", "jobsets", "replies", "state", "exit_code", "reason"),
+    [
+        (SETS, None, {}, "PENDING", None, "no pod yet"),
+        ([item("Pod", NAME, {}, UNSCHEDULED, **T0)], None, {}, "PENDING", None, "0/3 nodes"),
+        ([pod(PULL)], None, {}, "PENDING", None, "ErrImagePull: not found"),
+        ([pod(RUNNING)], None, {ASKED: answered("RUNNING")}, "RUNNING", None, ""),
+        ([pod(RUNNING)], None, {ASKED: answered("FINISHED", "", 0)}, "FINISHED", 0, ""),
+        ([pod(RUNNING)], None, {ASKED: AWAY}, "PENDING", None, "its services start"),
+        ([pod(RUNNING, ready=True)], None, {ASKED: AWAY}, "STALLED", None, "does not answer"),
+        ([pod(RUNNING, ended(9))], None, {ASKED: AWAY}, "PENDING", 9, "its services start"),
+        ([pod(BACK_OFF, ended(3))], None, {LOG: "it raised"}, "FAILED", 3, "it raised"),
+        ([pod(RUNNING, ended(3))], None, {ASKED: AWAY, LOG: "it raised"}, "FAILED", 3, "raised"),
+        ([pod(BACK_OFF, ended(9))], None, {}, "PENDING", 9, "CrashLoopBackOff"),
+        ([pod(ended(0))], [jobset("Completed")], {}, "FINISHED", 0, ""),
+        ([pod(ended(3))], [jobset("Failed")], {LOG: "it raised"}, "FAILED", 3, "it raised"),
+        ([], [jobset("Failed")], {}, "FAILED", 1, "jobset Failed"),
+        ([], [jobset(suspend=True)], {}, "PENDING", None, "suspended"),
+        ([pod(RUNNING)], [jobset()], {ASKED: answered("STALLED", "x")}, "STALLED", None, "x"),
+    ],
+)
+def test_an_instance_on_kubernetes_is_an_object(
+    objects: list[Any],
+    jobsets: list[Any] | None,
+    replies: dict[str, Any],
+    state: str,
+    exit_code: int | None,
+    reason: str,
+    fakes: Fakes,
+    fullrank: Any,
+) -> None:
+    fakes.set("kubectl", kubectl(*objects, jobsets=jobsets, **replies))
+    outcome = fullrank("run", "status", "team-a", "--on", "kubernetes", "--json")
+    assert outcome.code == 0, outcome.error
+    facts = json.loads(outcome.output)
+    assert (facts["state"], facts["exit_code"]) == (state, exit_code)
+    assert reason in facts["reason"]
+
+
+def patches(calls: list[str]) -> dict[str, Any]:
+    """What was patched, by the object."""
+    words = [shlex.split(line, posix=False) for line in calls if " patch " in line]
+    return {
+        each[3]: json.loads(line.partition("--patch ")[2])
+        for each, line in zip(words, [line for line in calls if " patch " in line], strict=True)
+    }
+
+
+def test_sets_are_scaled_to_nothing_and_back_and_jobs_suspended(
+    fakes: Fakes, fullrank: Any
+) -> None:
+    learners = item("StatefulSet", "team-a-learner", {"replicas": 4})
+    job = item("Job", "team-a-other", {})
+    owned = item("Job", "team-a-run-controller-0", {}, ownerReferences=[{"kind": "JobSet"}])
+    patch = {f"{TIMEOUT}patch": ""}
+    fakes.set("kubectl", kubectl(*SETS, learners, job, owned, **patch))
+    assert "goes on" in fullrank("run", "stop", "team-a", "--on", "kubernetes").output
+    stopped = patches(fakes.calls())
+    assert stopped == {
+        f"statefulset/{NAME}": replicas("1", 0),
+        "statefulset/team-a-learner": replicas("4", 0),
+        "job/team-a-other": {"spec": {"suspend": True}},
+    }
+    for each, kept in ((SETS[0], "1"), (learners, "4")):
+        each["metadata"]["annotations"] = {"fullrank/replicas": kept}
+    fakes.set("kubectl", kubectl(*SETS, learners, job, owned, **patch))
+    shown = fullrank("run", "status", "team-a", "--on", "kubernetes").output
+    assert shown.startswith("team-a on kubernetes: PENDING: stopped")
+    assert f"results: claim {NAME}" in shown
+    assert fullrank("run", "resume", "team-a", "--on", "kubernetes").code == 0
+    del SETS[0]["metadata"]["annotations"]
+    assert patches(fakes.calls()) == {
+        f"statefulset/{NAME}": replicas(None, 1),
+        "statefulset/team-a-learner": replicas(None, 4),
+        "job/team-a-other": {"spec": {"suspend": False}},
+    }
+
+
+def replicas(note: str | None, number: int) -> dict[str, Any]:
+    return {
+        "metadata": {"annotations": {"fullrank/replicas": note}},
+        "spec": {"replicas": number},
+    }
+
+
+def test_what_kueue_queues_is_stopped_by_kueue(fakes: Fakes, fullrank: Any) -> None:
+    queued = jobset()
+    queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "fullrank"
+    get = f"{TIMEOUT}get workloads --selector kueue.x-k8s.io/job-uid=u1"
+    found = {get: "workload.kueue.x-k8s.io/jobset-team-a", f"{TIMEOUT}patch": ""}
+    fakes.set("kubectl", kubectl(jobsets=[queued], **found))
+    assert fullrank("run", "stop", "team-a", "--on", "kubernetes").code == 0
+    assert patches(fakes.calls()) == {
+        "workload.kueue.x-k8s.io/jobset-team-a": {"spec": {"active": False}}
+    }
+
+
+@pytest.mark.parametrize("overlay", ["job", "jobset"])
+def test_an_overlay_is_created_under_the_name_of_the_run(
+    overlay: str, fakes: Fakes, fullrank: Any, tmp_path: Path
+) -> None:
+    rendered = render(OVERLAYS / overlay)
+    (tmp_path / "run.toml").write_text("iterations = 3\n")
+    kept = {"kustomize": rendered, f"{TIMEOUT}create": {"keeps": str(tmp_path / "made")}}
+    fakes.set("kubectl", kubectl(**kept))
+    words = ("run", "submit", "team-a", "--on", str(OVERLAYS / overlay))
+    outcome = fullrank(*words, "--config", str(tmp_path / "run.toml"))
+    assert outcome.code == 0, outcome.error
+    made = yaml.safe_load((tmp_path / "made" / "kustomization.yaml").read_text())
+    assert made["namePrefix"] == "team-a-"
+    made["resources"] = [os.path.relpath(OVERLAYS / overlay, tmp_path / "made")]
+    (tmp_path / "made" / "kustomization.yaml").write_text(json.dumps(made))
+    objects = parse(render(tmp_path / "made"))
+    assert all(each["metadata"]["name"].startswith("team-a-") for each in objects)
+    instances = {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in objects}
+    assert instances == {"team-a"}
+    (configuration,) = (each for each in objects if each["kind"] == "ConfigMap")
+    assert configuration["data"] == {"run.toml": "iterations = 3\n"}
+    fakes.set("kubectl", kubectl(*SETS))
+    assert fullrank(*words).code == 5
+
+
+def test_runs_of_all_places_are_listed(fakes: Fakes, fullrank: Any, begun: Path) -> None:
+    fakes.set("docker", docker(container("paused")))
+    fakes.set("kubectl", kubectl(*SETS))
+    listed = json.loads(fullrank("run", "list", "--json").output)
+    assert [(each["name"], each["on"]) for each in listed] == [
+        ("one", "host"),
+        ("team-a", "compose"),
+        ("team-a", "kubernetes"),
+    ]

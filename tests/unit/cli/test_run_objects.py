@@ -1,0 +1,118 @@
+"""A run is one of five states, by what its place says; on this host that is its directory."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fullrank.cli.objects import OUTCOME, Said, State, Verdict, attached, judged, said_by
+from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost
+from fullrank.host.run_directory import lock_launch, trainer_of
+from fullrank.runs.ending import failed, finished, write_ending
+
+FAILURE = EnvironmentFailed("the physics exploded")
+ENDED = failed(FAILURE, committed=3, settings="")
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "exit_code"),
+    [
+        (Said(phase="waits", reason="no room"), State.PENDING, None),
+        (Said(phase="stopped", exit_code=9), State.PENDING, 9),
+        (Said(phase="works"), State.STALLED, None),
+        (Said(phase="works", answer=Verdict(State.RUNNING)), State.RUNNING, None),
+        (Said(phase="ended", exit_code=0), State.FINISHED, 0),
+        (Said(phase="ended", exit_code=137), State.FAILED, 137),
+        (Said(phase="ended", exit_code=0, ending=ENDED), State.FAILED, 3),
+        (Said(phase="waits", ending=finished(committed=3, settings="")), State.FINISHED, 0),
+    ],
+)
+def test_what_a_place_says_is_one_of_five_states(
+    said: Said, state: State, exit_code: int | None
+) -> None:
+    verdict = judged(said)
+    assert (verdict.state, verdict.exit_code) == (state, exit_code)
+
+
+def state(begun: Path) -> tuple[State, int | None]:
+    verdict = judged(said_by(begun))
+    return verdict.state, verdict.exit_code
+
+
+def test_a_directory_without_a_process_says_how_its_run_has_ended(begun: Path) -> None:
+    assert state(begun) == (State.PENDING, None)  # half submitted
+    with attached(begun):
+        assert trainer_of(begun) == os.getpid()
+        assert state(begun) == (State.PENDING, None)
+    assert state(begun) == (State.FAILED, 9)  # as if it had been killed
+    for error, expected in (
+        (KeyboardInterrupt(), (State.PENDING, 130)),
+        (FAILURE, (State.FAILED, 3)),
+        (ExceptionGroup("tasks", [ServiceLost("replay is away")]), (State.FAILED, 9)),
+        (ZeroDivisionError("a defect"), (State.FAILED, 1)),
+    ):
+        with pytest.raises(type(error)), attached(begun):
+            raise error
+        assert state(begun) == expected
+    write_ending(begun, ENDED)
+    assert state(begun) == (State.FAILED, 3)
+    with lock_launch(begun):
+        os.utime(begun / "run.json", ns=(0, 0))  # it failed before this process
+        assert state(begun) == (State.PENDING, None)
+    write_ending(begun, finished(committed=3, settings=""))
+    assert state(begun) == (State.FINISHED, 0)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"exit_code": "x", "reason": 1}'])
+def test_a_damaged_outcome_is_that_of_a_killed_process(begun: Path, damage: str) -> None:
+    with attached(begun):
+        pass
+    (begun / "logs" / OUTCOME).write_text(damage)
+    assert state(begun) == (State.FAILED, 9)
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from fullrank.host.run_directory import lock_launch
+
+with lock_launch(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(begun: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that holds the run."""
+    command = [sys.executable, "-c", HOLDER, str(begun)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_process_is_that_of_a_run_while_it_holds_the_lock_wherever_the_directory_is(
+    begun: Path, holder: "subprocess.Popen[str]"
+) -> None:
+    assert trainer_of(begun) == holder.pid
+    moved = begun.rename("elsewhere")
+    assert trainer_of(moved) == holder.pid
+    stated = (moved / "logs" / "lock").read_text()
+    (moved / "logs" / "lock").write_text(f"{os.getpid()}\n")  # as if it had got its number
+    assert trainer_of(moved) is None
+    (moved / "logs" / "lock").write_text(stated)
+    holder.kill()
+    holder.wait()
+    assert trainer_of(moved) is None
+    assert state(moved) == (State.FAILED, 9)
+
+
+def test_an_expected_error_is_the_reason(begun: Path) -> None:
+    with pytest.raises(FullrankError), attached(begun):
+        raise FullrankError("one\nline")
+    assert judged(said_by(begun)).reason == "one line"
