@@ -8,6 +8,7 @@ from urllib.request import urlopen
 
 import docker
 import pytest
+from tests.e2e.commands import fullrank
 from tests.e2e.images import checkout
 from tests.e2e.stack import TINY, Stack, up
 
@@ -155,3 +156,38 @@ def test_a_wrong_configuration_ends_with_one_line_at_each_attempt_until_it_is_me
         stack.eventually(
             lambda: "waiting for 4 learners" in stack.log("controller"), what="it begins"
         )
+
+
+def test_a_project_is_submitted_stopped_resumed_and_finished_as_an_object(
+    docker_engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    place = checkout(tmp_path)
+    place.configure(TINY)
+    stack = Stack(checkout=place, engine=docker_engine)
+
+    def run(verb: str, *words: str) -> str:
+        did = fullrank("run", verb, stack.name, *words)
+        assert did.code == 0, did.error
+        return did.output
+
+    def state() -> tuple[str, int | None]:
+        facts = json.loads(run("status", "--on", "compose", "--json"))
+        return facts["state"], facts["exit_code"]
+
+    try:
+        run("submit", "--on", str(place.deploy / "docker-compose.yml"))
+        stack.eventually(lambda: state() == ("RUNNING", None), what="it runs")
+        stack.commit(3)
+        run("stop")
+        assert state() == ("PENDING", 9)
+        config = place.deploy / "config/run.toml"
+        end = len(stack.records()) + 3
+        config.write_text(config.read_text().replace("iterations = 1000000", f"iterations = {end}"))
+        run("resume")
+        stack.eventually(lambda: state() == ("FINISHED", 0), what="it is finished")
+        assert len(stack.records()) == end
+        listed = json.loads(fullrank("run", "list", "--on", "compose", "--json").output)
+        assert [each["state"] for each in listed if each["name"] == stack.name] == ["FINISHED"]
+        assert f"iteration {end}/{end}" in run("logs")
+    finally:
+        stack.compose("down", "--volumes", "--timeout", "10")
