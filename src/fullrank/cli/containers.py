@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 
-from fullrank.cli.objects import INTERRUPTED, State, Verdict
+from fullrank.cli.objects import INTERRUPTED, Condition, State
 from fullrank.common.errors import FullrankError, Malformed, ServiceLost
 from fullrank.common.foreign import brief, parse_json
 
@@ -60,7 +60,7 @@ def call(*words: str, env: Mapping[str, str] | None = None, shown: bool = False)
     return ran.stdout or ""
 
 
-def answer(*inside: str) -> Verdict | None:
+def answer(*inside: str) -> Condition | None:
     """What a controller says of its run, asked in its container; None if it does not answer.
 
     Args:
@@ -70,7 +70,7 @@ def answer(*inside: str) -> Verdict | None:
         facts = parse_json(call(*inside, *ASK, CERTIFICATES), origin="the controller")
         code = facts["exit_code"]
         state, code = State(facts["state"]), None if code is None else int(code)
-        return Verdict(state, brief(str(facts["reason"]), limit=1000), code)
+        return Condition(state, brief(str(facts["reason"]), limit=1000), code)
     return None
 
 

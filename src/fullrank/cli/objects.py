@@ -69,7 +69,7 @@ class RunObject:
         )
 
 
-class Verdict(NamedTuple):
+class Condition(NamedTuple):
     """State of a run, its reason and its exit code."""
 
     state: State
@@ -86,24 +86,24 @@ class Said:
     reason: str = ""
     exit_code: int | None = None
     """Exit code of the controller, where it has ended."""
-    answer: Verdict | None = None
+    answer: Condition | None = None
     """What the controller itself answers; None if it does not."""
     ending: Ending | None = None
     """The end that the run's directory states."""
 
 
-def judged(said: Said) -> Verdict:
+def judged(said: Said) -> Condition:
     """State of a run from what its place says."""
     if said.answer is not None:
         return said.answer
     if (ending := said.ending) is not None:
-        return Verdict(State(ending.state.upper()), ending.reason, ending.exit_code)
+        return Condition(State(ending.state.upper()), ending.reason, ending.exit_code)
     if said.phase == "works":
-        return Verdict(State.STALLED, said.reason or "its controller does not answer")
+        return Condition(State.STALLED, said.reason or "its controller does not answer")
     state = State.PENDING
     if said.phase == "ended":
         state = State.FAILED if said.exit_code else State.FINISHED
-    return Verdict(state, said.reason, said.exit_code)
+    return Condition(state, said.reason, said.exit_code)
 
 
 def object_of(said: Said, *, name: str, on: str, results: str) -> RunObject:
@@ -111,14 +111,14 @@ def object_of(said: Said, *, name: str, on: str, results: str) -> RunObject:
     return RunObject(name=name, on=on, results=results, **judged(said)._asdict())
 
 
-def verdict_of(status: RunStatus) -> Verdict:
+def condition_of(status: RunStatus) -> Condition:
     """The answer of a controller."""
     codes = {RunState.FINISHED: 0, RunState.FAILED: status.exit_code}
     phase = RunState.RUNNING  # also for one of a later version
     if isinstance(status.state, RunState):
         phase = status.state
     state = State.PENDING if phase is RunState.STARTING else State(phase.upper())
-    return Verdict(state, status.message, codes.get(phase))
+    return Condition(state, status.message, codes.get(phase))
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def attached(run_dir: Path) -> Iterator[None]:
             raise
 
 
-class Host:
+class ThisHost:
     """This host: run directories below ``runs``, or given by their paths."""
 
     name = "host"
@@ -248,7 +248,7 @@ def _asked(path: Path, ending: Ending | None) -> Said:
         return Said(phase="waits", reason="its services start, or stop")
     try:
         with Monitor(address, security=security) as monitor:
-            return Said(phase="works", answer=verdict_of(monitor.status()))
+            return Said(phase="works", answer=condition_of(monitor.status()))
     except ServiceLost as error:
         return Said(phase="works", reason=str(error))
 

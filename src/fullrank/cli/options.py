@@ -63,7 +63,7 @@ VerboseOption: TypeAlias = Annotated[
         help="Show the codes of rounds: rows used, condition number, exactness.",
     ),
 ]
-FollowOption: TypeAlias = Annotated[
+UntilEndOption: TypeAlias = Annotated[
     bool,
     typer.Option("--follow", help="Go on until the run has ended."),
 ]

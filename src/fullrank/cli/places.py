@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from fullrank.cli.compose import Compose
 from fullrank.cli.kubernetes import Kubernetes
-from fullrank.cli.objects import Host
+from fullrank.cli.objects import ThisHost
 from fullrank.common.errors import ConfigError, ServiceLost
 
-Place: TypeAlias = Host | Compose | Kubernetes
-PLACES: dict[str, Place] = {place.name: place for place in (Host(), Compose(), Kubernetes())}
+Place: TypeAlias = ThisHost | Compose | Kubernetes
+PLACES: dict[str, Place] = {place.name: place for place in (ThisHost(), Compose(), Kubernetes())}
 
 
 def place_on(on: str) -> Place:
@@ -46,14 +46,14 @@ def found(run: str, on: str | None) -> tuple[Place, str]:
     if on is not None:
         return place_on(on), run
     if os.sep in run:
-        return PLACES[Host.name], run
+        return PLACES[ThisHost.name], run
     known = [place for place in PLACES.values() if _knows(place, run)]
     if len(known) > 1:
         raise ConfigError(
             f"there is a run {run} on {' and on '.join(place.name for place in known)}: say which "
             "by --on"
         )
-    return (known or [PLACES[Host.name]])[0], run
+    return (known or [PLACES[ThisHost.name]])[0], run
 
 
 def _knows(place: Place, run: str) -> bool:

@@ -10,17 +10,17 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fullrank.cli.objects import Host, RunObject, begin
+from fullrank.cli.objects import RunObject, ThisHost, begin
 from fullrank.cli.options import (
     CertificatesOption,
     ConfigOption,
-    FollowOption,
     JsonOption,
     LocalOption,
     OnOption,
     RunArgument,
     SetOption,
     TrustOption,
+    UntilEndOption,
     VerboseOption,
     tls_of,
 )
@@ -54,7 +54,7 @@ def submit(
     """
     name = str(run)
     layers = load(config, environ=os.environ, overrides=overrides or (), options={"name": name})
-    if not isinstance(place := place_on(on or "host"), Host):
+    if not isinstance(place := place_on(on or "host"), ThisHost):
         _refuse(place, {"--set": overrides, "--local": local})
         place.submit(name, config)
     else:
@@ -119,7 +119,7 @@ def _objects(place: Place, *, asked: bool) -> Iterator[RunObject]:
 
 
 @app.command()
-def logs(run: RunArgument, on: OnOption = None, follow: FollowOption = False) -> None:
+def logs(run: RunArgument, on: OnOption = None, follow: UntilEndOption = False) -> None:
     """Print the log of a run's controller."""
     place, name = found(str(run), on)
     place.logs(name, follow=follow)
@@ -155,7 +155,7 @@ def resume(
     Like a submitted run it trains on its own; with --attach it is shown live.
     """
     place, name = found(str(run), on)
-    if not isinstance(place, Host):
+    if not isinstance(place, ThisHost):
         _refuse(place, {"--attach": attach, "--local": local, "--trust": trust})
         place.resume(name)
     elif attach:

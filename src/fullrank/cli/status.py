@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fullrank.cli.objects import Host, verdict_of
-from fullrank.cli.options import CertificatesOption, FollowOption, JsonOption, OnOption, RunOption
+from fullrank.cli.objects import ThisHost, condition_of
+from fullrank.cli.options import CertificatesOption, JsonOption, OnOption, RunOption, UntilEndOption
 from fullrank.cli.places import found
 from fullrank.cli.progress import LineView
 from fullrank.cli.runs import newest_run
@@ -42,7 +42,7 @@ LONGEST_PAUSE_S = 10.0
 def status(
     run: RunOption = None,
     on: OnOption = None,
-    follow: FollowOption = False,
+    follow: UntilEndOption = False,
     certificates: CertificatesOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,14 +60,14 @@ def status(
         return
     found_run = None if place is None else place.look(name)
     now = None
-    if place is None or isinstance(place, Host):
+    if place is None or isinstance(place, ThisHost):
         try:
             now = _look(name, certificates)
         except ServiceLost:
             if found_run is None:
                 raise
     if as_json:
-        facts = {} if now is None else now.facts() | verdict_of(now.now)._asdict()
+        facts = {} if now is None else now.facts() | condition_of(now.now)._asdict()
         say(json.dumps(facts | ({} if found_run is None else asdict(found_run))))
         return
     if found_run is not None:

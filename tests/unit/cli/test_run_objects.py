@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.cli.objects import OUTCOME, Said, State, Verdict, attached, judged, said_by
+from fullrank.cli.objects import OUTCOME, Condition, Said, State, attached, judged, said_by
 from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost
 from fullrank.host.run_directory import lock_launch, trainer_of
 from fullrank.runs.ending import failed, finished, write_ending
@@ -23,7 +23,7 @@ ENDED = failed(FAILURE, committed=3, settings="")
         (Said(phase="waits", reason="no room"), State.PENDING, None),
         (Said(phase="stopped", exit_code=9), State.PENDING, 9),
         (Said(phase="works"), State.STALLED, None),
-        (Said(phase="works", answer=Verdict(State.RUNNING)), State.RUNNING, None),
+        (Said(phase="works", answer=Condition(State.RUNNING)), State.RUNNING, None),
         (Said(phase="ended", exit_code=0), State.FINISHED, 0),
         (Said(phase="ended", exit_code=137), State.FAILED, 137),
         (Said(phase="ended", exit_code=0, ending=ENDED), State.FAILED, 3),
