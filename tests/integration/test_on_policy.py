@@ -55,10 +55,10 @@ async def test_updates_over_a_collection_go_on_while_the_disk_takes_the_first(
     applied, written = threading.Event(), list[int]()
     append, apply = RunStore._append, Trainer.apply
 
-    def append_late(store: RunStore, iterations: Sequence[Any]) -> None:
+    def append_late(store: RunStore, iterations: Sequence[Any], *rows: Any) -> None:
         written.append(len(iterations))
         assert applied.wait(WAIT_S)
-        append(store, iterations)
+        append(store, iterations, *rows)
 
     def apply_and_tell(trainer: Trainer, *updates: Any, iteration: int) -> Mapping[str, float]:
         statistics = apply(trainer, *updates, iteration=iteration)
@@ -71,7 +71,7 @@ async def test_updates_over_a_collection_go_on_while_the_disk_takes_the_first(
     records = await run(tmp_path, settings(*PPO))
     assert [record.update_digest for record in records] == alone(PPO)[0]
     assert written[0] == 1
-    assert written[1] >= K - 1
+    assert written[1] >= K - 2  # the last one may be applied and not recorded yet
 
 
 @pytest.mark.parametrize(
