@@ -19,7 +19,8 @@ and replay, which restarts do not pay. With equal bits, every return is reached 
 iteration, so that the costs of a return are as those of an iteration.
 
 The same trace, for four learners that are processes of this host, ends with the same bits; its
-hours are told by iterations, and no time is claimed of it (`--services`, alone).
+hours are told by iterations, and no time is claimed of it (`--services`, alone, and with
+`--containers` by those of Compose, whose images have been built).
 
     PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/spot.py --plot docs/spot.png
 """
@@ -35,15 +36,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from tests.faultlab.capacity import Capacity, Restarts, calm, failing, recorded
-from tests.faultlab.service_runs import SETTINGS
-from tests.faultlab.simulation.fleet import HEDGED, Played, Work, play, undisturbed
+from tests.faultlab.simulation.fleet import Played, Work, play, undisturbed
 
-from fullrank.cli.processes import Service, start, stop
 from fullrank.common.errors import FullrankError
-from fullrank.config import RunConfig, load
-from fullrank.config.toml import to_toml
 from fullrank.local import LocalRun
-from fullrank.runs.record import METRICS, follow
+from spot_places import Containers, Host, Place
 
 TRACE = Path(__file__).parent / "traces/bamboo_g4dn_us_east_1c.csv"
 CHECKPOINT_S = 1.0
@@ -52,6 +49,8 @@ RESTARTS_S = (20.0, 60.0, 120.0)
 UNITS_EACH = 5
 """Units of a machine in a calm iteration: so many parts can be given to others."""
 CALM_ROUNDS = 40
+UNIT_S = 0.2
+"""Emulated time of a unit in processes and containers."""
 SPOT, ON_DEMAND = 0.10, 0.25
 """US dollars an hour of an m7i.xlarge, from the cost table of docs/deploy/kubernetes.md (list
 prices of 2025, European regions)."""
@@ -253,87 +252,42 @@ def until(capacity: Capacity, end_s: float) -> Capacity:
     return Capacity(machines=capacity.machines, changes=changes, end_s=max(end_s, 1e-9))
 
 
-class Host:
-    """Replay, controller and one learner a machine, as processes of this host."""
+def replay(place: Callable[..., Place], capacity: Capacity, *, iterations: int) -> bool:
+    """Kill and start the learners of a place as machines go and come; compare the bits."""
+    began, digests, reference = time.monotonic(), list[str](), list[str]()
 
-    def __init__(self, run_dir: Path, config: RunConfig) -> None:
-        self._run_dir, self._iterations = run_dir, config.iterations
-        (run_dir / "config.toml").write_text(to_toml(config))
-        (run_dir / "logs").mkdir()
-        self._services = [start(name, run_dir) for name in ("replay", "controller")]
-        self._learners: dict[int, Service] = {}
-        self._started, self._records, self._digests = 0, follow(run_dir / METRICS), list[str]()
-
-    def begin(self, machine: int) -> None:
-        """Start a learner."""
-        self._started += 1
-        log_name = f"learner-{self._started}"
-        self._learners[machine] = start("learner", self._run_dir, log_name=log_name)
-
-    def lose(self, machine: int) -> None:
-        """End a learner by ``kill -9``."""
-        lost = self._learners.pop(machine)
-        lost.process.kill()
-        stop([lost])
-
-    def digests(self) -> list[str]:
-        """Update digests of the committed iterations."""
-        self._digests += [record.update_digest for record in next(self._records)]
-        return self._digests
-
-    def train_until(self, iterations: int) -> None:
-        """Wait for so many commits.
-
-        Raises:
-            FullrankError: A service ended by itself.
-        """
-        while len(self.digests()) < min(iterations, self._iterations):
-            for service in (*self._services, *self._learners.values()):
-                if (failure := service.failure()) is not None:
-                    raise failure
+    def train_until(count: int) -> list[str]:
+        while len(found := run.digests()) < min(count, iterations):
             time.sleep(0.05)
+        return found
 
-    def stop(self) -> None:
-        """End all of them."""
-        stop([*self._services, *self._learners.values()])
-
-
-def on_this_host(capacity: Capacity, *, iterations: int, unit_s: float) -> bool:
-    """Train by processes that are killed and started as machines go and come; compare the bits."""
-    settings = [each for each in SETTINGS if not each.startswith("code.")]
-    own = (f"learners={capacity.machines}", f"compute.emulate_unit_s={unit_s}")
-    overrides = [f"iterations={iterations}", *settings, *own, *HEDGED]
-    config = load(None, environ={}, overrides=overrides).check().config
-    reference = [each.update_digest for each in LocalRun(config, coded=False)]
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        host = Host(Path(scratch), config)
+        run = place(Path(scratch), capacity.machines, iterations=iterations, unit_s=UNIT_S)
         try:
-            for machine in range(capacity.machines):
-                host.begin(machine)
             for change in capacity.changes:
-                host.train_until(int(iterations * change.at_s / capacity.end_s) + 1)
-                (host.begin if change.present else host.lose)(change.machine)
-            host.train_until(iterations)
+                train_until(int(iterations * change.at_s / capacity.end_s) + 1)
+                (run.begin if change.present else run.lose)(change.machine)
+            digests = train_until(iterations)
+            reference = [each.update_digest for each in LocalRun(run.config, coded=False)]
         except FullrankError as error:
             print(f"\nit ended: {error}")
         finally:
-            host.stop()
-        equal = host.digests() == reference
-    lost = sum(not change.present for change in capacity.changes)
+            run.end()
+    equal, lost = digests == reference, sum(not each.present for each in capacity.changes)
     print(
-        f"\nOn this host, {capacity.machines} learners, of which {lost} were killed and "
-        f"{len(capacity.changes) - lost} started again: {len(host.digests())} of {iterations} "
-        f"iterations in {time.monotonic() - began:.0f} s, bits "
-        f"{'equal to' if equal else 'OTHER than'} those of the undisturbed run."
+        f"\n{place.__name__}: {capacity.machines} learners, of which {lost} were killed and "
+        f"{len(capacity.changes) - lost} started again: {len(digests)} of {iterations} iterations "
+        f"in {time.monotonic() - began:.0f} s, bits {'equal to' if equal else 'OTHER than'} those "
+        "of the undisturbed run."
     )
-    return equal
+    return bool(digests) and equal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--share", type=float, default=1.0, help="simulate a part of each process")
-    parser.add_argument("--services", action="store_true", help="only processes of this host")
+    parser.add_argument("--services", action="store_true", help="simulate nothing")
+    parser.add_argument("--containers", action="store_true", help="by containers of this host")
     parser.add_argument("--iterations", type=int, default=200, help="of the run on this host")
     parser.add_argument("--plot", type=Path)
     chosen = parser.parse_args(arguments)
@@ -353,7 +307,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             draw(outcomes[0]).savefig(chosen.plot, dpi=150)
         holds = cheaper and all(outcome.holds for outcome in outcomes)
     small = recorded(TRACE, machines=4)
-    holds &= on_this_host(small, iterations=chosen.iterations, unit_s=0.2)
+    place = Containers if chosen.containers else Host
+    holds &= replay(place, small, iterations=chosen.iterations)
     print(f"\nThe claim {'holds' if holds else 'falls short'}.")
     return int(not holds)
 
