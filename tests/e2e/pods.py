@@ -62,9 +62,9 @@ class Pods:
         target = len(self.records(pod)) + count
         wait_until(lambda: len(self.records(pod)) >= target, what=f"{target} iterations committed")
 
-    def joins(self, host: str) -> int:
-        """Number of times that the learner or collector of this pod has joined the run."""
-        lines = self.container("controller-0").logs().decode().splitlines()
+    def joins(self, host: str, pod: str = "controller-0") -> int:
+        """Number of times that the learner or collector of this host has joined a pod's run."""
+        lines = self.container(pod).logs().decode().splitlines()
         return sum("_joined" in line and f'host={host}"' in line for line in lines)
 
 
@@ -93,7 +93,8 @@ def running(
         for words in (("init", *name), ("secrets",)):
             outcome = fullrank("certs", *words, str(certificates))
             assert (outcome.code, outcome.error) == (0, "")
-        everything += yaml.safe_dump_all(_scheduled(parse(manifests))) + outcome.output
+        objects = yaml.safe_dump_all(_scheduled(parse(manifests)), explicit_start=True)
+        everything += objects + outcome.output
     try:
         _run("up", project, everything)
         yield Pods(project=project, engine=engine, scratch=scratch)
