@@ -255,6 +255,8 @@ def until(capacity: Capacity, end_s: float) -> Capacity:
 def replay(place: Callable[..., Place], capacity: Capacity, *, iterations: int) -> bool:
     """Kill and start the learners of a place as machines go and come; compare the bits."""
     began, digests, reference = time.monotonic(), list[str](), list[str]()
+    due = [(int(iterations * each.at_s / capacity.end_s) + 1, each) for each in capacity.changes]
+    changes = [(count, each) for count, each in due if count < iterations]
 
     def train_until(count: int) -> list[str]:
         while len(found := run.digests()) < min(count, iterations):
@@ -264,8 +266,8 @@ def replay(place: Callable[..., Place], capacity: Capacity, *, iterations: int) 
     with tempfile.TemporaryDirectory() as scratch:
         run = place(Path(scratch), capacity.machines, iterations=iterations, unit_s=UNIT_S)
         try:
-            for change in capacity.changes:
-                train_until(int(iterations * change.at_s / capacity.end_s) + 1)
+            for count, change in changes:
+                train_until(count)
                 (run.begin if change.present else run.lose)(change.machine)
             digests = train_until(iterations)
             reference = [each.update_digest for each in LocalRun(run.config, coded=False)]
@@ -273,10 +275,10 @@ def replay(place: Callable[..., Place], capacity: Capacity, *, iterations: int) 
             print(f"\nit ended: {error}")
         finally:
             run.end()
-    equal, lost = digests == reference, sum(not each.present for each in capacity.changes)
+    equal, lost = digests == reference, sum(not change.present for _, change in changes)
     print(
         f"\n{place.__name__}: {capacity.machines} learners, of which {lost} were killed and "
-        f"{len(capacity.changes) - lost} started again: {len(digests)} of {iterations} iterations "
+        f"{len(changes) - lost} started again: {len(digests)} of {iterations} iterations "
         f"in {time.monotonic() - began:.0f} s, bits {'equal to' if equal else 'OTHER than'} those "
         "of the undisturbed run."
     )
