@@ -15,8 +15,8 @@ from tests.unit.manifests.test_chart import program
 ROOT = DEPLOY.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/deploy").glob("*.md"))]
 CALL = re.compile(r"(?:kubectl|helm)(?= ).*")
-MENTIONED = {"kubectl apply -k", "kubectl scale", "kubectl exec controller-0 --", "helm uninstall"}
-"""Spans that name a command and not what it is to act on."""
+MENTIONED = re.compile(r"\w+ \w+(?: -k| controller-0 --)?")
+"""Spans that name a command and not what it is to do."""
 AWAY = re.compile(
     "connection refused|connection to the server .* was refused|cluster unreachable|dial tcp"
 )
@@ -34,12 +34,13 @@ def calls(page: Path) -> set[str]:
     """Calls in blocks and in code spans of a page."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.replace("\\\n>", "").splitlines()]
+    lines = [line for block in blocks for line in re.sub(r"\\\n>?", "", block).splitlines()]
     shown = [re.sub(r"\s+# .*$", "", line).lstrip("$> ") for line in lines]
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     spans = [re.sub(r"\s+", " ", span) for span in re.findall(r"`([^`]+)`", prose)]
     parts = [part.strip(" &") for line in shown for part in re.split(r" (?:\|\|?|&&|;) ", line)]
-    return {each for each in (*parts, *spans) if CALL.fullmatch(each)} - MENTIONED
+    found = [*parts, *(each for each in spans if not MENTIONED.fullmatch(each))]
+    return {each for each in found if CALL.fullmatch(each)}
 
 
 LINES = sorted({(page.name, call) for page in PAGES for call in calls(page)})
