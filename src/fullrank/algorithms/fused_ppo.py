@@ -6,8 +6,9 @@ next one. Units are computed one after another, so that no bit depends on compan
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -152,9 +153,18 @@ class GroupPasses:
             inputs[widest:] = torch.eye(len(self._own.agents))[..., None]
         return inputs.flatten(1)
 
-    def update(self, read: Read, whole: WholeMinibatch) -> FloatArray:
-        """Return the update of a unit, given facts of the whole minibatch."""
-        learner, errors = self._learner, self._value_errors(read, whole)
+    def update(
+        self, read: Read, whole: WholeMinibatch, executor: Executor | None = None
+    ) -> FloatArray:
+        """Return the update of a unit.
+
+        Args:
+            read: What the losses read of its steps.
+            whole: Facts of the whole minibatch.
+            executor: Computes the value's pass; None: this thread does.
+        """
+        learner, value = self._learner, partial(self._value_errors, read, whole)
+        beside = executor.submit(value) if executor is not None else None
         outputs = self._actor.forward(read.policy_inputs)
         likely = (self._vectors if self._own.vector else categorical)(outputs, read)
         advantage = read.advantage
@@ -167,6 +177,7 @@ class GroupPasses:
         slope = free * (free <= bound) * read.acts / -whole.acted
         weight = read.acts * (learner.entropy_weight / whole.acted)
         self._actor.backward(likely.descend(slope, weight))
+        errors = value() if beside is None else beside.result()
         unexplained = (read.advantage - whole.error).square()
         sums = torch.stack(
             [
@@ -187,18 +198,19 @@ class GroupPasses:
         """Return the squared errors of values, shape (C,), after both passes of their network."""
         mean, deviation = self._learner.scale(self._own, self._nets, whole)
         factor, reach = self._learner.value_weight / whole.count, self._learner.value_clip
-        values = self._critic.forward(read.value_inputs)[0]
-        before = (read.value - mean) / deviation
-        returns = (read.advantage + read.value - mean) / deviation
-        slope = values - returns
-        errors = slope.square()
-        if reach:
-            moved = values - before
-            near = before + moved.clamp(-reach, reach) - returns
-            held = near.square()
-            slope = torch.where(held > errors, near * (moved.abs() <= reach), slope)
-            errors = torch.maximum(errors, held)
-        self._critic.backward((slope * factor)[None])
+        with torch.no_grad():  # which is a thread's own
+            values = self._critic.forward(read.value_inputs)[0]
+            before = (read.value - mean) / deviation
+            returns = (read.advantage + read.value - mean) / deviation
+            slope = values - returns
+            errors = slope.square()
+            if reach:
+                moved = values - before
+                near = before + moved.clamp(-reach, reach) - returns
+                held = near.square()
+                slope = torch.where(held > errors, near * (moved.abs() <= reach), slope)
+                errors = torch.maximum(errors, held)
+            self._critic.backward((slope * factor)[None])
         return errors
 
     def _vectors(self, outputs: Tensor, read: Read) -> Likelihood:
@@ -289,6 +301,11 @@ class FusedPPO:
         assert layout is not None  # on-policy teams learn from episodes
         self._parts, self._problem, self._layout = learner.parts, problem, layout
         self._passes = {own.agents: GroupPasses(learner, own, nets, layout) for own in members}
+        self._executor: Executor | None = None
+
+    def run_beside(self, executor: Executor) -> None:
+        """Compute the values' passes on a thread; see ``Divided.run_beside``."""
+        self._executor = executor
 
     def compute(
         self,
@@ -323,7 +340,7 @@ class FusedPPO:
                 continue
             with kernels.DEFAULT.selected(), torch.no_grad():
                 facts = whole(agents)
-                update = self._passes[agents].update(read(agents, part), facts)
+                update = self._passes[agents].update(read(agents, part), facts, self._executor)
             yield unit, update
 
     def fingerprint(self) -> str:

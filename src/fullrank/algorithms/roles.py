@@ -6,6 +6,7 @@ The roles of one process share its ``Parameters``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -58,6 +59,18 @@ class Gradients(Protocol):
 
     def fingerprint(self) -> str:
         """Return the process's numeric identity: kernel, instructions, torch, threads, device."""
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """Gradients of which a thread may compute a part."""
+
+    def run_beside(self, executor: Executor) -> None:
+        """Compute a part of every further update on a thread, to the same bits.
+
+        Args:
+            executor: Runs one call at a time.
+        """
 
 
 class Optimiser(Protocol):

@@ -1,6 +1,7 @@
 """PPO's losses against a plain statement in float64, its advantages and its settings."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -20,6 +21,7 @@ from fullrank.algorithms.likelihoods import clipped_gaussian
 from fullrank.algorithms.mappo import MAPPO
 from fullrank.algorithms.on_policy import ENTRIES, ValueScale, advantages
 from fullrank.algorithms.ppo import PPO
+from fullrank.algorithms.roles import Divided
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
@@ -298,14 +300,17 @@ def test_the_hand_written_passes_compute_the_losses_that_the_algorithm_states(na
         assert ENTRIES.sums(shares) == pytest.approx(ENTRIES.sums(statistics), rel=1e-4, abs=1e-6)
 
 
-def test_the_bits_of_a_unit_depend_on_no_company_or_order() -> None:
+def test_the_bits_of_a_unit_depend_on_no_company_order_or_thread() -> None:
     learner = LEARNERS["mappo of four groups"]
     algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
     units = range(len(algorithm.problem.units))
     together = dict(algorithm.gradients.compute(rows, units, iteration=0))
-    for some in [*([unit] for unit in units), [*reversed(units)], [0, 1, 2]]:
-        for unit, update in algorithm.gradients.compute(rows, some, iteration=0):
-            np.testing.assert_array_equal(update, together[unit])
+    with ThreadPoolExecutor(1) as executor:
+        for some in [*([unit] for unit in units), [*reversed(units)], [0, 1, 2]]:
+            for unit, update in algorithm.gradients.compute(rows, some, iteration=0):
+                np.testing.assert_array_equal(update, together[unit])
+            assert isinstance(algorithm.gradients, Divided)
+            algorithm.gradients.run_beside(executor)  # from the second call on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fullrank.algorithms.roles import Divided
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.config import RunConfig
 from fullrank.host.certificates import Role
 from fullrank.host.process import Launch, run, stop_event, tune_process, usable_cores
 from fullrank.net.channel import Security
 from fullrank.net.server import Health
-from fullrank.networks.fused.maddpg import FusedMADDPG
 from fullrank.wiring.training import Training, refuse_free
 from fullrank_controller.driver import Driver
 from fullrank_controller.epilogue import record_failure
@@ -173,21 +173,22 @@ def _make_driver(
 def _has_spare_core(config: RunConfig, training: Training) -> bool:
     """Tell if a core is left beside those of the ranks, and gradients allow other threads."""
     busy = config.ranks.count * config.compute.threads
-    concurrent = isinstance(training.algorithm.gradients, FusedMADDPG)
+    concurrent = isinstance(training.algorithm.gradients, Divided)
     return concurrent and usable_cores() >= busy + config.compute.threads
 
 
 def _second_thread(training: Training) -> ThreadPoolExecutor:
     """Let a second thread compute beside the caller; returns its executor."""
     executor, gradients = ThreadPoolExecutor(1), training.algorithm.gradients
-    assert isinstance(gradients, FusedMADDPG)  # there is a spare core
+    assert isinstance(gradients, Divided)  # there is a spare core
     gradients.run_beside(executor)
     return executor
 
 
 def _foresees(config: RunConfig, training: Training) -> bool:
     """Tell if every iteration collects equally many rows, with its own parameters."""
-    return bool(training.collector.collection.rows) and not config.collect.lag
+    every = training.collector.collection.rows and training.trainer.updates == 1
+    return bool(every) and not config.collect.lag
 
 
 async def _watch_loop(watchdog: Watchdog, *, every_s: float) -> None:
