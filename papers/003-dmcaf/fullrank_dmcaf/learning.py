@@ -4,15 +4,16 @@ For Fig. 4 each seed's trained team plays the same episodes twice: every copy wi
 state, and every copy with that of the copy beside it, as a worker would serve it that has one state
 for all actors.
 
-For Fig. 8 all systems learn from the same number of environment steps. AW's and AWL's episodes are
-played by blocks; AWL's with parameters that are one update older, which stands for its asynchrony
-and is the same in every run. Learning rates and networks are those of PyMARL2, the games those of
-SMAC-lite.
+For Fig. 8 all systems, and COMA, learn from the same number of environment steps. Episodes of AW
+and AWL are played by blocks; AWL's with parameters that are one update older, which stands for its
+asynchrony and is the same in every run. Learning rates and networks are those of PyMARL2, the games
+those of SMAC-lite.
 
 Differences from the paper:
 
 - Hidden states are mixed when trained teams play (Fig. 4); the paper mixes while it learns.
 - AWL's asynchrony is one update's lag, and it updates once for 12 episodes (Fig. 8).
+- COMA plays 8 episodes at once and updates twice, with the library's settings and the rate of all.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from fullrank.wiring.plugins import environment_of
 from fullrank_dmcaf.speed import COLOURS, NAMES, SYSTEMS, DmcafScale
 from fullrank_papers import pictures
 from fullrank_papers.cells import Cell, Results
-from fullrank_papers.claims import ClaimResult, by_samples
+from fullrank_papers.claims import ClaimResult, by_samples, undecided
 from fullrank_papers.runs import configured
 
 MEMORY: Final = "memory"
@@ -126,11 +127,27 @@ def draw_memory(played: Mapping[str, Array], path: Path) -> None:
         axes.legend(frameon=False)
 
 
-PLAYING: Final = {
-    "episode": ("environment.copies=1",),
-    "aw": ("environment.copies=4", "collect.mode=keyed", "collect.block=4"),
-    "awl": ("environment.copies=12", "collect.mode=keyed", "collect.block=3", "collect.lag=1"),
+COMA: Final = "coma"
+LEARNERS: Final = (*SYSTEMS, COMA)
+LOOKS: Final = {
+    **{system: (NAMES[system], COLOURS[system]) for system in SYSTEMS},
+    COMA: ("COMA", "#cc79a7"),
 }
+"""Labels and colours."""
+PLAYING: Final = {
+    "episode": (*SETTINGS, "environment.copies=1"),
+    "aw": (*SETTINGS, "environment.copies=4", "collect.mode=keyed", "collect.block=4"),
+    "awl": (
+        *SETTINGS,
+        *("environment.copies=12", "collect.mode=keyed", "collect.block=3", "collect.lag=1"),
+    ),
+    COMA: (
+        *("environment.name=smac_lite", "algorithm.name=coma", "algorithm.learning_rate=0.001"),
+        "environment.copies=8",
+    ),
+}
+D4: Final = "D4: with equal interactions AW and AWL learn sooner than Qmix (Fig. 8)."
+D5: Final = "D5: COMA is poor everywhere (Fig. 8): all three are ahead of it."
 POINTS: Final = 40
 """Points of a stored curve."""
 MEAN_STEPS: Final = 20
@@ -138,12 +155,12 @@ MEAN_STEPS: Final = 20
 
 
 def cells(scale: DmcafScale) -> list[Cell]:
-    """Learning curves of the three systems on each map."""
+    """Learning curves on each map, seed by seed."""
     return [
         Cell(
             name=_name(name, system, seed),
             settings={
-                "settings": [*SETTINGS, *PLAYING[system]],
+                "settings": list(PLAYING[system]),
                 "steps": scale.steps,
                 "seed": seed,
             },
@@ -152,7 +169,7 @@ def cells(scale: DmcafScale) -> list[Cell]:
         )
         for name in scale.learnt
         for seed in scale.seeds
-        for system in SYSTEMS
+        for system in LEARNERS
     ]
 
 
@@ -163,7 +180,6 @@ def _name(name: str, system: str, seed: int) -> str:
 def _curve(name: str, system: str, steps: int, seed: int) -> JSON:
     """Win rates of exploring policies at equal distances, and the updates made."""
     overrides = [
-        *SETTINGS,
         *PLAYING[system],
         f"environment.map={name}",
         f"seed={seed}",
@@ -192,10 +208,14 @@ def _won(results: Results, scale: DmcafScale, name: str, system: str) -> Array:
 
 
 def judge_learning(results: Results, scale: DmcafScale) -> list[ClaimResult]:
-    """Judge claim D4 on each map: each system learns sooner than the one before it."""
-    judged = []
+    """Judge D4 on each map, that a system learns sooner than the one before it, and D5 on all."""
+    if not scale.learnt:
+        reason = "needs learning curves, which `--scale standard` has"
+        return [undecided(claim, reason) for claim in (D4, D5)]
+    judged, ahead = list[ClaimResult](), dict[str, Array]()
     for name in scale.learnt:
-        areas = {each: 100 * _won(results, scale, name, each).mean(axis=1) for each in SYSTEMS}
+        areas = {each: 100 * _won(results, scale, name, each).mean(axis=1) for each in LEARNERS}
+        ahead |= {f"{name} {NAMES[each]}": areas[each] - areas[COMA] for each in SYSTEMS}
         judged.append(
             by_samples(
                 f"D4: with equal interactions AW learns {name} sooner than Qmix, AWL than AW.",
@@ -206,17 +226,17 @@ def judge_learning(results: Results, scale: DmcafScale) -> list[ClaimResult]:
                 said="points of the mean win rate",
             )
         )
-    return judged
+    return [*judged, by_samples(D5, ahead, said="points of the mean win rate above COMA's")]
 
 
 def draw_learning(results: Results, scale: DmcafScale, path: Path) -> None:
     """Draw the win rates, a line for each seed and one for their mean."""
     with pictures.panels(path, scale.learnt) as every:
         for axes, name in zip(every, scale.learnt, strict=True):
-            for system in SYSTEMS:
+            for system, (label, colour) in LOOKS.items():
                 won = _won(results, scale, name, system)
-                axes.plot(won.T, color=COLOURS[system], linewidth=0.6, alpha=0.5)
-                axes.plot(won.mean(axis=0), color=COLOURS[system], label=NAMES[system])
+                axes.plot(won.T, color=colour, linewidth=0.6, alpha=0.5)
+                axes.plot(won.mean(axis=0), color=colour, label=label)
             axes.set_xlabel(f"environment steps, {POINTS} parts of equal size")
             axes.set_ylabel("win rate while exploring")
             axes.legend(frameon=False)

@@ -11,7 +11,7 @@ Differences from the paper:
 - Times are solved from AW's in Table III; of AWL's episodes for each update, 6, the paper says
   nothing.
 - Parameters and episodes travel by gRPC, without a pool of shared memory.
-- COMA, hierarchical Qmix and MaCA are not run.
+- Hierarchical Qmix and MaCA are not run.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,9 @@ from fullrank_papers import pictures
 from fullrank_papers.cells import Cell
 from fullrank_papers.claims import (
     CIRCULAR,
-    UNBUILT,
     ClaimResult,
     Judgement,
     judge,
-    undecided,
     untested,
 )
 from fullrank_papers.paper import Findings, Paper, Planned, table
@@ -146,17 +144,10 @@ def judged(found: DmcafFindings) -> Judgement:
     if not found.whole:
         return {}
     scale, results = found.scale, found.results
-    d4 = undecided(
-        "D4: with equal interactions AW and AWL learn sooner than Qmix (Fig. 8).",
-        "needs learning curves, which `--scale standard` has",
-    )
     return {
         "Table I": [judge_interfaces()],
         "Table III and Fig. 7": speed.judge_speed(results, scale.maps),
-        "Fig. 8": [
-            *(learning.judge_learning(results, scale) or [d4]),
-            undecided("D5: COMA is poor everywhere (Fig. 8).", "COMA is not run", UNBUILT),
-        ],
+        "Fig. 8": learning.judge_learning(results, scale),
         "Fig. 9": [
             untested(
                 "D6: more environments earn more in MaCA (Fig. 9).",
