@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from tests.buckets import bucket
 from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.integration.collecting import ACTORS
+from tests.integration.collecting import settings as collected
+from tests.integration.test_free import FREE, held, services, trained, verified
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import StorageFailed
@@ -58,13 +61,13 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch, DirectoryObjects)
 
 
-async def lose(run_dir: Path, settings: Resolved, gate: Gate, writes: int) -> None:
+async def lose(
+    run_dir: Path, settings: Resolved, gate: Gate, writes: int, *, collectors: int = 0
+) -> None:
     """Begin or go on with a run on machines that end after so many writes to the store."""
     async with Cluster(run_dir, settings) as cluster:
         gate.left = writes
-        cluster.replay()
-        controller = cluster.controller()
-        cluster.learners(2)
+        controller = services(cluster, collectors=collectors)
         await eventually(lambda: gate.left < 0, what="the store is gone")
         assert gate.left < 0
         with pytest.raises(StorageFailed, match="the machine is dead"):
@@ -136,3 +139,30 @@ async def test_rows_that_the_store_has_lost_are_named_for_ever(
     caveats = await finish(tmp_path / "three", settings)
     assert len(caveats) == 1
     assert said in caveats[0]
+
+
+@pytest.mark.parametrize("mode", ["keyed", "free"])
+async def test_what_collectors_played_outlives_all_machines(
+    tmp_path: Path, gate: Gate, mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Free rows are lost before the first checkpoint, too, and cannot be played again."""
+    free = FREE if mode == "free" else ("collect.mode=keyed", "checkpoint.every=3")
+    settings = collected(
+        *ACTORS,
+        *free,
+        "iterations=16",
+        "checkpoint.keep=20",
+        f"store.url={tmp_path / 'store'}",
+    )
+    for machine, writes in enumerate((8, 15, 30)):
+        await lose(tmp_path / str(machine), settings, gate, writes, collectors=2)
+    last = tmp_path / "last"
+    async with Cluster(last, settings) as cluster:
+        services(cluster)
+        await trained(cluster)
+    assert lasting_caveats(last) == []
+    if mode == "free":
+        held(last)
+        assert "16 committed iterations recomputed, 0 to 15: " in verified(last, capsys)
+    else:
+        assert cluster.digests() == reference_digests(settings.config)
