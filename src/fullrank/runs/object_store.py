@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 TIMEOUT_S, RETRIES = 30, 4
 """Limits on a request of ``PART_BYTES`` at most, and on its repetitions, which wait longer each
 time."""
-PART_BYTES, PARTS = 4 * 2**20, 2
-"""Bytes of a larger object that one request carries, and requests at a time: a store that takes
-280 KB a second is quick enough for objects of any size."""
+PART_BYTES, PARTS = 5 * 2**20, 2
+"""Bytes of a larger object that one request carries, the fewest that S3 takes, and requests at a
+time: a store that takes 350 KB a second is quick enough for objects of any size."""
 
 
 class StoredObjects:

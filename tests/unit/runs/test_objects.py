@@ -8,6 +8,7 @@ from tests.addresses import free_address
 from tests.buckets import bucket
 
 from fullrank.common.errors import NotFound, StorageFailed
+from fullrank.common.seeding import stream
 from fullrank.runs import object_store
 from fullrank.runs.objects import Objects, open_objects
 
@@ -45,6 +46,16 @@ def test_what_was_removed_is_gone_and_what_never_was_does_not_matter(objects: Ob
     objects.remove(["a/one", "a/never"])
     with pytest.raises(NotFound, match="holds no a/one"):
         objects.get("a/one")
+
+
+def test_an_object_of_any_size_is_written_and_read_by_requests_of_a_bounded_one(
+    objects: Objects,
+) -> None:
+    content = stream(2, "content").bytes(2 * object_store.PART_BYTES + 7)
+    objects.put("put", content)
+    assert objects.create("created", content)
+    assert not objects.create("created", b"")
+    assert objects.get("put") == objects.get("created") == content
 
 
 def test_a_store_that_cannot_be_reached_is_said_in_a_line(

@@ -1,16 +1,29 @@
 """The store has what a controller needs to go on anywhere, and its directory is a copy of it."""
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.unit.runs.stored import Controller, assert_alike, committed, restored
+from tests.unit.runs.stored import (
+    DRAWN,
+    EVERY,
+    ITERATIONS,
+    ROWS,
+    Controller,
+    assert_alike,
+    committed,
+    restored,
+    rows,
+)
 from tests.unit.runs.test_recovery import flip
 
 from fullrank.common.errors import (
     CheckpointUnusable,
     ConfigError,
+    Corrupted,
     StorageFailed,
     VersionMismatch,
 )
@@ -208,3 +221,106 @@ def test_small_files_that_change_after_the_last_iteration_are_stored(tmp_path: P
     (run_dir / "verdicts.json").write_text("{}\n")
     controller.store.ship()
     assert (restored(tmp_path / "other", place) / "verdicts.json").read_text() == "{}\n"
+
+
+class Ending(DirectoryObjects):
+    """Objects of a machine that ends after so many writes and removals."""
+
+    left = 10**9
+
+    def _end(self) -> None:
+        Ending.left -= 1
+        if Ending.left < 0:
+            raise StopIteration
+
+    def put(self, name: str, content: bytes) -> None:
+        self._end()
+        super().put(name, content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        self._end()
+        return super().create(name, content)
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            self._end()
+            super().remove([name])
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.thorough)])
+def test_what_a_machine_leaves_that_ends_at_any_write_is_removed_by_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Nothing is in the store then but what the newest head names, the log after it, and entries
+    that begin terms, as the first one does."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no disk is lost here
+    monkeypatch.setattr(stores, "open_objects", lambda url: Ending(Path(url)))
+    for writes in range(0, 10**6, step):
+        store, run_dir = tmp_path / f"store {writes}", tmp_path / f"run {writes}"
+        Ending.left = writes
+        try:
+            Controller(run_dir, str(store)).run()
+        except StopIteration:
+            pass
+        else:
+            assert writes > 60
+            return
+        Ending.left = 10**9
+        last = Controller(tmp_path / f"other {writes}", str(store))
+        last.run(max(ITERATIONS, last.begins + EVERY))
+        head, following = last.store._log.head, last.store.following
+        entries = {0, *range(head.sequence, following), *last.store._log.openings}
+        found = {str(path.relative_to(store)) for path in store.rglob("*") if path.is_file()}
+        found = {name for name in found if not name.startswith(("heads/", "probe"))}
+        assert found == head.objects | {f"log/{entry:012d}" for entry in entries}
+
+
+def test_rows_are_those_from_which_the_checkpoints_draw_and_no_more(tmp_path: Path) -> None:
+    """Segments that are full stay as they are; the last one is replaced by a longer one."""
+    place, run_dir = str(tmp_path / "store"), tmp_path / "run"
+    controller = Controller(run_dir, place)
+    for iterations in (3, 6, 9, 12):
+        controller.run(iterations)
+        head = ROWS * iterations
+        stored = controller.store.rows
+        assert (stored[0].first, stored[-1].last) == (max(0, head - DRAWN), head)
+        assert [one.last for one in stored[:-1]] == [other.first for other in stored[1:]]
+        for each in stored:
+            np.testing.assert_array_equal(
+                controller.store.read_rows(each), rows(each.first, each.last)
+            )
+        assert len(names(place, "rows")) == len(stored)
+
+
+def test_a_segment_that_is_torn_or_missing_is_named(tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    controller = Controller(tmp_path / "run", place)
+    controller.run(6)
+    torn, missing = controller.store.rows[:2]
+    flip(tmp_path / "store" / torn.name)
+    (tmp_path / "store" / missing.name).unlink()
+    with pytest.raises(Corrupted, match=f"{torn.name} does not hold what was stored"):
+        controller.store.read_rows(torn)
+    with pytest.raises(Corrupted, match=f"{missing.name} is missing"):
+        controller.store.read_rows(missing)
+
+
+def test_rows_of_an_iteration_replace_those_that_were_stored_from_there_on(tmp_path: Path) -> None:
+    """A run that resumes before them writes others; the journal has its records alone."""
+    place = str(tmp_path / "store")
+    controller = Controller(tmp_path / "run", place)
+    for first, last in ((0, 4), (4, 9), (4, 6), (6, 8)):
+        iteration = controller.begins
+        controller.begins += 1
+        record = controller.journal.append(
+            iteration, facts={}, updates=np.zeros((1, 1), np.float32)
+        )
+        controller.store.add(record.segment, record.pieces)
+        controller.store.ship(first, rows(first, last))
+    other = restored(tmp_path / "other", place)
+    assert committed(other) == 4
+    again = SharedStore(place, tmp_path / "other", keep=1)
+    again.read()
+    assert [(each.first, each.last) for each in again.rows] == [(0, 4), (4, 6), (6, 8)]
+    for each in again.rows:
+        np.testing.assert_array_equal(again.read_rows(each), rows(each.first, each.last))
