@@ -27,6 +27,7 @@ from fullrank.common.failpoints import VARIABLE
 from fullrank.common.seeding import stream
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
+from fullrank.runs.ending import lasting_caveats
 
 pytestmark = pytest.mark.e2e
 
@@ -50,8 +51,21 @@ class Deployment:
         addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
         self.home, self._log = home, home / "log"
         self._settings = settings(*SETTINGS, *addresses, f"store.url={store}")
-        self.serve("replay", home / "replay")
-        self.serve("learner", home / "learners", "--replicas", "3")
+        self._begin_services()
+
+    def _begin_services(self) -> None:
+        self._services = [
+            self.serve("replay", self.home / "replay"),
+            self.serve("learner", self.home / "learners", "--replicas", "3"),
+        ]
+
+    def lose_services(self) -> None:
+        """Kill replay and learners, remove their disks, and begin others."""
+        for name, service in zip(("replay", "learners"), self._services, strict=True):
+            kill_all(self.home / name)
+            service.wait(WAIT_S)
+            shutil.rmtree(self.home / name)
+        self._begin_services()
 
     def serve(
         self, name: str, run_dir: Path, *words: str, failpoint: str = ""
@@ -106,6 +120,34 @@ def test_a_controller_and_its_disk_that_are_lost_at_ten_moments_lose_nothing_tha
     deployment.finish(last)
     assert digests(last)[: len(shown)] == shown
     assert records(last)[-1].term == 11
+    controller.terminate()
+    assert controller.wait(WAIT_S) == 0
+
+
+MOMENTS = (
+    "store.planned:2",
+    "store.rows:1",
+    "rows.restored:1",
+    "store.checkpointed:2",
+)
+"""Failpoints around what a checkpoint and a resumption do to rows, and counts."""
+
+
+def test_a_run_whose_machines_are_all_killed_at_each_new_write_ends_with_the_same_bytes(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """Controller, replay and learners end, and their disks with them."""
+    longer = ("--set", f"iterations={2 * ITERATIONS}")
+    for moment in MOMENTS:
+        machine = tmp_path / moment
+        controller = deployment.serve("controller", machine, *longer, failpoint=moment)
+        assert controller.wait(WAIT_S) == -signal.SIGKILL
+        deployment.lose_services()
+        shutil.rmtree(machine)
+    last = tmp_path / "last"
+    controller = deployment.serve("controller", last, *longer)
+    deployment.finish(last)
+    assert lasting_caveats(last) == []
     controller.terminate()
     assert controller.wait(WAIT_S) == 0
 

@@ -299,7 +299,8 @@ class StoreSettings:
     credentials from the environment alone; empty: the run is kept in its directory only."""
     lag_s: Duration = 1.0
     """Time whose iterations are written together, seconds, and the least time between two writes. A
-    run that can be computed again goes on meanwhile, and waits once it is twice as far ahead."""
+    run that can be computed again goes on meanwhile, and waits once it is twice as far ahead, or
+    has 256 MiB of updates that are not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
