@@ -1,0 +1,40 @@
+"""What is applied and not durable is bounded by time and by bytes."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from fullrank_controller import commits
+from fullrank_controller.commits import Commits
+
+
+async def test_a_run_waits_for_its_store_while_too_many_bytes_of_updates_are_not_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One update fits, two do not; then they are written at once, however long the lag is."""
+    updates = np.zeros((2, 8), np.float32)
+    monkeypatch.setattr(commits, "MOST_BYTES", updates.nbytes)
+    store = cast(Any, SimpleNamespace(lag_s=1000.0))
+    held = Commits(cast(Any, None), store, cast(Any, None), cast(Any, None))
+    decided = cast(
+        Any, SimpleNamespace(round=SimpleNamespace(decision=SimpleNamespace(updates=updates)))
+    )
+
+    def add() -> None:
+        now = asyncio.get_running_loop().time()
+        held.add(decided, cast(Any, None), head=0, span=cast(Any, None), at=now)
+
+    add()
+    await held.within_lag()
+    assert not held._hurried.is_set()
+    add()
+    waiting = asyncio.ensure_future(held.within_lag())
+    await asyncio.wait({waiting}, timeout=0)
+    assert not waiting.done()
+    assert held._hurried.is_set()
+    held._applied.popleft()
+    held._moved.set()
+    await waiting
