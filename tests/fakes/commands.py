@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+INSPECTED = Path(__file__).with_name("docker_inspect.json")
+"""Recorded from Docker 28.2 and Compose 2.40."""
 Replies: TypeAlias = Mapping[str, object]
 
 FAKE = """#!{python}

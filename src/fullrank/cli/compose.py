@@ -113,10 +113,12 @@ def _said_of(controller: JSON) -> Said:
     state, place = controller["State"], controller["Id"]
     status, code = state["Status"], int(state["ExitCode"])
     if status == "running":
-        if (said := answer("docker", "exec", place)) is not None:
-            return Said(phase="works", answer=said)
-        healthy = state.get("Health", {}).get("Status") == "healthy"
-        return Said(phase="works") if healthy else Said(phase="waits", reason="its services start")
+        try:
+            return Said(phase="works", answer=answer("docker", "exec", place))
+        except ServiceLost as error:
+            healthy = state.get("Health", {}).get("Status") == "healthy"
+            reason = str(error) if healthy else "its services start"
+            return Said(phase="works" if healthy else "waits", reason=reason)
     if status == "paused":
         return Said(phase="works", reason="paused")
     if status == "created":

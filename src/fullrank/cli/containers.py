@@ -60,18 +60,22 @@ def call(*words: str, env: Mapping[str, str] | None = None, shown: bool = False)
     return ran.stdout or ""
 
 
-def answer(*inside: str) -> Condition | None:
-    """What a controller says of its run, asked in its container; None if it does not answer.
+def answer(*inside: str) -> Condition:
+    """What a controller says of its run, asked in its container.
 
     Args:
         *inside: The command by which another one is run in the container.
+
+    Raises:
+        ServiceLost: It does not answer.
     """
-    with suppress(ServiceLost, Malformed, KeyError, TypeError, ValueError):
-        facts = parse_json(call(*inside, *ASK, CERTIFICATES), origin="the controller")
-        code = facts["exit_code"]
-        state, code = State(facts["state"]), None if code is None else int(code)
-        return Condition(state, brief(str(facts["reason"]), limit=1000), code)
-    return None
+    said = call(*inside, *ASK, CERTIFICATES)
+    try:
+        facts = parse_json(said, origin="the answer of the controller")
+        code = None if facts["exit_code"] is None else int(facts["exit_code"])
+        return Condition(State(facts["state"]), brief(str(facts["reason"]), limit=1000), code)
+    except (Malformed, KeyError, TypeError, ValueError) as error:
+        raise ServiceLost(f"its controller does not answer: {brief(str(error))}") from None
 
 
 def last_line(*words: str) -> str:

@@ -158,10 +158,11 @@ def _said_of_pod(pod: JSON) -> Said:
     state, before = found["state"], found.get("lastState", {}).get("terminated")
     if "running" in state:
         place = ("exec", _name(pod), "--container", "fullrank", "--")
-        if (said := answer(*KUBECTL, *place)) is not None:
-            return Said(phase="works", answer=said)
-        if found["ready"]:
-            return Said(phase="works")
+        try:
+            return Said(phase="works", answer=answer(*KUBECTL, *place))
+        except ServiceLost as error:
+            if found["ready"]:
+                return Said(phase="works", reason=str(error))
     elif "terminated" in state:
         before = state["terminated"]
     if before is not None and (before["exitCode"] in (0, *FINAL)):

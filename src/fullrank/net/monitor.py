@@ -14,7 +14,7 @@ from fullrank.common.errors import Malformed, ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.config.elsewhere import read_run, require
 from fullrank.config.tree import TlsSettings
-from fullrank.host.certificates import Role
+from fullrank.host.certificates import CERTIFICATE, Role
 from fullrank.host.run_directory import is_address, resolve
 from fullrank.net.channel import PLAINTEXT, Security, open_channel
 from fullrank.net.codec import Assembler
@@ -280,10 +280,10 @@ def monitor_of(
         ServiceLost: The run has no controller at the moment.
     """
     if is_address(run):
-        folder = Path(tls.certificates)
-        if tls.certificates and role is Role.MONITOR and not (folder / role).exists():
-            # A controller's container asks itself, and holds no other certificate.
-            role = Role.CONTROLLER if (folder / Role.CONTROLLER).exists() else role
+        held = Path(tls.certificates, role, CERTIFICATE)
+        own = Path(tls.certificates, Role.CONTROLLER, CERTIFICATE)
+        if role is Role.MONITOR and tls.certificates and not held.exists() and own.exists():
+            role = Role.CONTROLLER  # its container asks itself, and holds no other certificate
         return run, Security.configured(tls, role)
     config, dropped = read_run(Path(run), os.environ)
     require(dropped, f"{port}.address", origin=run)

@@ -1,11 +1,12 @@
 """A run in containers of Compose is an object, and is found among the places."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.commands import Fakes, Replies
+from tests.fakes.commands import INSPECTED, Fakes, Replies
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.runs.ending import failed, finished, write_ending
@@ -13,21 +14,21 @@ from fullrank.runs.ending import failed, finished, write_ending
 ENDED = failed(EnvironmentFailed("the physics exploded"), committed=3, settings="")
 
 
+RECORDED: dict[str, dict[str, Any]] = json.loads(INSPECTED.read_text())
+"""Controllers as ``docker inspect`` showed them, cut to what tells one from another."""
+
+
+def recorded(moment: str) -> dict[str, Any]:
+    """A controller's container at a moment of its life."""
+    return deepcopy(RECORDED[moment]) | {"Id": "c0ffee"}
+
+
 def container(status: str, code: int = 0, **facts: Any) -> dict[str, Any]:
-    """A controller's container, as ``docker inspect`` shows it."""
-    labels = {"com.docker.compose.project": "team-a", "com.docker.compose.service": "controller"}
-    return {
-        "Id": "c0ffee",
-        "State": {"Status": status, "ExitCode": code, "OOMKilled": False, **facts},
-        "Config": {
-            "Image": "fullrank-controller:dev",
-            "Labels": labels,
-            "Env": ["FULLRANK__STORE__URL=", "PATH=/opt/fullrank/bin"],
-        },
-        "Mounts": [
-            {"Type": "volume", "Name": "team-a_run", "Destination": "/var/lib/fullrank/run"}
-        ],
-    }
+    """A controller's container in another state."""
+    found = recorded("running")
+    del found["State"]["Health"]
+    found["State"] |= {"Status": status, "ExitCode": code, **facts}
+    return found
 
 
 def docker(found: dict[str, Any] | None, **more: object) -> Replies:
@@ -54,7 +55,10 @@ def run_json(run: Path, ended: Any) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("found", "replies", "state", "exit_code", "reason"),
     [
-        (container("running"), {EXEC: answered("RUNNING")}, "RUNNING", None, ""),
+        (recorded("starting"), {EXEC: AWAY}, "PENDING", None, "its services start"),
+        (recorded("running"), {EXEC: answered("RUNNING")}, "RUNNING", None, ""),
+        (recorded("stopped"), {COPY: NOT_THERE}, "PENDING", 9, "told to stop"),
+        (recorded("failed"), {COPY: "failed"}, "FAILED", 3, "the physics exploded"),
         (container("running"), {EXEC: answered("STALLED", "2 of 3")}, "STALLED", None, "2 of 3"),
         (container("running"), {EXEC: AWAY}, "PENDING", None, "its services start"),
         (container("running"), {EXEC: "Traceback"}, "PENDING", None, "its services start"),
@@ -110,7 +114,8 @@ def test_a_project_of_compose_is_an_object(
     assert (facts["state"], facts["exit_code"]) == (state, exit_code)
     assert reason in facts["reason"]
     assert (facts["name"], facts["on"]) == ("team-a", "compose")
-    assert facts["results"] == "volume team-a_run"
+    project = found["Config"]["Labels"]["com.docker.compose.project"]
+    assert facts["results"] == f"volume {project}_run"
 
 
 def test_a_project_is_submitted_once_stopped_resumed_and_its_log_followed(
