@@ -104,6 +104,10 @@ def _controllers(name: str = "") -> list[JSON]:
     labels = (f"{LABEL}.service=controller", f"{LABEL}.project{'=' * bool(name)}{name}")
     filters = [f"--filter=label={label}" for label in labels]
     ids = call("docker", "ps", "--all", "--quiet", "--no-trunc", *filters).split()
+    return _inspected(*ids)
+
+
+def _inspected(*ids: str) -> list[JSON]:
     found: list[JSON] = json.loads(call("docker", "inspect", *ids)) if ids else []
     return found
 
@@ -116,6 +120,9 @@ def _said_of(controller: JSON) -> Said:
         try:
             return Said(phase="works", answer=answer("docker", "exec", place))
         except ServiceLost as error:
+            for now in _inspected(place):
+                if now["State"]["Pid"] != state["Pid"]:  # it has ended meanwhile
+                    return _said_of(now)
             healthy = state.get("Health", {}).get("Status") == "healthy"
             reason = str(error) if healthy else "its services start"
             return Said(phase="works" if healthy else "waits", reason=reason)

@@ -13,7 +13,7 @@ from fullrank.runs.record import read_records
 
 RECORDED = Path(__file__).parents[2] / "golden" / "runs"
 READERS = (
-    "status RUN",
+    "run status RUN",
     "plot RUN --output OUT.png",
     "checkpoint ls RUN",
     "checkpoint verify RUN",
@@ -25,8 +25,8 @@ READERS = (
     "export RUN --output OUT",
 )
 CONTINUERS = (
-    "resume RUN",
-    "resume RUN --local",
+    "run resume RUN --attach",
+    "run resume RUN --attach --local",
     "verify RUN",
     "serve controller --run-dir RUN --config RUN/config.toml",
     "serve controller --run-dir RUN --config RUN/config.toml --set seed=1",

@@ -16,7 +16,7 @@ from fullrank.runs.evaluations import append
 Spoil: TypeAlias = Callable[[Path], object]
 
 VERBS = (
-    "status RUN",
+    "run status RUN",
     "plot RUN --output OUT.png",
     "checkpoint ls RUN",
     "checkpoint verify RUN",
@@ -28,7 +28,7 @@ VERBS = (
     "export RUN --output OUT",
     "verify RUN",
     "render RUN --output OUT.gif",
-    "resume RUN --local",
+    "run resume RUN --attach --local",
 )
 """Verbs that read a run's directory, the last one of which writes to it, too."""
 
