@@ -150,7 +150,7 @@ async def test_what_collectors_played_outlives_all_machines(
     settings = collected(
         *ACTORS,
         *free,
-        "iterations=16",
+        "iterations=32",
         "checkpoint.keep=20",
         f"store.url={tmp_path / 'store'}",
     )
@@ -163,6 +163,6 @@ async def test_what_collectors_played_outlives_all_machines(
     assert lasting_caveats(last) == []
     if mode == "free":
         held(last)
-        assert "16 committed iterations recomputed, 0 to 15: " in verified(last, capsys)
+        assert "32 committed iterations recomputed, 0 to 31: " in verified(last, capsys)
     else:
         assert cluster.digests() == reference_digests(settings.config)

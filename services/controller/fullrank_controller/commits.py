@@ -75,9 +75,10 @@ class Commits:
     async def within_lag(self) -> None:
         """Wait while the store is two writes behind, or holds up too many bytes."""
         clock, most_s = asyncio.get_running_loop().time, 2 * self._store.lag_s
-        while most_s and self._applied:
+        while self._applied:
             full = sum(each.size_bytes for each in self._applied) > MOST_BYTES
-            if not full and clock() <= self._applied[0].at + most_s:
+            late = most_s and clock() > self._applied[0].at + most_s
+            if not (full and len(self._applied) > 1) and not late:
                 return
             await self._next(hurry=full)
 

@@ -120,7 +120,7 @@ class RingFile:
             StorageFailed: The disk does not take it. After a failed sync the state of the file is
                 unknown, and every later write fails.
         """
-        synced = min(self._synced, head)
+        dropped, synced = (max(head, self.tail), self.head), min(self._synced, head)
         self._point(tail if tail == head else self.tail, head, synced)
         if self._sync:
             self._to_disk()
@@ -128,6 +128,16 @@ class RingFile:
         reach("rows.synced")
         self._point(tail, head, synced)
         self.tail, self.head, self._synced = tail, head, synced
+        self._invalidate(*dropped)
+
+    def _invalidate(self, first: int, last: int) -> None:
+        """Let no crash bring back rows that were dropped, in place of those written there later."""
+        if first < last:
+            self._to_disk()
+            for slot, part in self._layout.runs(first, last):
+                checks = ~self._checks[slot : slot + part.stop - part.start]
+                self._write(checks.data, CHECKS_AT + checks.itemsize * slot)
+            self._to_disk()
 
     def _point(self, tail: int, head: int, synced: int) -> None:
         """Write a cursor over the older of the two."""
@@ -180,6 +190,7 @@ class RingFile:
             reason = f"the row at position {unsound} is not what was stored"
             raise damaged(self.path, reason)
         self.publish(tail if sound == evicted else evicted, self.head)
+        self._invalidate(self.head, whole)
         return whole - self.head
 
     def _first_unsound(self, tail: int, head: int) -> int:

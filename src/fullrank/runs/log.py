@@ -78,7 +78,7 @@ class LogHead:
     metrics: tuple[_Chunk, ...] = ()
     """Names of the objects with the metrics, in order."""
     rows: tuple[RowSegment, ...] = ()
-    """The rows from which the checkpoints draw, in order, without a gap."""
+    """The rows from which the checkpoints draw, in order; two may leave a gap."""
 
     @property
     def objects(self) -> set[str]:

@@ -67,8 +67,8 @@ class SharedStore:
         self._objects, self._place, self._run_dir = open_objects(place), place, run_dir
         self._keep, self._lock = keep, Lock()
         self._log = Log(self._objects, place, restart=self._clear, take=self._take_records)
-        self._seen: dict[str, tuple[int, int]] = {}
-        """Time and size of each small file when it was stored."""
+        self._seen: dict[str, tuple[int, ...]] = {}
+        """Time, size and inode of each small file when it was stored."""
         self._filling: dict[str, list[bytes]] = {}
         """The records that are to be shipped, by segment."""
         self._planned: tuple[RowSegment, ...] = ()
@@ -177,7 +177,7 @@ class SharedStore:
 
     @property
     def rows(self) -> Sequence[RowSegment]:
-        """The stored rows, in order and without a gap."""
+        """The stored rows, in order; there may be gaps between those of two checkpoints."""
         return self._log.rows
 
     def keep_rows(self, head: int) -> None:
@@ -231,10 +231,8 @@ class SharedStore:
                 break
             if each.last > oldest:
                 kept.append(each)
-        least = min(head, max(tail, head - drawn))
-        if end_of(kept) < least:
-            kept = []
-        bounds = [*range(end_of(kept) or least, head, step), head]
+        least = max(end_of(kept), min(head, max(tail, head - drawn)))
+        bounds = [*range(least, head, step), head]
         self._planned, self._metrics = tuple(kept), self._metrics_due()
         ranges, stored = list(pairwise(bounds)), self._log.head.checkpoints
         folders = [folder for folder, _, _ in self._checkpoints() if folder not in stored]
@@ -307,7 +305,7 @@ class SharedStore:
             path = self._run_dir / name
             if path.exists():
                 found = path.stat()
-                state = (found.st_mtime_ns, found.st_size)
+                state = (found.st_mtime_ns, found.st_size, found.st_ino)
                 if self._seen.get(name) != state:
                     changed[name], self._seen[name] = path.read_text(encoding="utf-8"), state
         self._log.files |= changed

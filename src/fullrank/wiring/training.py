@@ -330,23 +330,20 @@ def spare_rows(config: RunConfig, training: Training) -> int:
 
     They cover the collection that is gathered while the one before is not durable yet, and those of
     the iterations for which a report may be late and, before them, of those from one audit to the
-    next or, without audits, from one checkpoint to the next.
+    next, or those of two periods of checkpoints.
     """
     problem, copies = training.problem, config.environment.copies
     steps = max(config.collect.steps, 1 + training.collector.horizon)
     rows = training.collector.collection.rows or copies * steps
-    stored = bool(config.store.url)
-    iterations = _repeatable(config, training) if problem.data.exact or stored else 0
+    iterations = _repeatable(config, training) if problem.data.exact else 0
     withdrawn = 1 + -(-iterations // training.trainer.updates)
     return withdrawn * rows + training.collector.collection.ahead * steps
 
 
 def _repeatable(config: RunConfig, training: Training) -> int:
-    """Iterations that can draw their rows again, at least."""
-    period = audit_period(config, training.problem.data) or config.checkpoint.every
-    if config.store.url:
-        # The newest checkpoint may still be on its way to the store when the next one is due.
-        period = max(period, 2 * config.checkpoint.every)
+    """Iterations that can draw their rows again, at least; as many with a store as without one."""
+    # The newest checkpoint may still be on its way to a store when the next one is due.
+    period = max(audit_period(config, training.problem.data), 2 * config.checkpoint.every)
     return period + WINDOW
 
 

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -248,6 +248,31 @@ def test_forgotten_rows_stay_forgotten(tmp_path: Path, sync: bool) -> None:
     table = reopened(path, sync=sync)
     assert (table.tail, table.head) == (3, 6)
     assert_true(table)
+
+
+@SYNC
+@given(appends=APPENDS, calls=st.integers(0, 30), data=st.data())
+def test_rows_that_were_dropped_never_come_back_in_place_of_later_ones(
+    sync: bool, appends: list[int], calls: int, data: st.DataObject
+) -> None:
+    """A machine dies after other rows were written in the places of the dropped ones."""
+    with tempfile.TemporaryDirectory() as home:
+        path, machine, dropped = Path(home) / "t.table", Machine(calls), False
+        table = made(path, sync=sync)
+        grow(table, appends)
+        head = data.draw(st.integers(table.tail, table.head))
+        with machine.running(), suppress(Died):
+            table.truncate(head)
+            dropped = True
+            table.append(head, -rows_of(range(head, head + LONGEST)))
+        machine.lose_power(path, lambda _, versions: data.draw(st.sampled_from(versions)))
+        table = reopened(path, sync=sync)
+        positions = np.arange(table.tail, table.head)
+        found = table.gather(positions)
+        kept = rows_of(positions.tolist())
+        if dropped:
+            kept[positions >= head] *= -1
+        np.testing.assert_array_equal(found if dropped else abs(found), kept)
 
 
 @SYNC

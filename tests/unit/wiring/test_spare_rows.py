@@ -23,10 +23,11 @@ KEYED = ("collect.mode=keyed", "collect.block=1", "collectors.count=1")
 @pytest.mark.parametrize(
     ("overrides", "period"),
     [
-        (["audit.every=5"], 5),
-        (["audit.every=0"], 7),  # from one checkpoint to the next
-        ([*KEYED, "audit.every=5"], 5),
-        ([*EPISODES, "audit.every=5"], 5),
+        (["audit.every=25"], 25),
+        (["audit.every=0"], 14),  # two periods of checkpoints
+        (["audit.every=0", "store.url=store"], 14),
+        ([*KEYED, "audit.every=25"], 25),
+        ([*EPISODES, "audit.every=25"], 25),
     ],
 )
 def test_as_many_rows_are_spare_as_the_iterations_collect_that_may_be_withdrawn(

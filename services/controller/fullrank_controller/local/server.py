@@ -73,8 +73,8 @@ async def _hold_and_serve(
     refuse_free(config)
     if config.store.url:
         raise ConfigError(
-            "store.url lets a controller go on anywhere with the same replay service, and a run in "
-            "one process has its transitions here: use `fullrank checkpoint export`"
+            "store.url lets a controller with a replay service go on anywhere, and a run in one "
+            "process has its transitions here: use `fullrank checkpoint export`"
         )
     with (
         held(config, run_dir) as (directory, training),

@@ -70,8 +70,12 @@ class StoredRows:
         first = held if tail <= oldest <= held else oldest
         needed = [each for each in self._store.rows if each.last > first and each.first < head]
         gaps = any(one.last != other.first for one, other in pairwise(needed))
-        if first < head and (not needed or gaps or needed[0].first > first):
+        if first < head and (not needed or gaps):
             return tail, held, f"the store lacks rows of the positions {first} to {head - 1}"
+        lacking = ""
+        if needed and needed[0].first > first:
+            lacking = f"the store lacks rows of the positions {first} to {needed[0].first - 1}"
+            first = needed[0].first
         if held != first or tail > oldest:
             if held < first:
                 await self._table.truncate(0)
@@ -88,12 +92,16 @@ class StoredRows:
             log.error("rows_not_restored %s", error)
             return tail, held, str(error)
         log.info("rows_restored first=%d last=%d", first, head)
-        return tail, held, "" if held == head else f"the store ends at position {held - 1}"
+        return tail, held, lacking if held == head else f"the store ends at position {held - 1}"
 
     def opened(self, tail: int, head: int) -> None:
         """Take note of the positions with which the table was opened."""
         self._tail = tail
         self._store.keep_rows(head if head > tail else 0)
+
+    async def lost(self) -> None:
+        """Store that rows are lost for good, before others take their places."""
+        await asyncio.to_thread(self._store.ship)
 
     async def store(self, head: int) -> None:
         """Store the rows from which checkpoints draw, of which the newest ends at ``head``."""

@@ -78,6 +78,8 @@ class ReplayPipeline:
         if self._lacks(head, held):
             lost = rows_lost(iteration=resumes_at, expected=head, tail=self._tail, head=held)
             self._lost(f"{lost}; {reason}" if reason else lost)
+            if self._stored is not None:
+                await self._stored.lost()
         if self._stored is not None:
             self._stored.opened(self._tail, held)
         if held == self._tail:

@@ -11,13 +11,14 @@ from fullrank_controller import commits
 from fullrank_controller.commits import Commits
 
 
+@pytest.mark.parametrize("lag_s", [0.0, 1000.0])
 async def test_a_run_waits_for_its_store_while_too_many_bytes_of_updates_are_not_durable(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, lag_s: float
 ) -> None:
     """One update fits, two do not; then they are written at once, however long the lag is."""
     updates = np.zeros((2, 8), np.float32)
     monkeypatch.setattr(commits, "MOST_BYTES", updates.nbytes)
-    store = cast(Any, SimpleNamespace(lag_s=1000.0))
+    store = cast(Any, SimpleNamespace(lag_s=lag_s))
     held = Commits(cast(Any, None), store, cast(Any, None), cast(Any, None))
     decided = cast(
         Any, SimpleNamespace(round=SimpleNamespace(decision=SimpleNamespace(updates=updates)))
