@@ -5,7 +5,6 @@ import math
 import sys
 import warnings
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -47,7 +46,7 @@ def plan(run: RunArgument, trust: TrustOption = None, as_json: JsonOption = Fals
         _show_plan(chosen, changes)
 
 
-def _of_run(run: Path, trust: list[str]) -> tuple[Plan, list[tuple[int, str]]]:
+def _of_run(run: str, trust: list[str]) -> tuple[Plan, list[tuple[int, str]]]:
     """The plan after the newest record, and the code in use from each change on."""
     directory = find_run(run)
     records = read_records(directory / METRICS)

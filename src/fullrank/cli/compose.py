@@ -7,14 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fullrank.cli.containers import FINAL, GOES_ON, RUN_DIR, TOLD, answer, call, last_line, store_of
-from fullrank.cli.objects import RunObject, Said, object_of
-from fullrank.common.errors import (
-    ConfigError,
-    NotFound,
-    RunDirectoryInUse,
-    ServiceLost,
+from fullrank.cli.containers import (
+    FINAL,
+    GOES_ON,
+    RUN_DIR,
+    TOLD,
+    answer,
+    call,
+    last_line,
+    store_of,
+    understood,
 )
+from fullrank.cli.objects import RunObject, Said, object_of
+from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.common.types import JSON
 from fullrank.runs.ending import Ending, read_ending
 from fullrank.runs.identity import IDENTITY
@@ -37,6 +42,7 @@ class Compose:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
 
+    @understood("docker")
     def names(self) -> list[str]:
         """Projects with a controller.
 
@@ -44,17 +50,21 @@ class Compose:
             ServiceLost: Docker does not answer.
         """
         ours = [each for each in _controllers() if "fullrank-controller" in each["Config"]["Image"]]
-        return sorted(each["Config"]["Labels"][f"{LABEL}.project"] for each in ours)
+        return sorted({each["Config"]["Labels"][f"{LABEL}.project"] for each in ours})
 
+    @understood("docker")
+    def knows(self, name: str) -> bool:
+        """True if a project has a controller."""
+        return bool(_controllers(name))
+
+    @understood("docker")
     def look(self, name: str) -> RunObject:
         """The run of a project.
 
         Raises:
-            NotFound: It has no controller.
-            ServiceLost: Docker does not answer.
+            ServiceLost: Docker does not answer, or has no controller of it.
         """
-        if not (found := _controllers(name)):
-            raise NotFound(f"no controller of Compose is of a run {name!r}")
+        found = _controllers(name)
         volumes = [each for each in found[0]["Mounts"] if each["Destination"] == RUN_DIR]
         results = store_of(found) or "".join(f"volume {each.get('Name')}" for each in volumes)
         return object_of(_said_of(found[0]), name=name, on=self.name, results=results)
@@ -63,35 +73,25 @@ class Compose:
         """Start the containers of a new project.
 
         Raises:
-            RunDirectoryInUse: There are some already.
+            ConfigError: There is no Compose file.
         """
-        if _controllers(name):
-            raise RunDirectoryInUse(
-                f"there is a project {name} already: `fullrank run resume {name}` continues it, or "
-                "choose another name"
-            )
         file = str(self._file or os.environ.get("COMPOSE_FILE", "deploy/docker-compose.yml"))
         if not all(map(os.path.exists, file.split(os.pathsep))):
             raise ConfigError(f"there is no {file}; name the Compose file by --on FILE")
-        env = {"COMPOSE_FILE": file}
-        if config is not None:
-            env["FULLRANK_RUN"] = str(config.resolve())
+        env = {"COMPOSE_FILE": file} | ({"FULLRANK_RUN": str(config.resolve())} if config else {})
         _compose(name, "up", "--detach", env=env)
 
     def stop(self, name: str) -> str:
         """Stop the containers of a project."""
-        self.look(name)
         _compose(name, "stop")
         return GOES_ON % name
 
     def resume(self, name: str) -> None:
         """Start the containers of a project again."""
-        self.look(name)
         _compose(name, "start")
 
     def logs(self, name: str, *, follow: bool) -> None:
         """Print the log of the controller."""
-        self.look(name)
         _compose(name, "logs", *["--follow"] * follow, "controller")
 
 
@@ -101,14 +101,17 @@ def _compose(name: str, *words: str, env: Mapping[str, str] | None = None) -> No
 
 def _controllers(name: str = "") -> list[JSON]:
     """The controller of a project, or those of all, as ``docker inspect`` shows them."""
-    labels = (f"{LABEL}.service=controller", f"{LABEL}.project{'=' * bool(name)}{name}")
-    filters = [f"--filter=label={label}" for label in labels]
+    labels = ("service=controller", f"project{'=' * bool(name)}{name}", "oneoff=False")
+    filters = [f"--filter=label={LABEL}.{label}" for label in labels]
     ids = call("docker", "ps", "--all", "--quiet", "--no-trunc", *filters).split()
     return _inspected(*ids)
 
 
 def _inspected(*ids: str) -> list[JSON]:
-    found: list[JSON] = json.loads(call("docker", "inspect", *ids)) if ids else []
+    found: list[JSON] = []
+    for each in ids:
+        with suppress(ServiceLost):  # it has been removed
+            found += json.loads(call("docker", "inspect", each))
     return found
 
 
@@ -132,9 +135,11 @@ def _said_of(controller: JSON) -> Said:
         return Said(phase="waits", reason="half submitted: `fullrank run resume` starts it")
     if (ending := _ending(place)) is not None:
         return Said(phase="ended", ending=ending)
+    if not code:
+        return Said(phase="works", reason="it has ended, and its run directory cannot be read")
     if status == "exited" and code in TOLD:
         return Said(phase="stopped", reason="told to stop", exit_code=code)
-    reason = last_line("docker", "logs", "--tail", "1", place) if code else ""
+    reason = last_line("docker", "logs", "--tail", "1", place)
     if code == KILLED:
         reason = "out of memory" if state.get("OOMKilled") else "it was killed"
     if status == "restarting" and code not in FINAL:

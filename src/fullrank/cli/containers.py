@@ -10,8 +10,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from fullrank.cli.objects import INTERRUPTED, Condition, State
 from fullrank.common.errors import FullrankError, Malformed, ServiceLost
@@ -56,8 +56,23 @@ def call(*words: str, env: Mapping[str, str] | None = None, shown: bool = False)
         raise ServiceLost(f"{words[0]} does not answer within {CALL_S:.0f} s") from None
     if ran.returncode:
         said = (ran.stderr or "").strip().splitlines() or [f"exit code {ran.returncode}"]
-        raise ServiceLost(f"`{' '.join(words[:2])}`: {brief(said[-1], limit=500)}")
+        raise ServiceLost(f"`{words[0]}`: {brief(said[-1], limit=500)}")
     return ran.stdout or ""
+
+
+@contextmanager
+def understood(program: str) -> Iterator[None]:
+    """Read what a program of a place answers.
+
+    Raises:
+        ServiceLost: It is no JSON, or lacks what is looked for.
+    """
+    try:
+        yield
+    except (Malformed, LookupError, TypeError, ValueError) as error:
+        raise ServiceLost(
+            f"{program} answers what is not understood: {brief(repr(error))}"
+        ) from None
 
 
 def answer(*inside: str) -> Condition:
@@ -70,12 +85,10 @@ def answer(*inside: str) -> Condition:
         ServiceLost: It does not answer.
     """
     said = call(*inside, *ASK, CERTIFICATES)
-    try:
-        facts = parse_json(said, origin="the answer of the controller")
+    with understood("its controller"):
+        facts = parse_json(said, origin="the answer")
         code = None if facts["exit_code"] is None else int(facts["exit_code"])
         return Condition(State(facts["state"]), brief(str(facts["reason"]), limit=1000), code)
-    except (Malformed, KeyError, TypeError, ValueError) as error:
-        raise ServiceLost(f"its controller does not answer: {brief(str(error))}") from None
 
 
 def last_line(*words: str) -> str:

@@ -173,7 +173,7 @@ def source_of(run: str, certificates: Path | None, trusted: Collection[str]) -> 
     """
     if is_address(run):
         return PublishedPolicies(run, locate(run, certificates), trusted)
-    return CheckpointPolicies(find_run(Path(run)), trusted)
+    return CheckpointPolicies(find_run(run), trusted)
 
 
 def newer_policies(source: Source, *, seen: Version, patience_s: float) -> Iterator[Trained]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fullrank.cli.containers import FINAL, GOES_ON, answer, call, last_line, store_of
+from fullrank.cli.containers import FINAL, GOES_ON, answer, call, last_line, store_of, understood
 from fullrank.cli.objects import RunObject, Said, object_of
-from fullrank.common.errors import ConfigError, NotFound, RunDirectoryInUse, ServiceLost
+from fullrank.common.errors import ConfigError, NotFound, ServiceLost
 from fullrank.common.types import JSON
 
 KINDS = "pods,statefulsets.apps,deployments.apps,jobs.batch,persistentvolumeclaims"
@@ -38,23 +38,29 @@ class Kubernetes:
     def __init__(self, overlay: Path = Path("deploy/k8s/overlays/job")) -> None:
         self._overlay = overlay
 
+    @understood("kubectl")
     def names(self) -> list[str]:
         """Instances.
 
         Raises:
             ServiceLost: No cluster answers.
         """
-        return sorted({_labels(each)[f"{PART}/instance"] for each in _objects()})
+        return sorted({each["metadata"]["labels"][f"{PART}/instance"] for each in _objects()})
 
+    @understood("kubectl")
+    def knows(self, name: str) -> bool:
+        """True if an instance has an object."""
+        return bool(_objects(name))
+
+    @understood("kubectl")
     def look(self, name: str) -> RunObject:
         """The run of an instance.
 
         Raises:
-            NotFound: It has no object.
             ServiceLost: No cluster answers.
         """
-        objects = _known(name)
-        claims = [_name(each) for each in _of("PersistentVolumeClaim", objects)]
+        objects = _objects(name)
+        claims = [each["metadata"]["name"] for each in _of("PersistentVolumeClaim", objects)]
         own = (f"claim {each}" for each in claims if each.endswith("controller"))
         results = store_of(objects) or next(own, "")
         return object_of(_said_by(objects), name=name, on=self.name, results=results)
@@ -63,24 +69,18 @@ class Kubernetes:
         """Create the objects of a new instance, which is the overlay under another name.
 
         Raises:
-            RunDirectoryInUse: There are some already.
+            ConfigError: There is no overlay.
         """
         if not self._overlay.is_dir():
             raise ConfigError(f"there is no {self._overlay}; name the overlay by --on DIRECTORY")
-        if _objects(name):
-            raise RunDirectoryInUse(
-                f"there is an instance {name} already: `fullrank run resume {name}` continues it, "
-                "or choose another name"
-            )
         rendered = call("kubectl", "kustomize", str(self._overlay))
         named = re.search(rf"^ *{PART}/instance: {re.escape(name)}$", rendered, re.MULTILINE)
         with TemporaryDirectory() as folder:
             place = Path(folder).resolve()
             facts: JSON = {"resources": [os.path.relpath(self._overlay.resolve(), place)]}
             if not named:
-                pairs = {f"{PART}/instance": name}
-                facts |= {"namePrefix": f"{name}-"}
-                facts |= {"labels": [{"pairs": pairs, "includeSelectors": True}]}
+                labels = {"pairs": {f"{PART}/instance": name}, "includeSelectors": True}
+                facts |= {"namePrefix": f"{name}-", "labels": [labels]}
             if config is not None:
                 shutil.copyfile(config, place / "run.toml")
                 merged = {"name": "configuration", "behavior": "merge", "files": ["run.toml"]}
@@ -90,20 +90,19 @@ class Kubernetes:
 
     def stop(self, name: str) -> str:
         """Suspend a run, or scale its sets to 0."""
-        for each in _known(name):
-            _patch(each, running=False)
-        return GOES_ON % name
+        _patch_all(name, running=False)
+        return f"told to stop, with a checkpoint; `fullrank run resume {name}` goes on"
 
     def resume(self, name: str) -> None:
         """Let a run go on that was suspended, or scale its sets to what they were."""
-        for each in _known(name):
-            _patch(each, running=True)
+        _patch_all(name, running=True)
 
+    @understood("kubectl")
     def logs(self, name: str, *, follow: bool) -> None:
         """Print the log of the controller."""
-        if (pod := _controllers_pod(_known(name))) is None:
+        if (pod := _controllers_pod(_objects(name))) is None:
             raise NotFound(f"{name} has no pod of a controller at the moment")
-        words = ("logs", *["--follow"] * follow, "--container", "fullrank", _name(pod))
+        words = ("logs", *["--follow"] * follow, "-c", "fullrank", pod["metadata"]["name"])
         call("kubectl", *words, shown=True)
 
 
@@ -121,10 +120,16 @@ def _objects(name: str = "") -> list[JSON]:
     return found
 
 
-def _known(name: str) -> list[JSON]:
-    if not (objects := _objects(name)):
-        raise NotFound(f"no object of Kubernetes is of a run {name!r} in this namespace")
-    return objects
+@understood("kubectl")
+def _patch_all(name: str, *, running: bool) -> None:
+    """Let the workloads of a run go on, or have them stopped.
+
+    Raises:
+        NotFound: There is none to which that applies.
+    """
+    if not [each for each in _objects(name) if _patch(each, running=running)]:
+        state = "stopped" if running else "at work"
+        raise NotFound(f"nothing of {name} is {state}: `fullrank run status {name}` says why")
 
 
 def _said_by(objects: Sequence[JSON]) -> Said:
@@ -157,7 +162,7 @@ def _said_of_pod(pod: JSON) -> Said:
         return Said(phase="waits", reason=reason or "its pod starts")
     state, before = found["state"], found.get("lastState", {}).get("terminated")
     if "running" in state:
-        place = ("exec", _name(pod), "--container", "fullrank", "--")
+        place = ("exec", pod["metadata"]["name"], "--container", "fullrank", "--")
         try:
             return Said(phase="works", answer=answer(*KUBECTL, *place))
         except ServiceLost as error:
@@ -166,32 +171,29 @@ def _said_of_pod(pod: JSON) -> Said:
     elif "terminated" in state:
         before = state["terminated"]
     if before is not None and (before["exitCode"] in (0, *FINAL)):
-        code, reason = _failure([pod])
+        code, reason = _failure([pod]) if before["exitCode"] else (0, "")
         return Said(phase="ended", reason=reason, exit_code=code)
     waiting = state.get("waiting", {})
     reason = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-    return Said(
-        phase="waits",
-        reason=reason or "its services start",
-        exit_code=None if before is None else int(before["exitCode"]),
-    )
+    last = None if before is None else int(before["exitCode"])
+    return Said(phase="waits", reason=reason or "its services start", exit_code=last)
 
 
 def _failure(objects: Sequence[JSON]) -> tuple[int, str]:
     """Exit code and last line of the container that has failed; a controller's before others."""
-    pods = sorted(_of("Pod", objects), key=lambda pod: not _is_controller(pod))
+    pods = sorted(_of("Pod", objects), key=lambda pod: pod not in _controllers(objects))
     for pod in pods:
         for found in _fullrank(pod):
             ends = (found["state"].get("terminated"), found.get("lastState", {}).get("terminated"))
             for end, which in zip(ends, ((), ("--previous",)), strict=True):
                 if end is not None and (code := int(end["exitCode"])):
-                    words = ("logs", "--tail=1", *which, "--container", "fullrank", _name(pod))
+                    words = ("logs", "--tail=1", *which, "-c", "fullrank", pod["metadata"]["name"])
                     return code, last_line(*KUBECTL, *words)
     return 0, ""
 
 
-def _patch(found: JSON, *, running: bool) -> None:
-    """Let a workload run, or have it stopped."""
+def _patch(found: JSON, *, running: bool) -> bool:
+    """Let a workload run, or have it stopped; False if it does already, or has ended."""
     meta, kind, spec = found["metadata"], found["kind"], found["spec"]
     place = f"{kind.lower()}/{meta['name']}"
     patch: JSON = {"spec": {"suspend": not running}}
@@ -201,26 +203,19 @@ def _patch(found: JSON, *, running: bool) -> None:
     elif kind in ("StatefulSet", "Deployment"):
         kept = meta.get("annotations", {}).get(REPLICAS)
         if (kept is None) if running else not spec.get("replicas"):
-            return
+            return False
         replicas = int(kept) if running else 0
         note = None if running else str(spec["replicas"])
         patch = {"metadata": {"annotations": {REPLICAS: note}}, "spec": {"replicas": replicas}}
     elif kind not in ("JobSet", "Job") or meta.get("ownerReferences") or _conditions(found):
-        return  # what belongs to another object, or has ended
-    call(*KUBECTL, "patch", place, "--type=merge", "--patch", json.dumps(patch))
+        return False  # what belongs to another object, or has ended
+    if place:
+        call(*KUBECTL, "patch", place, "--type=merge", "--patch", json.dumps(patch))
+    return bool(place)
 
 
 def _of(kind: str, objects: Sequence[JSON]) -> list[JSON]:
     return [each for each in objects if each["kind"] == kind]
-
-
-def _name(found: JSON) -> str:
-    return str(found["metadata"]["name"])
-
-
-def _labels(found: JSON) -> dict[str, str]:
-    labels: dict[str, str] = found["metadata"].get("labels", {})
-    return labels
 
 
 def _conditions(found: JSON) -> list[JSON]:
@@ -229,13 +224,14 @@ def _conditions(found: JSON) -> list[JSON]:
     return [each for each in held if each["status"] == "True" and each["type"] != "Suspended"]
 
 
-def _is_controller(pod: JSON) -> bool:
-    return _labels(pod).get(f"{PART}/component") == "controller"
+def _controllers(objects: Sequence[JSON]) -> list[JSON]:
+    part, pods = f"{PART}/component", _of("Pod", objects)
+    return [each for each in pods if each["metadata"]["labels"].get(part) == "controller"]
 
 
 def _controllers_pod(objects: Sequence[JSON]) -> JSON | None:
     """The newest pod of a controller."""
-    pods = [each for each in _of("Pod", objects) if _is_controller(each)]
+    pods = _controllers(objects)
     return max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
 
 

@@ -4,7 +4,6 @@ A place says what it knows of a run, and ``judged`` makes of that one of five st
 the run directory is the object: a process trains it or does not, and leaves its outcome there.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -18,22 +17,20 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fullrank.cli.runs import RUNS, find_run
-from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError, NotFound, ServiceLost, expected, of_exit_code
-from fullrank.common.foreign import TEXT, brief, parse_json, read_regular
-from fullrank.host.process import interrupting
+from fullrank.host.process import AT_END, GRACE_S, interrupting
 from fullrank.host.run_directory import LOCK, lock_launch, trainer_of
 from fullrank.net.status import RunState, RunStatus
-from fullrank.runs.ending import Ending, read_ending
+from fullrank.runs.ending import OUTCOME, Ending, is_since, leave_outcome, read_ending, read_outcome
 from fullrank.runs.identity import CONFIGURATION, IDENTITY
 from fullrank.runs.record import published
 
-LOGS, OUTCOME = "logs", "outcome.json"
-"""Folder of a run's logs, and the file in it with the outcome of the last process that trained."""
-INTERRUPTED = 130
-"""Exit code of a process that was told to stop."""
-POLL_S = 0.1
-"""Period at which a process that starts or ends is looked for."""
+INTERRUPTED, TOLD = 130, "told to stop"
+"""Exit code of a process that was told to stop, and its reason."""
+LOGS = "logs"
+"""Folder of a run's logs."""
+POLL_S, STOP_S = 0.1, 10 * GRACE_S
+"""Period at which a process that starts or ends is looked for, and longest wait for its end."""
 
 
 class State(StrEnum):
@@ -64,9 +61,8 @@ class RunObject:
 
     def __str__(self) -> str:
         code = f" (exit code {self.exit_code})" if self.exit_code else ""
-        return (
-            f"{self.name} on {self.on}: {self.state}{': ' * bool(self.reason)}{self.reason}{code}"
-        )
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.name} on {self.on}: {self.state}{reason}{code}"
 
 
 class Condition(NamedTuple):
@@ -114,9 +110,8 @@ def object_of(said: Said, *, name: str, on: str, results: str) -> RunObject:
 def condition_of(status: RunStatus) -> Condition:
     """The answer of a controller."""
     codes = {RunState.FINISHED: 0, RunState.FAILED: status.exit_code}
-    phase = RunState.RUNNING  # also for one of a later version
-    if isinstance(status.state, RunState):
-        phase = status.state
+    # A state of a later version is none of these.
+    phase = status.state if isinstance(status.state, RunState) else RunState.RUNNING
     state = State.PENDING if phase is RunState.STARTING else State(phase.upper())
     return Condition(state, status.message, codes.get(phase))
 
@@ -128,23 +123,20 @@ def attached(run_dir: Path) -> Iterator[None]:
     Raises:
         RunDirectoryInUse: Another process trains in it.
     """
-    with lock_launch(run_dir), interrupting():
-        outcome = run_dir / LOGS / OUTCOME
-        outcome.unlink(missing_ok=True)
+    with interrupting(), lock_launch(run_dir):  # whoever reads its id in the lock may stop it
         try:
+            (run_dir / OUTCOME).unlink(missing_ok=True)
+            AT_END.append(lambda error: leave_outcome(run_dir, error.exit_code, str(error)))
             yield
+            leave_outcome(run_dir, 0)
         except BaseException as error:
-            known = expected(error)
-            facts = {
-                "exit_code": FullrankError.exit_code if known is None else known.exit_code,
-                "reason": brief(" ".join(str(known or repr(error)).split()), limit=1000),
-            }
-            if isinstance(error, KeyboardInterrupt):
-                facts = {"exit_code": INTERRUPTED, "reason": "told to stop"}
-            if outcome.parent.is_dir():  # a new run that failed leaves nothing
-                with suppress(OSError):
-                    replace_text(outcome, json.dumps(facts) + "\n")
+            known = expected(error) or FullrankError(repr(error))
+            stopped = isinstance(error, KeyboardInterrupt)
+            facts = (INTERRUPTED, TOLD) if stopped else (known.exit_code, str(known))
+            leave_outcome(run_dir, *facts)
             raise
+        finally:
+            AT_END.clear()
 
 
 class ThisHost:
@@ -156,33 +148,47 @@ class ThisHost:
         """Names of the run directories below ``runs``."""
         return sorted(path.parent.name for path in RUNS.glob(f"*/{CONFIGURATION}"))
 
+    def knows(self, name: str) -> bool:
+        """True if a name is taken below ``runs``."""
+        return (RUNS / name).exists()
+
     def look(self, name: str) -> RunObject:
         """The run in a directory.
 
         Raises:
             FullrankError: There is no such directory, or its files cannot be read.
         """
-        path = find_run(Path(name))
+        path = find_run(name)
         own = path.resolve().name
         return object_of(said_by(path), name=own, on=self.name, results=str(path))
 
     def stop(self, name: str) -> str:
-        """Tell the process that trains a run to stop, and wait until it has.
+        """Tell the process that trains a run to stop, wait until it has, and say how it ended.
 
         Raises:
             NotFound: There is no such process.
+            ServiceLost: It has not ended in time.
         """
-        path = find_run(Path(name))
+        path = find_run(name)
         if (trainer := trainer_of(path)) is None:
             raise NotFound(f"no process of this host trains {path}")
-        os.kill(trainer, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(trainer, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
         while trainer_of(path) == trainer:
+            if time.monotonic() > deadline:
+                late = f"process {trainer}, told to stop {STOP_S:.0f} s ago, goes on"
+                raise ServiceLost(f"{late}: see its log, wait, or end it by `kill -KILL {trainer}`")
             time.sleep(POLL_S)
+        if read_ending(path) is None and read_outcome(path) is None:  # of services without `train`
+            leave_outcome(path, INTERRUPTED, TOLD)
+        if (found := self.look(name)).exit_code != INTERRUPTED:
+            return str(found)
         return f"stopped after {published(path)} iterations; `fullrank run resume {name}` goes on"
 
     def logs(self, name: str, *, follow: bool) -> None:
         """Print the newest log of a controller, or the output of the process if there is none."""
-        path = find_run(Path(name))
+        path = find_run(name)
         logs = [path / LOGS / f"{each}.log" for each in ("controller", "local")]
         found = [log for log in logs if log.exists()] or [path / LOGS / "run.log"]
         newest = max(found, key=lambda log: log.stat().st_mtime if log.exists() else 0)
@@ -203,20 +209,18 @@ def said_by(path: Path) -> Said:
     """What a run directory of this host says."""
     trainer = trainer_of(path)  # before what it writes last
     ending = read_ending(path)
-    if trainer is not None:
-        return _asked(path, None if _began_after(path, ending) else ending)
+    if trainer is not None and not (ending and is_since(path / IDENTITY, path / LOGS / LOCK)):
+        return _asked(path)
     if ending is not None:
         return Said(phase="ended", ending=ending)
-    with suppress(FullrankError, KeyError, TypeError, ValueError):
-        facts = parse_json(read_regular(path / LOGS / OUTCOME, TEXT.size), origin=OUTCOME)
-        code = int(facts["exit_code"])
-        stopped = code == INTERRUPTED
-        return Said(
-            phase="stopped" if stopped else "ended", reason=str(facts["reason"]), exit_code=code
-        )
+    if (outcome := read_outcome(path)) is not None:
+        code, reason = outcome
+        phase: Literal["stopped", "ended"] = "stopped" if code == INTERRUPTED else "ended"
+        return Said(phase=phase, reason=reason, exit_code=code)
+    if trainer_of(path) is not None:  # it has just begun, and removed the outcome
+        return said_by(path)
     if not (path / IDENTITY).exists() and not (path / LOGS / LOCK).exists():
-        reason = "half submitted: no process has begun; `fullrank run resume` starts one"
-        return Said(phase="waits", reason=reason)
+        return Said(phase="waits", reason="half submitted: `fullrank run resume` starts it")
     return Said(
         phase="ended",
         reason="no process of this host trains it, and none has said why: it was killed, or its "
@@ -225,20 +229,8 @@ def said_by(path: Path) -> Said:
     )
 
 
-def _began_after(path: Path, ending: Ending | None) -> bool:
-    """True if a process was started after a run had failed, which it tries again."""
-    if ending is None or ending.state == "finished":
-        return False
-    with suppress(OSError):
-        lock = path / LOGS / LOCK
-        return lock.stat().st_mtime_ns > (path / IDENTITY).stat().st_mtime_ns
-    return False
-
-
-def _asked(path: Path, ending: Ending | None) -> Said:
+def _asked(path: Path) -> Said:
     """Ask the controller of a run, which a process trains."""
-    if ending is not None:
-        return Said(phase="works", ending=ending)
     from fullrank.cli.options import tls_of
     from fullrank.net.monitor import Monitor, monitor_of  # imports gRPC
 
@@ -266,11 +258,11 @@ def begin(path: Path, *, local: bool = False, trust: Collection[str] = ()) -> No
     """
     # -P: as for services, no module of the working directory takes the place of another.
     command = [sys.executable, "-P", "-m", "fullrank", "run", "resume", "--attach"]
-    command.append(str(path.absolute()))
-    command += ["--local"] * local + [word for each in trust for word in ("--trust", each)]
+    command += [str(path.absolute()), *["--local"] * local, *(f"--trust={each}" for each in trust)]
     log = path / LOGS / "run.log"
     log.parent.mkdir(exist_ok=True)
-    with log.open("wb") as output:
+    with log.open("ab") as output:
+        before = output.tell()
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -280,7 +272,8 @@ def begin(path: Path, *, local: bool = False, trust: Collection[str] = ()) -> No
         )
     while trainer_of(path) != process.pid:
         if code := process.poll():
-            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+            said = log.read_bytes()[before:].decode(errors="replace")
+            last = said.strip().rpartition("\n")[2]
             raise of_exit_code(code, last.removeprefix("fullrank: ") or f"it ended; see {log}")
         if code == 0:
             return

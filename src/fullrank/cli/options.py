@@ -83,7 +83,7 @@ SeedOption: TypeAlias = Annotated[
 ]
 
 RunArgument: TypeAlias = Annotated[
-    Path, typer.Argument(help="Run directory, or its name below runs/.")
+    str, typer.Argument(metavar="RUN", help="Run directory, or its name below runs/.")
 ]
 RunOption: TypeAlias = Annotated[
     str | None,

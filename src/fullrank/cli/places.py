@@ -8,7 +8,7 @@ from typing import TypeAlias
 from fullrank.cli.compose import Compose
 from fullrank.cli.kubernetes import Kubernetes
 from fullrank.cli.objects import ThisHost
-from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, NotFound, ServiceLost
 
 Place: TypeAlias = ThisHost | Compose | Kubernetes
 PLACES: dict[str, Place] = {place.name: place for place in (ThisHost(), Compose(), Kubernetes())}
@@ -32,19 +32,17 @@ def place_on(on: str) -> Place:
     )
 
 
-def places_on(on: str | None) -> list[Place]:
-    """The place that was named, or all."""
-    return list(PLACES.values()) if on is None else [place_on(on)]
-
-
 def found(run: str, on: str | None) -> tuple[Place, str]:
     """The place of a run, and its name there; a path, and an unknown name, is of this host.
 
     Raises:
         ConfigError: Several places have a run of that name.
+        NotFound: The one that was named has none.
     """
     if on is not None:
-        return place_on(on), run
+        if (place := place_on(on)) is not PLACES[ThisHost.name] and not place.knows(run):
+            raise NotFound(f"there is no run {run!r} on {place.name}")
+        return place, run
     if os.sep in run:
         return PLACES[ThisHost.name], run
     known = [place for place in PLACES.values() if _knows(place, run)]

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,7 +23,7 @@ from fullrank.cli.options import (
     VerboseOption,
     tls_of,
 )
-from fullrank.cli.places import Place, found, place_on, places_on
+from fullrank.cli.places import PLACES, Place, found, place_on
 from fullrank.cli.runs import RUNS, adopt, find_run, make_directory, meant
 from fullrank.cli.say import say
 from fullrank.cli.status import status
@@ -52,40 +51,28 @@ def submit(
     instance of an overlay, which --on may name by its file or directory; --config then is the whole
     run.toml of the containers.
     """
-    name = str(run)
-    layers = load(config, environ=os.environ, overrides=overrides or (), options={"name": name})
-    if not isinstance(place := place_on(on or "host"), ThisHost):
+    layers = load(config, environ=os.environ, overrides=overrides or (), options={"name": run})
+    if (place := place_on(on or "host")).knows(run):
+        remedy = f"`fullrank run resume {run}` continues it, or choose another name"
+        raise RunDirectoryInUse(f"there is a run {run} on {place.name}: {remedy}")
+    if not isinstance(place, ThisHost):
         _refuse(place, {"--set": overrides, "--local": local})
-        place.submit(name, config)
+        place.submit(run, config)
     else:
         sized = of_new_run(layers, local=local)
         for line in costs_of(sized):
             say(line)
-        write_settings(path := _new(name), sized.config)
+        make_directory(path := RUNS / run, exist_ok=False)
+        write_settings(path, sized.config)
         begin(path, local=local)
-    say(f"submitted; `fullrank run status {name}` shows it, `fullrank run stop {name}` stops it")
-
-
-def _new(name: str) -> Path:
-    """Make the directory of a new run.
-
-    Raises:
-        RunDirectoryInUse: There is one already.
-    """
-    path = RUNS / name
-    try:
-        make_directory(path, exist_ok=False)
-    except FileExistsError:
-        raise RunDirectoryInUse(
-            f"{path} exists: `fullrank run resume {name}` continues it, or choose another name"
-        ) from None
-    return path
+    say(f"submitted; `fullrank run status {run}` shows it, `fullrank run stop {run}` stops it")
 
 
 @app.command("list")
 def list_runs(on: OnOption = None, as_json: JsonOption = False) -> None:
     """List the runs of this host, and those of Compose and Kubernetes where these answer."""
-    runs = [each for place in places_on(on) for each in _objects(place, asked=on is not None)]
+    places = PLACES.values() if on is None else [place_on(on)]
+    runs = [each for place in places for each in _objects(place, asked=on is not None)]
     if as_json:
         say(json.dumps([asdict(each) for each in runs]))
         return
@@ -121,7 +108,7 @@ def _objects(place: Place, *, asked: bool) -> Iterator[RunObject]:
 @app.command()
 def logs(run: RunArgument, on: OnOption = None, follow: UntilEndOption = False) -> None:
     """Print the log of a run's controller."""
-    place, name = found(str(run), on)
+    place, name = found(run, on)
     place.logs(name, follow=follow)
 
 
@@ -131,11 +118,11 @@ def stop(run: RunArgument, on: OnOption = None, certificates: CertificatesOption
 
     Of RUN host:port of a controller, that one is ordered to stop, as by an administrator.
     """
-    if is_address(str(run)):
-        order(str(run), "stop", certificates)
-        return
-    place, name = found(str(run), on)
-    say(place.stop(name))
+    if is_address(run):
+        order(run, "stop", certificates)
+    else:
+        place, name = found(run, on)
+        say(place.stop(name))
 
 
 @app.command()
@@ -154,15 +141,15 @@ def resume(
 
     Like a submitted run it trains on its own; with --attach it is shown live.
     """
-    place, name = found(str(run), on)
+    place, name = found(run, on)
     if not isinstance(place, ThisHost):
         _refuse(place, {"--attach": attach, "--local": local, "--trust": trust})
         place.resume(name)
     elif attach:
-        go_on(find_run(Path(name)), local=local, trust=trust or (), verbose=verbose)
+        go_on(find_run(name), local=local, trust=trust or (), verbose=verbose)
         return
     else:
-        continued(path := find_run(Path(name)), trust or ())
+        continued(path := find_run(name), trust or ())
         with lock_launch(path):
             adopt(path)
         begin(path, local=local, trust=trust or ())
@@ -193,7 +180,7 @@ def _refuse(place: Place, options: dict[str, object]) -> None:
         ConfigError: One of them was given.
     """
     if given := [name for name, value in options.items() if value]:
-        raise ConfigError(
-            f"{given[0]} is for runs of this host, and containers have their settings in "
-            f"--config: drop it, or --on {place.name}"
+        what = (
+            f"{given[0]} is for runs of this host, and containers have their settings in --config"
         )
+        raise ConfigError(f"{what}: drop it, or --on {place.name}")

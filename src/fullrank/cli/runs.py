@@ -8,14 +8,14 @@ from pathlib import Path
 
 from fullrank.cli.say import say
 from fullrank.common.durable import replace_bytes, replace_text
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, RunDirectoryInUse
 from fullrank.common.registry import nearest
 from fullrank.common.text import plain
 from fullrank.config.elsewhere import read_run, require
 from fullrank.config.toml import read_config, to_toml
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.config.trust import check_trusted
-from fullrank.host.run_directory import is_address
+from fullrank.host.run_directory import is_address, lock_run
 from fullrank.replay.store import SUFFIX
 from fullrank.runs.identity import CONFIGURATION
 
@@ -28,17 +28,15 @@ def make_directory(path: Path, *, exist_ok: bool = True) -> None:
     """Make a directory and its parents.
 
     Raises:
-        FileExistsError: It exists already and ``exist_ok`` is false.
+        RunDirectoryInUse: It exists already and ``exist_ok`` is false.
         FullrankError: It cannot be made.
     """
     try:
         path.mkdir(parents=True, exist_ok=exist_ok)
-    except FileExistsError:
-        raise
     except OSError as error:
-        raise FullrankError(
-            f"cannot make {path}: {error.strerror}; choose another --run-dir"
-        ) from error
+        taken = isinstance(error, FileExistsError) and not exist_ok
+        kind = RunDirectoryInUse if taken else FullrankError
+        raise kind(f"cannot make {path}: {error.strerror}; choose another --run-dir") from error
 
 
 def default_run_dir(config: RunConfig, *, root: Path = RUNS) -> Path:
@@ -50,25 +48,26 @@ def default_run_dir(config: RunConfig, *, root: Path = RUNS) -> Path:
         path = root / f"{stem}-{counter}"
         try:
             make_directory(path, exist_ok=False)
-        except FileExistsError:
+        except RunDirectoryInUse:
             counter += 1
         else:
             return path
 
 
-def find_run(run: Path, *, root: Path = RUNS) -> Path:
-    """The directory of a run that is given by path or by name below ``root``.
+def find_run(run: Path | str, *, root: Path = RUNS) -> Path:
+    """The directory of a run that is given by path or by name below ``root``, which comes first.
 
     Raises:
         FullrankError: There is no such run, and the message has the nearest name; or something in
             it leads outside or takes more memory than there is.
     """
-    for path in (run, root / run):
+    places = (Path(run), root / run)
+    for path in places if os.sep in str(run) else places[::-1]:
         if path.is_dir():
             _check_contents(path)
             return path
     known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    hint = nearest(run.name, known) if known else f"; there are no runs in {root}/"
+    hint = nearest(Path(run).name, known) if known else f"; there are no runs in {root}/"
     raise FullrankError(f"there is no run {str(run)!r}{hint}")
 
 
@@ -93,7 +92,9 @@ def adopt(directory: Path) -> None:
 
     Raises:
         ConfigError: The run cannot go on without one of them.
+        RunDirectoryInUse: A controller holds it, such as one that outlives its `train`.
     """
+    lock_run(directory).close()
     stored = read_run(directory, os.environ)
     require(stored.dropped, "stragglers.path", origin=str(directory))
     if not stored.dropped:
@@ -132,7 +133,7 @@ def meant(run: str | None) -> str:
     """
     if run is not None and is_address(run):
         return run
-    return str(newest_run() if run is None else find_run(Path(run)))
+    return str(newest_run() if run is None else find_run(run))
 
 
 def _check_contents(directory: Path) -> None:

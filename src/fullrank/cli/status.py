@@ -4,6 +4,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fullrank.cli.objects import ThisHost, condition_of
+from fullrank.cli.objects import LOGS, ThisHost, condition_of
 from fullrank.cli.options import CertificatesOption, JsonOption, OnOption, RunOption, UntilEndOption
 from fullrank.cli.places import found
 from fullrank.cli.progress import LineView
@@ -21,9 +22,9 @@ from fullrank.cli.runs import newest_run
 from fullrank.cli.say import say
 from fullrank.cli.status_view import headline, learners, picture, players
 from fullrank.cli.terminal import Terminal
-from fullrank.common.errors import FullrankError, ServiceLost
+from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.text import plain
-from fullrank.host.run_directory import is_address
+from fullrank.host.run_directory import LOCK, is_address
 from fullrank.net.status import RunState, RunStatus, Status
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord, stand, to_line
@@ -56,6 +57,8 @@ def status(
     else:
         place, name = found(run or str(newest_run()), on)
     if follow:
+        if not (place is None or isinstance(place, ThisHost)):
+            raise ConfigError(f"not of this host: `fullrank run logs {name} --follow` follows it")
         _follow(name, certificates, as_json=as_json)
         return
     found_run = None if place is None else place.look(name)
@@ -108,12 +111,21 @@ def _follow(run: str, certificates: Path | None, *, as_json: bool) -> None:
     if as_json:
         shown = Json()
     try:
-        for now, new in _poll(follower, shown.say):
+        for now, new in _poll(follower, shown.say, end=partial(_end_of, run)):
             shown.show(now, new)
             if now.state in (RunState.FINISHED, RunState.FAILED):
                 return
     finally:
         shown.close()
+
+
+def _end_of(run: str) -> str:
+    """How a command has ended that trained a run of this host; empty before, and of services."""
+    with suppress(FullrankError):
+        found = ThisHost().look(run)
+        trained = (Path(found.results) / LOGS / LOCK).exists()
+        return str(found) if trained and found.exit_code is not None else ""
+    return ""
 
 
 class Follower:
@@ -169,15 +181,18 @@ class Follower:
 
 
 def _poll(
-    follower: Follower, say: Callable[[str], None]
+    follower: Follower, say: Callable[[str], None], *, end: Callable[[], str] = str
 ) -> Iterator[tuple[RunStatus, list[IterationRecord]]]:
-    """Poll for ever; ``say`` receives the reasons of failed polls."""
+    """Poll until the run has ended; ``say`` receives the reasons of failed polls."""
     pause_s = PERIOD_S
     try:
         while True:
             try:
                 polled = follower.poll()
             except FullrankError as error:
+                if ended := end():
+                    say(ended)
+                    return
                 what = "controller away" if isinstance(error, ServiceLost) else "no status"
                 say(f"{what}: {error}; retrying")
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -1,7 +1,6 @@
 """``fullrank straggler``: show or change the delays and faults that a sidecar injects."""
 
 import json
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -84,7 +83,7 @@ def _control(sidecar: str) -> str:
     """Address of a sidecar's control port, which it has announced in its run directory."""
     if is_address(sidecar):
         return sidecar
-    return resolve(LOCAL, find_run(Path(sidecar)), "straggler-control")
+    return resolve(LOCAL, find_run(sidecar), "straggler-control")
 
 
 def _model(name: str, parameters: list[str]) -> PluginSettings:

@@ -149,9 +149,16 @@ def print_error(error: FullrankError) -> None:
     print(f"fullrank: {plain(error)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+AT_END: list[Callable[[FullrankError], None]] = []
+"""What ``end_process`` calls, for ten seconds at most: the disk itself may hang."""
+
+
 def end_process(error: FullrankError) -> NoReturn:
     """End this process at once, without any cleaning up, and print why."""
     print_error(error)
+    for call in AT_END:
+        (thread := Thread(target=call, args=(error,), daemon=True)).start()
+        thread.join(10.0)
     os._exit(error.exit_code)
 
 

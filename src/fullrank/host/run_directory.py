@@ -284,10 +284,11 @@ def _living(directory: Path) -> int | None:
         return None
     with suppress(OSError):  # it has ended, or is another user's
         held = (directory / LOCK).stat()
-        for each in os.scandir(f"/proc/{number}/fd"):
-            with suppress(OSError):  # it has just been closed
-                if os.path.samestat(held, each.stat()):
-                    return int(number)
+        with os.scandir(f"/proc/{number}/fd") as files:
+            for each in files:
+                with suppress(OSError):  # it has just been closed
+                    if os.path.samestat(held, each.stat()):
+                        return int(number)
     return None
 
 

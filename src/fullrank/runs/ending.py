@@ -1,4 +1,4 @@
-"""The end of a run, finished or failed for good, and its lasting caveats, in its directory.
+"""The end of a run, of a command that trained it, and its lasting caveats, in its directory.
 
 Lasting caveats are guarantees that a run has lost for good. They are facts of the run and not of a
 controller: its directory and its store keep them, every record says them from then on, and every
@@ -6,6 +6,7 @@ later term reports them.
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fullrank.common.durable import ROOM, replace_text, writing
 from fullrank.common.errors import FullrankError, Malformed
-from fullrank.common.foreign import TEXT, parse_json, read_regular
+from fullrank.common.foreign import TEXT, brief, parse_json, read_regular
 from fullrank.runs.identity import IDENTITY, STAMP
 
 ENDING = "ending"
@@ -79,6 +80,34 @@ def write_ending(run_dir: Path, ending: Ending) -> None:
     facts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {**STAMP}
     facts[ENDING] = _ENDING.dump_python(ending)
     replace_text(path, json.dumps(facts, indent=2) + "\n")
+
+
+OUTCOME = "logs/outcome.json"
+"""File of a run directory with the outcome of the last command that trained in it."""
+
+
+def leave_outcome(run_dir: Path, code: int, reason: str = "") -> None:
+    """Leave exit code and reason, if there is a directory still; a failed start leaves none."""
+    facts = {"exit_code": code, "reason": brief(" ".join(reason.split()), limit=1000)}
+    with suppress(OSError):
+        (run_dir / OUTCOME).parent.mkdir(exist_ok=True)
+        replace_text(run_dir / OUTCOME, json.dumps(facts) + "\n")
+
+
+def read_outcome(run_dir: Path) -> tuple[int, str] | None:
+    """Exit code and reason; None without them, or if a controller has begun a term since."""
+    with suppress(Malformed, KeyError, TypeError, ValueError):
+        facts = parse_json(read_regular(run_dir / OUTCOME, TEXT.size), origin=OUTCOME)
+        if is_since(run_dir / OUTCOME, run_dir / IDENTITY):
+            return int(facts["exit_code"]), brief(str(facts["reason"]), limit=1000)
+    return None
+
+
+def is_since(file: Path, beginning: Path) -> bool:
+    """True unless a file is older than another one, with which a later process has begun."""
+    with suppress(OSError):
+        return file.stat().st_mtime_ns >= beginning.stat().st_mtime_ns
+    return True
 
 
 CAVEATS = "caveats.txt"

@@ -66,6 +66,7 @@ def run_json(run: Path, ended: Any) -> dict[str, str]:
         (container("paused"), {}, "STALLED", None, "paused"),
         (container("created"), {}, "PENDING", None, "half submitted"),
         (container("exited"), {COPY: "finished"}, "FINISHED", 0, "3 iterations"),
+        (container("exited"), {COPY: NOT_THERE}, "STALLED", None, "cannot be read"),
         (container("exited"), {COPY: "failed"}, "FAILED", 3, "the physics exploded"),
         (container("restarting", 3), {COPY: "failed"}, "FAILED", 3, "the physics exploded"),
         (container("exited", 9), {COPY: NOT_THERE}, "PENDING", 9, "told to stop"),
@@ -116,6 +117,25 @@ def test_a_project_of_compose_is_an_object(
     assert (facts["name"], facts["on"]) == ("team-a", "compose")
     project = found["Config"]["Labels"]["com.docker.compose.project"]
     assert facts["results"] == f"volume {project}_run"
+
+
+def test_what_was_removed_or_is_not_understood_is_one_line(fakes: Fakes, fullrank: Any) -> None:
+    gone = {"inspect gone": {"fails": "Error: No such object: gone"}}
+    fakes.set("docker", {**docker(container("paused")), "ps": "gone\nc0ffee", **gone})
+    (found,) = json.loads(fullrank("run", "list", "--on", "compose", "--json").output)
+    assert found["name"] == recorded("running")["Config"]["Labels"]["com.docker.compose.project"]
+    for answer in ("no JSON", [{"Id": "c0ffee"}]):
+        fakes.set("docker", {"ps": "c0ffee", "inspect c0ffee": answer})
+        outcome = fullrank("run", "status", "team-a", "--on", "compose")
+        assert (outcome.code, outcome.error.count("\n")) == (9, 1)
+        assert "docker answers what is not understood" in outcome.error
+
+
+def test_only_runs_of_this_host_are_followed(fakes: Fakes, fullrank: Any) -> None:
+    fakes.set("docker", docker(container("paused")))
+    refused = fullrank("run", "status", "team-a", "--on", "compose", "--follow")
+    assert (refused.code, refused.error.count("\n")) == (2, 1)
+    assert "`fullrank run logs team-a --follow`" in refused.error
 
 
 def test_a_project_is_submitted_once_stopped_resumed_and_its_log_followed(

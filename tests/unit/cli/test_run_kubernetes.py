@@ -81,6 +81,7 @@ def kubectl(*objects: dict[str, Any], jobsets: object = None, **more: object) ->
         ([pod(BACK_OFF, ended(3))], None, {LOG: "it raised"}, "FAILED", 3, "it raised"),
         ([pod(RUNNING, ended(3))], None, {ASKED: AWAY, LOG: "it raised"}, "FAILED", 3, "raised"),
         ([pod(BACK_OFF, ended(9))], None, {}, "PENDING", 9, "CrashLoopBackOff"),
+        ([pod(ended(0), ended(9))], None, {}, "FINISHED", 0, ""),
         ([pod(ended(0))], [jobset("Completed")], {}, "FINISHED", 0, ""),
         ([pod(ended(3))], [jobset("Failed")], {LOG: "it raised"}, "FAILED", 3, "it raised"),
         ([], [jobset("Failed")], {}, "FAILED", 1, "jobset Failed"),
@@ -150,6 +151,18 @@ def replicas(note: str | None, number: int) -> dict[str, Any]:
         "metadata": {"annotations": {"fullrank/replicas": note}},
         "spec": {"replicas": number},
     }
+
+
+def test_what_has_ended_is_neither_stopped_nor_resumed(fakes: Fakes, fullrank: Any) -> None:
+    fakes.set("kubectl", kubectl(jobsets=[jobset("Completed")]))
+    for verb, state in (("stop", "at work"), ("resume", "stopped")):
+        outcome = fullrank("run", verb, "team-a", "--on", "kubernetes")
+        assert (outcome.code, outcome.error.count("\n")) == (1, 1)
+        assert f"nothing of team-a is {state}" in outcome.error
+    edited = item("StatefulSet", NAME, {"replicas": 0}, annotations={"fullrank/replicas": "x"})
+    fakes.set("kubectl", kubectl(edited))
+    outcome = fullrank("run", "resume", "team-a", "--on", "kubernetes")
+    assert (outcome.code, outcome.error.count("\n")) == (9, 1)
 
 
 def test_what_kueue_queues_is_stopped_by_kueue(fakes: Fakes, fullrank: Any) -> None:

@@ -5,13 +5,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.waiting import WAIT_S
 
-from fullrank.cli.objects import OUTCOME, Condition, Said, State, attached, judged, said_by
-from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost
+from fullrank.cli import objects
+from fullrank.cli.objects import Condition, Said, State, attached, judged, said_by
+from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost, Stuck
 from fullrank.host.run_directory import lock_launch, trainer_of
-from fullrank.runs.ending import failed, finished, write_ending
+from fullrank.runs.ending import OUTCOME, failed, finished, write_ending
 
 FAILURE = EnvironmentFailed("the physics exploded")
 ENDED = failed(FAILURE, committed=3, settings="")
@@ -47,6 +50,8 @@ def test_a_directory_without_a_process_says_how_its_run_has_ended(begun: Path) -
     with attached(begun):
         assert trainer_of(begun) == os.getpid()
         assert state(begun) == (State.PENDING, None)
+    assert state(begun) == (State.FINISHED, 0)
+    (begun / OUTCOME).unlink()
     assert state(begun) == (State.FAILED, 9)  # as if it had been killed
     for error, expected in (
         (KeyboardInterrupt(), (State.PENDING, 130)),
@@ -64,13 +69,47 @@ def test_a_directory_without_a_process_says_how_its_run_has_ended(begun: Path) -
         assert state(begun) == (State.PENDING, None)
     write_ending(begun, finished(committed=3, settings=""))
     assert state(begun) == (State.FINISHED, 0)
+    with lock_launch(begun):
+        os.utime(begun / "run.json", ns=(0, 0))  # it goes on to more iterations
+        assert state(begun) == (State.PENDING, None)
+
+
+def test_an_outcome_is_not_that_of_a_controller_that_has_begun_since(begun: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), attached(begun):
+        raise KeyboardInterrupt
+    (begun / "run.json").write_text("{}")
+    os.utime(begun / OUTCOME, ns=(0, 0))
+    assert state(begun) == (State.FAILED, 9)
+
+
+def test_a_reader_that_misses_a_process_which_has_just_begun_looks_again(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lock_launch(begun):
+        seen = iter([None, os.getpid(), os.getpid()])
+        monkeypatch.setattr(objects, "trainer_of", lambda _: next(seen))
+        assert state(begun) == (State.PENDING, None)
+
+
+def test_a_process_that_ends_at_once_leaves_its_outcome(begun: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from fullrank.cli.objects import attached\n"
+        "from fullrank.common.errors import Stuck\n"
+        "from fullrank.host.process import end_process\n"
+        "with attached(Path(sys.argv[1])): end_process(Stuck('a disk hangs'))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(begun)], check=False, timeout=WAIT_S)
+    assert ran.returncode == Stuck.exit_code
+    assert state(begun) == (State.FAILED, Stuck.exit_code)
+    assert judged(said_by(begun)).reason == "a disk hangs"
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"exit_code": "x", "reason": 1}'])
 def test_a_damaged_outcome_is_that_of_a_killed_process(begun: Path, damage: str) -> None:
     with attached(begun):
         pass
-    (begun / "logs" / OUTCOME).write_text(damage)
+    (begun / OUTCOME).write_text(damage)
     assert state(begun) == (State.FAILED, 9)
 
 
@@ -110,6 +149,43 @@ def test_a_process_is_that_of_a_run_while_it_holds_the_lock_wherever_the_directo
     holder.wait()
     assert trainer_of(moved) is None
     assert state(moved) == (State.FAILED, 9)
+
+
+def test_a_process_of_services_is_stopped_and_its_run_waits(begun: Path, fullrank: Any) -> None:
+    code = HOLDER.replace("lock_launch", "lock_run")
+    command = [sys.executable, "-c", code, str(begun)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "held\n"
+        refused = fullrank("run", "resume", str(begun))
+        assert (refused.code, refused.error.count("\n")) == (5, 1)
+        assert "stopped after 0 iterations" in fullrank("run", "stop", "runs/one").output
+    assert state(begun) == (State.PENDING, 130)
+
+
+def test_a_process_that_does_not_stop_is_one_line(
+    begun: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "STOP_S", -1.0)
+    monkeypatch.setattr(objects, "trainer_of", lambda _: os.getpid())
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    outcome = fullrank("run", "stop", "runs/one")
+    assert (outcome.code, outcome.error.count("\n")) == (9, 1)
+    assert f"kill -KILL {os.getpid()}" in outcome.error
+
+
+def test_a_run_that_was_killed_is_not_followed_for_ever(begun: Path, fullrank: Any) -> None:
+    with lock_launch(begun):
+        pass
+    followed = fullrank("run", "status", "runs/one", "--follow")
+    assert followed.code == 0
+    assert "FAILED: no process of this host trains it" in followed.output
+
+
+def test_a_folder_of_the_working_directory_hides_no_run(begun: Path, fullrank: Any) -> None:
+    Path("one").mkdir()
+    assert "results: runs/one" in fullrank("run", "status", "one", "--on", "host").output
+    assert "cannot read one/config.toml" in fullrank("run", "status", "./one").error
 
 
 def test_an_expected_error_is_the_reason(begun: Path) -> None:
