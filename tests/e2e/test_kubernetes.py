@@ -41,7 +41,7 @@ def test_two_runs_in_one_namespace_train_apart(
             assert {learner for record in records for learner in record.received} == {0}
             assert pods.joins(f"{run}-learner-0", pod) >= 1
             assert pods.joins(f"{other}-learner-0", pod) == 0
-            assert "replay_lost" not in pods.container(pod).logs().decode()
+            assert "replay lost rows" not in pods.container(pod).logs().decode()
 
 
 @pytest.fixture(scope="module")

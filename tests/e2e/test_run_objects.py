@@ -120,8 +120,7 @@ def test_a_killed_run_has_failed_also_if_another_process_gets_its_number() -> No
     assert fullrank("run", "stop", str(RUNS / "three")).code == 1
     resumed = fullrank("run", "resume", str(RUNS / "three"), "--local")
     assert resumed.code == 0, resumed.error
-    RUNS.rename("elsewhere")  # a directory that is moved keeps its process
-    stopped = fullrank("run", "stop", "elsewhere/three")
+    stopped = fullrank("run", "stop", str(RUNS / "three"))
     assert (stopped.code, stopped.error) == (0, "")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.kustomize import DEPLOY
 from tests.unit.manifests.test_chart import program
+from tests.waiting import WAIT_S
 
 ROOT = DEPLOY.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/deploy").glob("*.md"))]
@@ -61,6 +62,7 @@ def understood(call: str, scratch: Path) -> None:
         input=SECRET,
         capture_output=True,
         text=True,
+        timeout=WAIT_S,
         check=False,
     )
     assert run.returncode == 0 or AWAY.search(run.stderr), run.stdout + run.stderr
