@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from fullrank.algorithms import EnvironmentSpec, register
 from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.likelihoods import categorical
 from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch
 from fullrank.algorithms.on_policy_learner import OnPolicy
-from fullrank.algorithms.policies import categorical, over_episodes
+from fullrank.algorithms.policies import over_episodes
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.environments import Discrete

@@ -77,7 +77,7 @@ def held(run_dir: Path) -> list[AcceptedBlock]:
 
 
 def verified(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    verify(run_dir)
+    verify(str(run_dir))
     return capsys.readouterr().out
 
 

@@ -108,7 +108,7 @@ async def test_learners_and_collectors_that_die_within_a_collection_change_no_bi
         assert cluster.outcome() == alone(chosen)
         for service in cluster.services:
             await service.end()
-    await asyncio.to_thread(verify, tmp_path)
+    await asyncio.to_thread(verify, str(tmp_path))
 
 
 async def test_columns_that_were_not_derived_from_their_episode_are_found(
@@ -124,7 +124,7 @@ async def test_columns_that_were_not_derived_from_their_episode_are_found(
         patch.setattr(SmallPPO, "prepare", lie)
         await run(tmp_path, settings(*PPO, "checkpoint.every=16"))
     with pytest.raises(Corrupted, match="iteration 0 differs: columns that were derived"):
-        await asyncio.to_thread(verify, tmp_path)
+        await asyncio.to_thread(verify, str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ async def test_what_clipping_loses_is_said_with_iteration_and_network_until_the_
     assert [record.caveats for record in cluster.records()] == [(vanished, clamped)] * 4
     assert (ended := ended_status(tmp_path)) is not None
     assert ended.caveats == (vanished, clamped)
-    await asyncio.to_thread(verify, tmp_path)
+    await asyncio.to_thread(verify, str(tmp_path))
     assert capsys.readouterr().out.endswith(f"\ncaveat: {clamped}\n")
 
 

@@ -183,7 +183,7 @@ def _curve(name: str, system: str, steps: int, seed: int) -> JSON:
         *PLAYING[system],
         f"environment.map={name}",
         f"seed={seed}",
-        f"iterations={steps // MEAN_STEPS}",
+        f"iterations={2 * -(-steps // (2 * MEAN_STEPS))}",  # COMA makes two over a collection
     ]
     played, won = [0.0], [0.0]
     for iteration in LocalRun(configured(*overrides), coded=False):

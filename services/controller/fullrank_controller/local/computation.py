@@ -80,11 +80,15 @@ class LocalTable:
             Corrupted: Its file is damaged.
         """
         self._key = table_key(run_term.run, TABLE)
-        table = self._store.open(self._key, row_size=row_size, capacity=capacity)
+        self._store.open(self._key, row_size=row_size, capacity=capacity)
         self._fence.raise_to(self._key, run_term)
-        table.truncate(head)
-        self._event_log.append(Truncated(table=self._key, head=table.head))
-        return table.tail, table.head
+        return await self.truncate(head)
+
+    async def truncate(self, head: int) -> tuple[int, int]:
+        """Discard the rows from ``head`` on; returns (tail, head)."""
+        self._table.truncate(head)
+        self._event_log.append(Truncated(table=self._key, head=self._table.head))
+        return self._table.tail, self._table.head
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows of any size; returns the head.

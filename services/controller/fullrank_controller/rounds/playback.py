@@ -34,6 +34,9 @@ class TransitionTable(Protocol):
             StaleTerm: This term has opened the table already, or a later one has.
         """
 
+    async def truncate(self, head: int) -> tuple[int, int]:
+        """Discard the rows from ``head`` on; returns (tail, head)."""
+
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows at ``first_position``; returns the acknowledged head.
 

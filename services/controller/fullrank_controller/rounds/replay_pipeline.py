@@ -80,6 +80,8 @@ class ReplayPipeline:
             self._lost(f"{lost}; {reason}" if reason else lost)
             if self._stored is not None:
                 await self._stored.lost()
+            if held == self._tail:  # positions begin anew
+                self._tail, held = await self._table.truncate(0)
         if self._stored is not None:
             self._stored.opened(self._tail, held)
         if held == self._tail:
