@@ -1,4 +1,4 @@
-"""PPO's losses against a plain statement in float64, its advantages and its settings."""
+"""PPO's losses against a plain statement in float64, and its settings."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.likelihoods import clipped_gaussian
 from fullrank.algorithms.mappo import MAPPO
-from fullrank.algorithms.on_policy import ENTRIES, ValueScale, advantages
+from fullrank.algorithms.on_policy import ENTRIES, ValueScale
 from fullrank.algorithms.ppo import PPO
 from fullrank.algorithms.roles import Divided
 from fullrank.algorithms.trajectories import SCALE
@@ -354,29 +354,6 @@ def test_the_scale_of_values_follows_their_targets_without_bias() -> None:
     assert ValueScale.of(once) == pytest.approx((48.0, 11.0))
     twice = ValueScale.moved(once, 50.0, 11.0)
     assert ValueScale.of(twice) == pytest.approx((49.0, np.sqrt(122.0)), rel=1e-3)
-
-
-@pytest.mark.parametrize("terminated", [False, True])
-def test_advantages_are_the_discounted_sums_of_temporal_differences(terminated: bool) -> None:
-    generator, discount, trace = np.random.default_rng(2), 0.9, 0.7
-    reward, value = generator.normal(size=(6, 2)), generator.normal(size=(7, 2))
-    continues = np.ones((6, 1))
-    continues[-1] = not terminated
-    errors = reward + discount * continues * value[1:] - value[:-1]
-    expected = [
-        sum((discount * trace) ** ahead * errors[step + ahead] for ahead in range(6 - step))
-        for step in range(6)
-    ]
-    arrays = (array.astype(np.float32) for array in (reward, continues, value))
-    found = advantages(*arrays, discount=discount, trace=trace)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_the_advantage_of_the_longest_trace_is_the_return_less_the_value() -> None:
-    reward, value = np.ones((4, 1), np.float32), np.full((5, 1), 3.0, np.float32)
-    ends = np.array([[1], [1], [1], [0]], np.float32)
-    found = advantages(reward, ends, value, discount=1.0, trace=1.0)
-    np.testing.assert_array_equal(found[:, 0], [1.0, 0.0, -1.0, -2.0])
 
 
 def test_an_agent_that_cannot_act_changes_no_loss_of_a_policy() -> None:
