@@ -6,6 +6,7 @@ later term reports them.
 """
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,9 @@ def keep_caveat(run_dir: Path, line: str) -> None:
         replace_text(path, "".join(f"{caveat}\n" for caveat in [*held, line]))
 
 
+_LOSS = "replay lost rows before iteration "
+
+
 def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:
     """Return the caveat of a run whose table does not hold the rows that it was told are stored.
 
@@ -145,7 +149,13 @@ def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:
     """
     held = f"only positions {tail} to {head - 1}" if head > tail else "none"
     return (
-        f"replay lost rows before iteration {iteration}: of the acknowledged positions 0 to "
+        f"{_LOSS}{iteration}: of the acknowledged positions 0 to "
         f"{expected - 1} it held {held}; later minibatches, and so the bits, are not those of the "
         "run without the loss"
     )
+
+
+def held_since(caveats: Iterable[str]) -> int:
+    """Return the first iteration after the last loss of rows, by caveats; 0 if none is lost."""
+    after = (each.removeprefix(_LOSS) for each in caveats if each.startswith(_LOSS))
+    return max((int(each.partition(":")[0]) for each in after), default=0)

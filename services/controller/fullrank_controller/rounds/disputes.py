@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from fullrank.algorithms.roles import Algorithm
 from fullrank.audit.ledger import CONTROLLER, Dispute
 from fullrank.audit.proof import Finding, advance, doubtful_from, prove
-from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, ServiceLost
+from fullrank.common.errors import (
+    CheckpointUnusable,
+    Corrupted,
+    FullrankError,
+    NotFound,
+    ServiceLost,
+)
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import RunConfig
 from fullrank.net.messages import sample_message
@@ -16,6 +22,7 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
 from fullrank.runs.checkpoint import Checkpoint
+from fullrank.runs.ending import held_since
 from fullrank.runs.journal import read
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import newest_before
@@ -154,14 +161,21 @@ class Disputes:
         return _Past(checkpoint=checkpoint, entries=entries, since=max(since, first))
 
     async def _prove(self, dispute: Dispute, past: _Past) -> Finding:
-        """Recompute the disputed units."""
+        """Recompute the disputed units.
+
+        Raises:
+            FullrankError: That is impossible here, or rows that it needs are lost.
+        """
         shadow, row_size = self._shadow(), self._training.problem.row_size
         if past.checkpoint is not None:
             shadow.optimiser.load(part(past.checkpoint.arrays, "algorithm"))
         report = reporter_of(shadow.problem, seed=self._config.seed)
         proof = prove(shadow, past.entries, dispute, since=past.since, report=report)
         step = await asyncio.to_thread(advance, proof, None)
+        held = held_since(self._directory.caveats)
         while isinstance(step, Sample):
+            if step.iteration < held:
+                raise NotFound(f"replay has lost rows of iteration {step.iteration}")
             fetched = await self._replay.get_sample(sample_message(step), row_size=row_size)
             step = await asyncio.to_thread(advance, proof, fetched.rows)
         return step
