@@ -22,7 +22,7 @@ from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.tree import RunConfig
 from fullrank.host.certificates import Role
-from fullrank.host.children import Restarts, run_replica, run_replicas
+from fullrank.host.children import run_replica, run_replicas
 from fullrank.host.process import Launch, end_process, first, tune_process
 from fullrank.net.attachment import attach_as, keep_lease, received, welcomed
 from fullrank.net.channel import Security
@@ -236,7 +236,7 @@ def main(launch: Launch) -> int:
         raise ConfigError("health.address is one collector's; leave it empty with --replicas")
     torch.set_num_threads(launch.config.compute.threads)
     tune_process(launch)
-    return run_replicas(launch, _replica, Restarts(say=log.warning, clock=time.monotonic))
+    return run_replicas(launch, _replica, say=log.warning)
 
 
 def _replica(launch: Launch, _: int) -> int:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,7 +11,7 @@ from dataclasses import replace
 
 from fullrank.common.errors import ConfigError
 from fullrank.host.certificates import Role
-from fullrank.host.children import Restarts, run_replica, run_replicas
+from fullrank.host.children import run_replica, run_replicas
 from fullrank.host.process import Launch, tune_process
 from fullrank.net.attachment import attach_as
 from fullrank.net.channel import Security
@@ -49,7 +48,7 @@ def main(launch: Launch) -> int:
     def replica(launch: Launch, number: int) -> int:
         return run_replica(attach(_apart(launch, number), prepared=prepared, replica=number))
 
-    return run_replicas(launch, replica, Restarts(say=log.warning, clock=time.monotonic))
+    return run_replicas(launch, replica, say=log.warning)
 
 
 def _apart(launch: Launch, replica: int) -> Launch:

@@ -11,10 +11,11 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -53,17 +54,13 @@ class Pauses:
         return pause_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restarts:
-    """Log and clock for restarting replicas."""
-
-    say: Callable[..., None]
-    """Logs a line, as ``Logger.warning``."""
-    clock: Callable[[], float]
-    """Returns the time of a monotonic clock, in seconds."""
-
-
-def run_replicas(launch: Launch, replica: Callable[[Launch, int], int], restarts: Restarts) -> int:
+def run_replicas(
+    launch: Launch,
+    replica: Callable[[Launch, int], int],
+    *,
+    say: Callable[..., None],
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
     """Fork ``launch.replicas`` processes and wait for their end; returns the exit code.
 
     A replica that a signal has killed or that was stuck is started again; one that ends with
@@ -76,7 +73,8 @@ def run_replicas(launch: Launch, replica: Callable[[Launch, int], int], restarts
     Args:
         launch: Arguments of the service.
         replica: Runs the replica of a number; returns its exit code.
-        restarts: Log and clock for starting replicas again.
+        say: Logs a line about a replica that is started again, as ``Logger.warning``.
+        clock: Time of a monotonic clock, seconds.
     """
     pipe, held = os.pipe()
     supervised = replace(launch, supervisor=pipe)
@@ -87,14 +85,14 @@ def run_replicas(launch: Launch, replica: Callable[[Launch, int], int], restarts
     def begin(number: int) -> None:
         with signals_held():
             child = _fork(partial(replica, supervised, number), close=held)
-        children[child] = number, restarts.clock()
+        children[child] = number, clock()
 
     heard, _ = hear((*heeded(), signal.SIGCHLD))
     for number in range(launch.replicas):
         begin(number)
     code, stopping = 0, False
     while children or due:
-        if _next(heard, before=min(due.values(), default=None), clock=restarts.clock) in STOPPING:
+        if _next(heard, before=min(due.values(), default=None), clock=clock) in STOPPING:
             stopping = True
             due.clear()
             _pass_on(children)
@@ -102,13 +100,12 @@ def run_replicas(launch: Launch, replica: Callable[[Launch, int], int], restarts
             number, born_at = children.pop(child)
             dies = ended < 0 or ended == Stuck.exit_code
             if dies and not stopping:
-                pause_s = pauses[number].after(restarts.clock() - born_at)
-                line = "replica_died replica=%d code=%d again_in_s=%.1f"
-                restarts.say(line, number, ended, pause_s)
-                due[number] = restarts.clock() + pause_s
+                pause_s = pauses[number].after(clock() - born_at)
+                say("replica_died replica=%d code=%d again_in_s=%.1f", number, ended, pause_s)
+                due[number] = clock() + pause_s
             else:
                 code = code or ended
-        for number in [each for each, at in due.items() if at <= restarts.clock()]:
+        for number in [each for each, at in due.items() if at <= clock()]:
             del due[number]
             begin(number)
     ignore_signals()

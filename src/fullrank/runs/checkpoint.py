@@ -8,7 +8,7 @@ that a directory with its final name is whole; the checksums show later damage o
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -133,13 +133,7 @@ def newest(directory: Path) -> Checkpoint:
         except CheckpointUnusable as error:
             passed_over.append(str(error))
         else:
-            return Checkpoint(
-                iteration=checkpoint.iteration,
-                arrays=checkpoint.arrays,
-                facts=checkpoint.facts,
-                path=path,
-                passed_over=tuple(passed_over),
-            )
+            return replace(checkpoint, passed_over=tuple(passed_over))
     if passed_over:
         raise CheckpointUnusable("no usable checkpoint: " + "; ".join(passed_over))
     raise CheckpointUnusable(f"{directory}: holds no checkpoint yet")

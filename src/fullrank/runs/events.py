@@ -23,12 +23,26 @@ HeldRows: TypeAlias = tuple[tuple[int, LearnerId], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Began:
+class _OfTerm:
+    """An event in a term of a controller."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfIteration:
+    """An event of an iteration in a term."""
+
+    term: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began(_OfTerm):
     """A controller began a term."""
 
     event: Literal["began"] = "began"
     run: str
-    term: int
     known: int
     """Number of iterations that it knows to be committed."""
     resumes_at: int
@@ -36,30 +50,27 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(_OfTerm):
     """A learner joined and leased an index."""
 
     event: Literal["joined"] = "joined"
-    term: int
     learner: LearnerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Left(_OfTerm):
     """A learner's stream ended."""
 
     event: Literal["left"] = "left"
-    term: int
     learner: LearnerId
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochBegan:
+class EpochBegan(_OfTerm):
     """An epoch began with a new C."""
 
     event: Literal["epoch_began"] = "epoch_began"
-    term: int
     epoch: int
     matrix: tuple[tuple[float, ...], ...]
     """The matrix C."""
@@ -68,59 +79,49 @@ class EpochBegan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumericsBegan:
+class NumericsBegan(_OfIteration):
     """From an iteration on, rows are held by learners of one numeric fingerprint alone."""
 
     event: Literal["numerics_began"] = "numerics_began"
-    term: int
-    iteration: int
     identity: str
     """Digest of fingerprint and probe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
+class Added(_OfIteration):
     """An iteration got rows beyond those of C, each of one unit alone."""
 
     event: Literal["added"] = "added"
-    term: int
     epoch: int
-    iteration: int
     units: tuple[tuple[int, UnitIndex], ...]
     """Rows and their units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
+class Assigned(_OfIteration):
     """Rows were assigned, with the parameters after all earlier iterations."""
 
     event: Literal["assigned"] = "assigned"
-    term: int
     epoch: int
-    iteration: int
     attempt: int
     rows: HeldRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(_OfIteration):
     """A contribution came too late or twice."""
 
     event: Literal["refused"] = "refused"
-    term: int
     learner: LearnerId
-    iteration: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class Committed(_OfIteration):
     """An iteration is in the journal."""
 
     event: Literal["committed"] = "committed"
-    term: int
     epoch: int
-    iteration: int
     rows: HeldRows
     """Rows from which the updates were decoded, with their holders."""
     digest: str
@@ -129,30 +130,25 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(_OfIteration):
     """An iteration was applied and announced."""
 
     event: Literal["published"] = "published"
-    term: int
-    iteration: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenBack:
+class TakenBack(_OfTerm):
     """Iterations from ``first`` on were proved wrong; a later term commits them again."""
 
     event: Literal["taken_back"] = "taken_back"
-    term: int
     first: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockAssigned:
+class BlockAssigned(_OfIteration):
     """A collector was assigned a block of an iteration; several may be assigned the same one."""
 
     event: Literal["block_assigned"] = "block_assigned"
-    term: int
-    iteration: int
     block: int
     collector: int
     version: int | None = None
@@ -160,11 +156,10 @@ class BlockAssigned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledged:
+class Acknowledged(_OfTerm):
     """Replay acknowledged every position below ``head`` to the controller."""
 
     event: Literal["acknowledged"] = "acknowledged"
-    term: int
     head: int
 
 
@@ -223,27 +218,11 @@ class Sent:
     """Items of the minibatch that the learner fetched; empty: all."""
 
 
-Event: TypeAlias = Annotated[
-    Began
-    | Joined
-    | Left
-    | EpochBegan
-    | NumericsBegan
-    | Added
-    | Assigned
-    | Refused
-    | Committed
-    | Published
-    | TakenBack
-    | BlockAssigned
-    | Acknowledged
-    | Reopened
-    | Truncated
-    | Stored
-    | Welcomed
-    | Sent,
-    Field(discriminator="event"),
-]
+_OfLearners: TypeAlias = Joined | Left | EpochBegan | NumericsBegan | Added | Assigned | Refused
+_OfIterations: TypeAlias = Began | Committed | Published | TakenBack | BlockAssigned | Acknowledged
+_OfOthers: TypeAlias = Reopened | Truncated | Stored | Welcomed | Sent
+Event: TypeAlias = Annotated[_OfLearners | _OfIterations | _OfOthers, Field(discriminator="event")]
+"""What a controller says of its learners and of iterations; what replay and learners say."""
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 """Reads and writes an event as JSON."""

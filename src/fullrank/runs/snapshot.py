@@ -267,8 +267,5 @@ def _put(target: BinaryIO, block: bytes) -> None:
 
 
 def _content_of(path: Path) -> _Content:
-    checksum = blake3()
-    with path.open("rb") as file:
-        while block := file.read(_AT_ONCE):
-            checksum.update(block)
-    return _Content(path.stat().st_size, checksum.hexdigest(_CHECKSUM_BYTES))
+    checksum = blake3().update_mmap(path).hexdigest(_CHECKSUM_BYTES)
+    return _Content(path.stat().st_size, checksum)

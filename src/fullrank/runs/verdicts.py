@@ -10,10 +10,12 @@ from math import inf
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fullrank.common.durable import replace_bytes
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, Malformed
+from fullrank.common.foreign import read_regular
+from fullrank.common.schema import validated
 from fullrank.common.types import LearnerId
 from fullrank.runs.record import condemnations
 
@@ -97,16 +99,13 @@ def read_verdicts(run_dir: Path) -> list[RunVerdict]:
         CheckpointUnusable: The file is damaged.
     """
     path = run_dir / FILE
+    if not path.exists():
+        return []
     try:
-        if not path.exists():
-            return []
-        if not path.is_file() or path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"it is no file of at most {MOST_BYTES} bytes")
-        return _VERDICTS.validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        reason = "it holds no verdicts" if isinstance(error, ValidationError) else error
+        return validated(_VERDICTS, read_regular(path, MOST_BYTES), origin="it holds no verdicts")
+    except Malformed as error:
         raise CheckpointUnusable(
-            f"{path} is damaged ({reason}); restore it from a copy, or remove it, and learners "
+            f"{path} is damaged ({error}); restore it from a copy, or remove it, and learners "
             "that were found wrong are admitted again"
         ) from None
 

@@ -22,7 +22,6 @@ from fullrank.host import children
 from fullrank.host.process import Launch
 
 children.FIRST_PAUSE_S = 0.01
-restarts = children.Restarts(say=logging.warning, clock=time.monotonic)
 deaths, kind = Path(sys.argv[1]), sys.argv[2]
 
 def replica(launch, number):
@@ -35,7 +34,8 @@ def replica(launch, number):
         time.sleep(60)
     return int(kind)
 
-sys.exit(children.run_replicas(Launch(resolved=load(environ={}), replicas=2), replica, restarts))
+launch = Launch(resolved=load(environ={}), replicas=2)
+sys.exit(children.run_replicas(launch, replica, say=logging.warning))
 """
 
 
@@ -91,8 +91,7 @@ def replica(launch, number):
     return children.run_replica(serve(launch))
 
 launch = Launch(resolved=load(environ={}), replicas=2)
-restarts = children.Restarts(say=logging.warning, clock=time.monotonic)
-sys.exit(children.run_replicas(launch, replica, restarts))
+sys.exit(children.run_replicas(launch, replica, say=logging.warning))
 """
 
 

@@ -73,10 +73,7 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
         if BLOCKS in entry.facts:  # its rows are kept, not played again
             head = Evidence.of(entry).sample.head
     return Restored(
-        committed=committed,
-        head=head,
-        known=committed + len(entries),
-        journalled=journalled,
+        committed=committed, head=head, known=committed + len(entries), journalled=journalled
     )
 
 
