@@ -144,7 +144,7 @@ async def test_what_is_taken_back_is_taken_back_in_the_store(
         await cluster.finished()
     (tmp_path / "other").mkdir()
     store = SharedStore(place, tmp_path / "other", keep=9)
-    assert store.read() is not None
+    assert store.log.read() is not None
     store.begin("", digest="", last=0, instance=1)
     found = read_records(tmp_path / "other" / "metrics.jsonl")
     assert [record.update_digest for record in found] == reference_digests(settings.config)

@@ -3,23 +3,28 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.addresses import free_address
 from tests.buckets import bucket
+from tests.certificates import certify
 from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.integration.collecting import ACTORS
 from tests.integration.collecting import settings as collected
 from tests.integration.test_free import FREE, held, services, trained, verified
 from tests.waiting import WAIT_S, eventually
 
-from fullrank.common.errors import StorageFailed
+from fullrank.common.errors import NotFound, StorageFailed
 from fullrank.common.seeding import stream
 from fullrank.config import Resolved
+from fullrank.net.replay_client import ReplayClient
 from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.object_store import StoredObjects
 from fullrank.runs.objects import DirectoryObjects
+from fullrank_replay.server import serve as serve_replay
 
 pytestmark = pytest.mark.integration
 
@@ -116,6 +121,34 @@ async def test_a_replay_service_that_loses_its_disk_has_its_rows_again(
     assert await finish(tmp_path / "run", settings) == []
     found = Cluster(tmp_path / "run", settings).digests()
     assert found == reference_digests(settings.config)
+
+
+async def test_a_replay_service_elsewhere_has_its_rows_again_under_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads its files: each machine has an empty disk, and rows travel both ways."""
+
+    async def unreachable(_: ReplayClient) -> None:
+        raise NotFound("its files are on another host")
+
+    monkeypatch.setattr(ReplayClient, "map_table", unreachable)
+    certificates, address = certify(tmp_path / "certificates"), free_address()
+    settings = stored(
+        tmp_path / "store", f"tls.certificates={certificates}", f"replay.address={address}"
+    )
+    for machine, iterations in enumerate((9, 25, 60)):
+        async with Cluster(tmp_path / str(machine), settings) as cluster:
+            stop = asyncio.Event()
+            elsewhere = replace(cluster.launch, run_dir=tmp_path / f"replay {machine}")
+            cluster.start(stop, serve_replay(elsewhere, stop))
+            cluster.controller()
+            cluster.learners(2)
+            await cluster.status_when(
+                lambda status, least=iterations: status.iterations_committed >= least,  # type: ignore[misc]
+                what=f"{iterations} iterations",
+            )
+    assert lasting_caveats(cluster.run_dir) == []
+    assert cluster.digests() == reference_digests(settings.config)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ async def term_raised(directory: RunDirectory, *, every_s: float) -> None:
         await asyncio.to_thread(directory.confirm)
         if directory.store is not None:
             with suppress(StorageFailed):  # the next write says so
-                await asyncio.to_thread(directory.store.confirm)
+                await asyncio.to_thread(directory.store.log.confirm)
 
 
 async def drive(

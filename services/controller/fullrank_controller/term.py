@@ -140,7 +140,7 @@ def begin(
     )
     run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.confirm))
     if directory.store is not None:
-        run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.store.confirm))
+        run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.store.log.confirm))
     run.event_log.append(
         Began(
             run=identity.name,

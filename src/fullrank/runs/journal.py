@@ -10,7 +10,7 @@ was proved wrong is condemned, with all after it, by the last record of its term
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,18 +35,11 @@ NO_UPDATES = np.empty((0, 0), np.float32)
 
 
 class Record(NamedTuple):
-    """A whole record of a segment."""
+    """A record that was appended to a segment."""
 
     segment: str
     """Name of the segment, without its suffix."""
-    name: str
-    """Name within the segment; names sort in the order of the records."""
-    pieces: tuple[bytes, ...]
-
-    @property
-    def content(self) -> bytes:
-        """The record as it is stored."""
-        return b"".join(self.pieces)
+    pieces: tuple[bytes, bytes]
 
 
 class Journal:
@@ -107,7 +100,7 @@ class Journal:
         """
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
         record = encode(iteration, facts, updates, stored=stored)
-        return self._store(_numbered(iteration), record, durable=durable)
+        return self._store(record, durable=durable)
 
     def condemn(self, iteration: int, reason: str) -> Record:
         """Condemn an iteration and all after it durably, as the last record of this term.
@@ -115,26 +108,32 @@ class Journal:
         Raises:
             FullrankError: As ``append``; the iterations stand.
         """
-        facts = {CONDEMNED: reason}
-        return self._store(CONDEMNED, encode(iteration, facts, NO_UPDATES, stored=False))
+        return self._store(encode(iteration, {CONDEMNED: reason}, NO_UPDATES, stored=False))
 
-    def _store(self, name: str, record: tuple[bytes, bytes], *, durable: bool = True) -> Record:
+    def _store(self, record: tuple[bytes, bytes], *, durable: bool = True) -> Record:
         self._confirm()
         if self._file is None:
             self._file = self._open(self._first)
         path = Path(self._file.name)
         with writing(path, remedy=LOST):
-            _append(self._file, record, durable=durable, sync=self._sync)
-        return Record(path.stem, name, record)
+            self._file.writelines(record)
+            self._file.flush()
+            reach("journal.written")
+            if durable and self._sync:
+                os.fdatasync(self._file.fileno())
+            if durable:
+                reach("journal.synced")
+        return Record(path.stem, record)
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
         """Start a new segment, and remove segments that end before ``keep_from``."""
         if self._file is not None and self._file.tell():
             self._file.close()
             self._file = self._open(first)
-        for segment in outlived(segments_in(self._directory), keep_from=keep_from):
-            (self._directory / f"{segment}{SUFFIX}").unlink()
-            reach("journal.pruned")
+        for segment, following in pairwise(_segments(self._directory)):
+            if following.first <= keep_from:
+                segment.path.unlink()
+                reach("journal.pruned")
 
     def close(self) -> None:
         """Close the current segment, if there is one."""
@@ -253,45 +252,8 @@ def segments_in(directory: Path) -> list[str]:
     return [segment.path.stem for segment in _segments(directory)]
 
 
-def outlived(segments: Iterable[str], *, keep_from: int) -> list[str]:
-    """Names of the segments that end before ``keep_from``."""
-    ordered = sorted(segments, key=order_of)
-    return [
-        segment for segment, following in pairwise(ordered) if order_of(following)[1] <= keep_from
-    ]
-
-
-def order_of(segment: str) -> tuple[int, int]:
-    """The term and the first iteration of a segment; zeros if there is none of such a name."""
-    named = _NAME.fullmatch(f"{segment}{SUFFIX}")
-    return (int(named["term"]), int(named["first"])) if named else (0, 0)
-
-
-def records(directory: Path) -> Iterator[Record]:
-    """Every whole record of every segment, as it is stored."""
-    for segment in _segments(directory):
-        reading = SegmentReader(segment.path)
-        for entry in reading:
-            name = CONDEMNED if entry.condemned else _numbered(entry.iteration)
-            yield Record(segment.path.stem, name, (reading.record,))
-
-
-def _numbered(iteration: int) -> str:
-    return f"{iteration:012d}"
-
-
 def _segments(directory: Path) -> list[_Segment]:
     named = ((_NAME.fullmatch(path.name), path) for path in directory.glob(f"*{SUFFIX}"))
     return sorted(
         _Segment(int(name["term"]), int(name["first"]), path) for name, path in named if name
     )
-
-
-def _append(file: BinaryIO, record: tuple[bytes, bytes], *, durable: bool, sync: bool) -> None:
-    file.writelines(record)
-    file.flush()
-    reach("journal.written")
-    if durable and sync:
-        os.fdatasync(file.fileno())
-    if durable:
-        reach("journal.synced")

@@ -65,13 +65,6 @@ class SegmentReader:
         self.fault = ""
         """Why the iteration ended before the end of the file; else empty."""
         self.path = path
-        self._content: mmap.mmap | bytes = b""
-        self._span = slice(0)
-
-    @property
-    def record(self) -> bytes:
-        """Return the bytes of the record that was read last."""
-        return self._content[self._span]
 
     def __iter__(self) -> Iterator[Entry]:
         try:
@@ -84,7 +77,7 @@ class SegmentReader:
         start = 0
         while start < len(content):
             try:
-                entry, end = _decode(content, start)
+                entry, start = _decode(content, start)
             except _NotWhole as error:
                 self.fault = str(error)
                 return
@@ -93,7 +86,6 @@ class SegmentReader:
                     f"{self.path} has records of format {error}, and this version of Fullrank "
                     f"reads {MARK!r}: install the version that wrote it, or a later one"
                 ) from None
-            self._span, start = slice(start, end), end
             yield entry
 
     def _mapped(self) -> mmap.mmap | bytes:
@@ -104,8 +96,8 @@ class SegmentReader:
         """
         with open(self.path, "rb", opener=regular) as file:
             if os.fstat(file.fileno()).st_size:
-                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._content
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return b""
 
 
 def decode_first(content: bytes, *, origin: str) -> tuple[JSON, int]:

@@ -14,13 +14,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from fullrank.common.errors import (
-    CheckpointUnusable,
-    Malformed,
-    NotFound,
-    StaleTerm,
-    StorageFailed,
-)
+from fullrank.common.errors import CheckpointUnusable, Malformed, NotFound, StaleTerm, StorageFailed
 from fullrank.common.failpoints import reach
 from fullrank.common.schema import Name, Ordinal, validated
 from fullrank.common.types import FloatArray
@@ -44,7 +38,8 @@ _LOG, _HEADS = "log", "heads"
 _Folder: TypeAlias = Annotated[str, Field(pattern=r"^\d{6,18}-\d{6,18}$")]
 _Segment: TypeAlias = Annotated[str, Field(pattern=r"^(\d{6,18}-\d{6,18})?$")]
 _Chunk: TypeAlias = Annotated[str, Field(pattern=rf"^{METRICS}/\d{{6,18}}/\d{{18}}$")]
-_Named = rf"^(({_LOG}|{_HEADS}|{METRICS}|{ROWS}|{CHECKPOINTS})/[0-9a-z./-]{{1,99}})?$"
+_PART = r"/[0-9a-z][0-9a-z.-]{0,60}"
+_Named = rf"^(({_LOG}|{_HEADS}|{METRICS}|{ROWS}|{CHECKPOINTS})({_PART}){{1,2}})?$"
 _Object: TypeAlias = Annotated[str, Field(pattern=_Named)]
 
 
@@ -316,8 +311,5 @@ def end_of(rows: Sequence[RowSegment]) -> int:
 def segment_of(first: int, rows: FloatArray) -> RowSegment:
     """Return the segment of rows from a position on."""
     return RowSegment(
-        first=first,
-        last=first + len(rows),
-        size_bytes=rows.nbytes,
-        digest=rows_digest(rows).hex(),
+        first=first, last=first + len(rows), size_bytes=rows.nbytes, digest=rows_digest(rows).hex()
     )

@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
@@ -11,6 +12,9 @@ from typing import Protocol
 from fullrank.common.durable import rename, replace_bytes, sync_directory
 from fullrank.common.errors import ConfigError, NotFound, StorageFailed
 from fullrank.common.foreign import regular
+
+SCRATCH = ".scratch"
+"""Name under which a directory has what is being written; a controller that begins removes it."""
 
 
 class Objects(Protocol):
@@ -63,17 +67,12 @@ class DirectoryObjects:
 
     def put(self, name: str, content: bytes) -> None:
         """Write an object."""
-        path = self._directory / name
-        try:
-            rename(self._written(path, content), path)
-        except OSError as error:
-            raise self._failed(name, error) from error
+        with self._written(name, content) as (scratch, path):
+            rename(scratch, path)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name."""
-        path = self._directory / name
-        try:
-            scratch = self._written(path, content)
+        with self._written(name, content) as (scratch, path):
             try:
                 os.link(scratch, path)
             except FileExistsError:
@@ -81,36 +80,39 @@ class DirectoryObjects:
             finally:
                 scratch.unlink()
             sync_directory(path.parent)
-        except OSError as error:
-            raise self._failed(name, error) from error
         return True
 
     def get(self, name: str) -> bytes:
         """Content of an object."""
-        try:
-            with open(self._directory / name, "rb", opener=regular) as file:
-                return file.read()
-        except FileNotFoundError:
-            raise NotFound(f"{self._directory} holds no {name}") from None
-        except OSError as error:
-            raise self._failed(name, error) from error
+        with self._reported(name):
+            try:
+                with open(self._directory / name, "rb", opener=regular) as file:
+                    return file.read()
+            except FileNotFoundError:
+                raise NotFound(f"{self._directory} holds no {name}") from None
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects, and directories that become empty."""
         for name in names:
             path = self._directory / name
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise self._failed(name, error) from error
+            with self._reported(name):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             with suppress(OSError):
                 path.parent.rmdir()
 
-    def _written(self, path: Path, content: bytes) -> Path:
-        """Write the content beside its path, under a name that no other writer has."""
-        scratch = path.with_name(f".{path.name}.{token_hex(8)}")
-        replace_bytes(scratch, content)
-        return scratch
+    @contextmanager
+    def _written(self, name: str, content: bytes) -> Iterator[tuple[Path, Path]]:
+        """Yield the content under a name that no other writer has, and the path of its own."""
+        scratch, path = self._directory / SCRATCH / token_hex(8), self._directory / name
+        with self._reported(name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_bytes(scratch, content)
+            yield scratch, path
 
-    def _failed(self, name: str, error: OSError) -> StorageFailed:
-        return StorageFailed(f"{self._directory}: {name}: {error.strerror or error}")
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or error
+            raise StorageFailed(f"{self._directory}: {name}: {reason}") from error

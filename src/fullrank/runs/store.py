@@ -39,7 +39,7 @@ from fullrank.runs.log import (
     entry_name,
     segment_of,
 )
-from fullrank.runs.objects import open_objects
+from fullrank.runs.objects import SCRATCH, open_objects
 from fullrank.runs.record import METRICS as METRICS_FILE
 
 SMALL = (CONFIGURATION, "numerics.json", "verdicts.json", CAVEATS)
@@ -59,6 +59,9 @@ class SharedStore:
         run_dir: The run's directory.
         keep: Checkpoints to keep.
 
+    Attributes:
+        log: Its log, which is read before a term begins.
+
     Raises:
         ConfigError: There is no such kind of store.
     """
@@ -66,7 +69,7 @@ class SharedStore:
     def __init__(self, place: str, run_dir: Path, *, keep: int) -> None:
         self._objects, self._place, self._run_dir = open_objects(place), place, run_dir
         self._keep, self._lock = keep, Lock()
-        self._log = Log(self._objects, place, restart=self._clear, take=self._take_records)
+        self.log = Log(self._objects, place, restart=self._clear, take=self._take_records)
         self._seen: dict[str, tuple[int, ...]] = {}
         """Time, size and inode of each small file when it was stored."""
         self._filling: dict[str, list[bytes]] = {}
@@ -76,10 +79,6 @@ class SharedStore:
         self._metrics: tuple[str, ...] = ()
         """Objects with the metrics that are being stored, after those that are full."""
 
-    def read(self) -> Header | None:
-        """Read the log to its end, as ``Log.read``."""
-        return self._log.read()
-
     def _clear(self) -> None:
         shutil.rmtree(self._run_dir / _SCRATCH, ignore_errors=True)
         (self._run_dir / _SCRATCH / JOURNAL).mkdir(parents=True)
@@ -88,10 +87,6 @@ class SharedStore:
         path = self._run_dir / _SCRATCH / JOURNAL / f"{segment}{SUFFIX}"
         with path.open("ab") as file:
             file.write(records)
-
-    def text(self, name: str) -> str:
-        """A small file of the run that was read; empty if it has none of that name."""
-        return self._log.files.get(name, "")
 
     def begin(self, run: str, *, digest: str, last: int, instance: int) -> int:
         """Begin a term of the run after what was read, and make the directory equal to the store.
@@ -113,7 +108,7 @@ class SharedStore:
             StaleTerm: Another controller begins a term now.
             StorageFailed: The store cannot be reached or does not take it.
         """
-        log = self._log
+        log = self.log
         empty = not log.last.term or not log.last.whole
         adopts = empty and last > 0
         self._check_fence()
@@ -140,6 +135,7 @@ class SharedStore:
             raise log.superseded(newest.term)  # the entry was removed, and not the end of the log
         for number in range(known + 1, term + 1):
             log.put_head(number)
+        self._objects.remove([SCRATCH])
         self._take_all() if empty else self._restore()
         return term
 
@@ -166,24 +162,24 @@ class SharedStore:
                 content, facts = b"".join(records), {}
                 if rows is not None and len(rows) and segment == [*filled][-1]:
                     content, facts = content + rows.tobytes(), {"rows": segment_of(first, rows)}
-                self._log.write(content, segment=segment, files=self._changed(), **facts)
+                self.log.write(content, segment=segment, files=self._changed(), **facts)
             if changed := self._changed():
-                self._log.write(files=changed)
+                self.log.write(files=changed)
 
-    @property
-    def following(self) -> int:
-        """The entry that is written next."""
-        return self._log.next
+    def ship_rows(self, first: int, rows: FloatArray) -> None:
+        """Write rows from a position on as an entry of their own; they replace those after it.
 
-    @property
-    def rows(self) -> Sequence[RowSegment]:
-        """The stored rows, in order; there may be gaps between those of two checkpoints."""
-        return self._log.rows
+        Raises:
+            StaleTerm: A later controller has begun a term.
+            StorageFailed: The store does not take it.
+        """
+        with self._lock:
+            self.log.write(rows.tobytes(), rows=segment_of(first, rows))
 
     def keep_rows(self, head: int) -> None:
         """Forget the segments that end after a position: the run writes others there."""
         with self._lock:
-            self._log.rows = tuple(each for each in self._log.rows if each.last <= head)
+            self.log.rows = tuple(each for each in self.log.rows if each.last <= head)
 
     def read_rows(self, segment: RowSegment) -> FloatArray:
         """Read the rows of a segment, shape (n, row_size).
@@ -226,7 +222,7 @@ class SharedStore:
         step = max(1, min(most, drawn // 8))
         heads = [facts.get("replay_head", head) for _, _, facts in self._checkpoints()]
         oldest, kept = min([head, *heads]) - drawn, list[RowSegment]()
-        for each in self.rows:
+        for each in self.log.rows:
             if not each.is_own or each.last > head or each.last < each.first + step:
                 break
             if each.last > oldest:
@@ -234,7 +230,7 @@ class SharedStore:
         least = max(end_of(kept), min(head, max(tail, head - drawn)))
         bounds = [*range(least, head, step), head]
         self._planned, self._metrics = tuple(kept), self._metrics_due()
-        ranges, stored = list(pairwise(bounds)), self._log.head.checkpoints
+        ranges, stored = list(pairwise(bounds)), self.log.head.checkpoints
         folders = [folder for folder, _, _ in self._checkpoints() if folder not in stored]
         names = [
             *(self._row_name(*each) for each in ranges),
@@ -242,7 +238,7 @@ class SharedStore:
             *self._metrics,
         ]
         with self._lock:
-            self._log.write(strays=tuple(names))
+            self.log.write(strays=tuple(names))
         reach("store.planned")
         return ranges
 
@@ -255,7 +251,7 @@ class SharedStore:
         reach("store.rows")
 
     def _row_name(self, first: int, last: int) -> str:
-        return f"{ROWS}/{first:018d}-{last:018d}-{self._log.own.term:06d}"
+        return f"{ROWS}/{first:018d}-{last:018d}-{self.log.own.term:06d}"
 
     def checkpoint(self, since: int) -> None:
         """Store the planned checkpoints and the metrics; remove what they supersede.
@@ -269,7 +265,7 @@ class SharedStore:
             StaleTerm: A later controller has begun a term.
             StorageFailed: The store cannot be reached or does not take it.
         """
-        log, checkpoints = self._log, self._store_checkpoints(since)
+        log, checkpoints = self.log, self._store_checkpoints(since)
         self._store_metrics()
         whole = len(checkpoints) >= self._keep
         head = LogHead(
@@ -289,14 +285,10 @@ class SharedStore:
 
     def _superseded_by(self, head: LogHead) -> set[str]:
         """What nobody needs once a head is written: the fence and what it names stay."""
-        log = self._log
+        log = self.log
         entries = set(map(entry_name, range(log.head.sequence, head.sequence)))
         objects = log.strays | entries | log.head.objects
         return objects - head.objects - set(map(entry_name, log.openings))
-
-    def confirm(self) -> None:
-        """Return if no later controller has begun a term, as ``Log.confirm``."""
-        self._log.confirm()
 
     def _changed(self) -> dict[str, str]:
         """The small files that have changed since they were stored."""
@@ -308,7 +300,7 @@ class SharedStore:
                 state = (found.st_mtime_ns, found.st_size, found.st_ino)
                 if self._seen.get(name) != state:
                     changed[name], self._seen[name] = path.read_text(encoding="utf-8"), state
-        self._log.files |= changed
+        self.log.files |= changed
         return changed
 
     def _checkpoints(self) -> Iterator[tuple[str, Path, JSON]]:
@@ -322,7 +314,7 @@ class SharedStore:
 
     def _store_checkpoints(self, since: int) -> dict[str, int]:
         """Store those that are not stored yet; all of them, each with the first entry after it."""
-        checkpoints, stored = dict[str, int](), self._log.head.checkpoints
+        checkpoints, stored = dict[str, int](), self.log.head.checkpoints
         for folder, path, _ in self._checkpoints():
             checkpoints[folder] = stored.get(folder, since)
             if folder not in stored:
@@ -333,15 +325,15 @@ class SharedStore:
 
     def _metrics_due(self) -> tuple[str, ...]:
         """Names of the objects with the metrics from the last one on, which may not be full."""
-        path, full = self._run_dir / METRICS_FILE, len(self._log.head.metrics[:-1])
+        path, full = self._run_dir / METRICS_FILE, len(self.log.head.metrics[:-1])
         size = path.stat().st_size if path.exists() else 0
         offsets = range(full * CHUNK_BYTES, size, CHUNK_BYTES)
-        return tuple(f"{METRICS}/{self._log.own.term:06d}/{offset:018d}" for offset in offsets)
+        return tuple(f"{METRICS}/{self.log.own.term:06d}/{offset:018d}" for offset in offsets)
 
     def _store_metrics(self) -> None:
         if self._metrics:
             with (self._run_dir / METRICS_FILE).open("rb") as file:
-                file.seek(len(self._log.head.metrics[:-1]) * CHUNK_BYTES)
+                file.seek(len(self.log.head.metrics[:-1]) * CHUNK_BYTES)
                 for name in self._metrics:
                     self._objects.put(name, file.read(CHUNK_BYTES))
 
@@ -351,8 +343,7 @@ class SharedStore:
         Raises:
             ConfigError: It would let two controllers go on.
         """
-        self._objects.put(_PROBE, b"")
-        if self._objects.create(_PROBE, b""):
+        if self._objects.create(_PROBE, b"") and self._objects.create(_PROBE, b""):
             raise ConfigError(
                 f"{self._place} creates an object that exists, so that two controllers could go "
                 "on; choose a store with conditional writes (If-None-Match)"
@@ -362,14 +353,14 @@ class SharedStore:
         """Store what the directory holds; the rows that replay has follow with a checkpoint."""
         for segment in segments_in(self._run_dir / JOURNAL):
             records = (self._run_dir / JOURNAL / f"{segment}{SUFFIX}").read_bytes()
-            self._log.write(records, segment=segment)
+            self.log.write(records, segment=segment)
         if saved(self._run_dir / CHECKPOINTS):
-            since = self._log.head.sequence
+            since = self.log.head.sequence
             self.plan(head=0)
             self.checkpoint(since)
-        if not self._log.own.whole:
-            self._log.own = replace(self._log.own, whole=True)
-            self._log.write(files=self._log.files)
+        if not self.log.own.whole:
+            self.log.own = replace(self.log.own, whole=True)
+            self.log.write(files=self.log.files)
 
     def _restore(self) -> None:
         """Make journal, checkpoints, metrics and small files of the directory those of the store.
@@ -377,7 +368,7 @@ class SharedStore:
         Raises:
             NotFound: An object is missing.
         """
-        scratch, head, files = self._run_dir / _SCRATCH, self._log.head, self._log.files
+        scratch, head, files = self._run_dir / _SCRATCH, self.log.head, self.log.files
         for folder in head.checkpoints:
             for name in FILES:
                 content = self._objects.get(f"{CHECKPOINTS}/{folder}/{name}")

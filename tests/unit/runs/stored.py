@@ -64,7 +64,7 @@ class Controller:
         path = run_dir / "run.json"
         known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"term": 0}
         self.store = SharedStore(place, run_dir, keep=1)
-        found = self.store.read()
+        found = self.store.log.read()
         self.term = self.store.begin(
             found.run if found else "a", digest="", last=known["term"], instance=next(_INSTANCES)
         )
@@ -102,7 +102,7 @@ class Controller:
         facts = {"term": self.term, "replay_head": ROWS * (iteration + 1)}
         save(checkpoints, iteration=iteration, arrays=STATE, facts=facts, keep=1)
         self.journal.begin_segment(iteration + 1, keep_from=iteration + 1)
-        since = self.store.following
+        since = self.store.log.next
         for first, last in self.store.plan(head=ROWS * (iteration + 1), drawn=DRAWN, row_bytes=8):
             self.store.put_rows(first, rows(first, last))
         self.store.checkpoint(since)
@@ -118,7 +118,7 @@ def restored(run_dir: Path, place: str) -> Path:
     """A new directory with what a controller on another machine would begin with."""
     run_dir.mkdir()
     store = SharedStore(place, run_dir, keep=1)
-    assert store.read() is not None
+    assert store.log.read() is not None
     store.begin("a", digest="", last=0, instance=next(_INSTANCES))
     return run_dir
 

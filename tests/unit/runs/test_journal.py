@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import FullrankError, StaleTerm, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.runs import journal
-from fullrank.runs.journal import Journal, read, read_whole, records
+from fullrank.runs.journal import Journal, read, read_whole, survey
 from fullrank.runs.journal_format import CUT_SHORT, HEADER, MARK
 
 
@@ -111,7 +111,7 @@ def test_a_condemned_iteration_does_not_come_back(tmp_path: Path) -> None:
     assert read_whole(tmp_path, published=5)[1] == ""
     written(tmp_path, term=3, first=3, count=1)
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 3)]
-    assert [record.name for record in records(tmp_path)][5:] == ["condemned", "000000000003"]
+    assert [each.condemned for each in survey(tmp_path)] == [None, 3, None]
 
 
 def test_an_iteration_that_the_whole_journal_lacks_is_named(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_record_is_on_disk_before_it_is_acknowledged(
     monkeypatch.setattr(os, "fdatasync", note)
     own = Journal(tmp_path, term=1, first=0, confirm=is_current)
     sizes = [
-        len(own.append(iteration, facts={}, updates=updates(iteration)).content)
+        sum(map(len, own.append(iteration, facts={}, updates=updates(iteration)).pieces))
         for iteration in range(2)
     ]
     own.close()

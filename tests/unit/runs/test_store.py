@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from tests.unit.runs.stored import (
     rows,
 )
 from tests.unit.runs.test_recovery import flip
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import (
     CheckpointUnusable,
@@ -128,7 +132,7 @@ def test_a_run_of_another_release_is_not_gone_on_with(tmp_path: Path) -> None:
     record = encode(3, facts, NO_UPDATES, stored=False)
     DirectoryObjects(tmp_path / "store").put("log/000000000002", b"".join(record))
     with pytest.raises(VersionMismatch, match=r"store is a run of fullrank 0\.3, .*; install"):
-        SharedStore(place, tmp_path / "other", keep=1).read()
+        SharedStore(place, tmp_path / "other", keep=1).log.read()
 
 
 def test_a_log_without_its_beginning_and_a_damaged_entry_are_named(tmp_path: Path) -> None:
@@ -136,10 +140,10 @@ def test_a_log_without_its_beginning_and_a_damaged_entry_are_named(tmp_path: Pat
     Controller(tmp_path / "run", place).run(5)
     flip(tmp_path / "store" / "log" / "000000000006")
     with pytest.raises(CheckpointUnusable, match="log/000000000006: damaged; restore"):
-        SharedStore(place, tmp_path / "other", keep=1).read()
+        SharedStore(place, tmp_path / "other", keep=1).log.read()
     (tmp_path / "store" / "log" / "000000000004").unlink()
     with pytest.raises(CheckpointUnusable, match="holds no log/000000000004, with which"):
-        SharedStore(place, tmp_path / "other", keep=1).read()
+        SharedStore(place, tmp_path / "other", keep=1).log.read()
 
 
 def test_a_store_that_refuses_ends_the_controller_with_a_line_that_says_how_to_go_on(
@@ -268,8 +272,8 @@ def test_what_a_machine_leaves_that_ends_at_any_write_is_removed_by_the_next_che
         Ending.left = 10**9
         last = Controller(tmp_path / f"other {writes}", str(store))
         last.run(max(ITERATIONS, last.begins + EVERY))
-        head, following = last.store._log.head, last.store.following
-        entries = {0, *range(head.sequence, following), *last.store._log.openings}
+        head, following = last.store.log.head, last.store.log.next
+        entries = {0, *range(head.sequence, following), *last.store.log.openings}
         found = {str(path.relative_to(store)) for path in store.rglob("*") if path.is_file()}
         found = {name for name in found if not name.startswith(("heads/", "probe"))}
         assert found == head.objects | {f"log/{entry:012d}" for entry in entries}
@@ -282,7 +286,7 @@ def test_rows_are_those_from_which_the_checkpoints_draw_and_no_more(tmp_path: Pa
     for iterations in (3, 6, 9, 12):
         controller.run(iterations)
         head = ROWS * iterations
-        stored = controller.store.rows
+        stored = controller.store.log.rows
         assert (stored[0].first, stored[-1].last) == (max(0, head - DRAWN), head)
         assert [one.last for one in stored[:-1]] == [other.first for other in stored[1:]]
         for each in stored:
@@ -296,7 +300,7 @@ def test_a_segment_that_is_torn_or_missing_is_named(tmp_path: Path) -> None:
     place = str(tmp_path / "store")
     controller = Controller(tmp_path / "run", place)
     controller.run(6)
-    torn, missing = controller.store.rows[:2]
+    torn, missing = controller.store.log.rows[:2]
     flip(tmp_path / "store" / torn.name)
     (tmp_path / "store" / missing.name).unlink()
     with pytest.raises(Corrupted, match=f"{torn.name} does not hold what was stored"):
@@ -320,7 +324,38 @@ def test_rows_of_an_iteration_replace_those_that_were_stored_from_there_on(tmp_p
     other = restored(tmp_path / "other", place)
     assert committed(other) == 4
     again = SharedStore(place, tmp_path / "other", keep=1)
-    again.read()
-    assert [(each.first, each.last) for each in again.rows] == [(0, 4), (4, 6), (6, 8)]
-    for each in again.rows:
+    again.log.read()
+    assert [(each.first, each.last) for each in again.log.rows] == [(0, 4), (4, 6), (6, 8)]
+    for each in again.log.rows:
         np.testing.assert_array_equal(again.read_rows(each), rows(each.first, each.last))
+
+
+KILLED = """
+import os, sys
+from fullrank.runs import objects
+
+objects.os.link = lambda *_: os._exit(7)
+objects.open_objects(sys.argv[1]).create("log/000000000099", b"an entry")
+"""
+
+
+def test_what_a_killed_controller_was_writing_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    Controller(tmp_path / "run", str(place)).run(4)
+    before = {path for path in place.rglob("*") if path.is_file()}
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], check=False, timeout=WAIT_S)
+    assert killed.returncode == 7
+    (left,) = {path for path in place.rglob("*") if path.is_file()} - before
+    assert left.read_bytes() == b"an entry"
+    assert Controller(tmp_path / "other", str(place)).begins == 4
+    assert not left.exists()
+
+
+def test_an_entry_names_no_object_outside_its_store(tmp_path: Path) -> None:
+    """What it names is removed one day."""
+    place = tmp_path / "store"
+    controller = Controller(tmp_path / "run", str(place))
+    controller.store.log.own = replace(controller.store.log.own, strays=("log/../../run/run.json",))
+    controller.commit(0)
+    with pytest.raises(CheckpointUnusable, match="strays"):
+        SharedStore(str(place), tmp_path / "other", keep=1).log.read()

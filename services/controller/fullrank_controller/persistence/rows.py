@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -36,18 +37,14 @@ class StoredRows:
     """
 
     def __init__(
-        self,
-        store: SharedStore,
-        table: ReplayClient,
-        *,
-        drawn: int,
-        row_size: int,
-        each: bool,
+        self, store: SharedStore, table: ReplayClient, *, drawn: int, row_size: int, each: bool
     ) -> None:
         self._store, self._table = store, table
         self._drawn, self._row_size = drawn, row_size
         self.each, self.reading = each and bool(drawn), False
-        self._tail = 0
+        self._step = max(1, CHUNK_BYTES // (4 * row_size))
+        self._tail = self._next = 0
+        self._taken = deque[tuple[int, FloatArray]]()
 
     async def recover(
         self, tail: int, held: int, *, head: int, report: Callable[[str], None]
@@ -68,7 +65,7 @@ class StoredRows:
         """
         oldest = max(0, head - self._drawn)
         first = held if tail <= oldest <= held else oldest
-        needed = [each for each in self._store.rows if each.last > first and each.first < head]
+        needed = [each for each in self._store.log.rows if each.last > first and each.first < head]
         gaps = any(one.last != other.first for one, other in pairwise(needed))
         if first < head and (not needed or gaps):
             return tail, held, f"the store lacks rows of the positions {first} to {head - 1}"
@@ -96,8 +93,8 @@ class StoredRows:
 
     def opened(self, tail: int, head: int) -> None:
         """Take note of the positions with which the table was opened."""
-        self._tail = tail
         self._store.keep_rows(head if head > tail else 0)
+        self._tail, self._next = tail, max(tail, end_of(self._store.log.rows))
 
     async def lost(self) -> None:
         """Store that rows are lost for good, before others take their places."""
@@ -113,17 +110,53 @@ class StoredRows:
             row_bytes=4 * self._row_size,
         )
         for first, last in planned:
-            rows = await self._read(first, last)
+            rows = await self._logged(first, last) if self.each else None
+            rows = await self._read(first, last) if rows is None else rows
             await asyncio.to_thread(self._store.put_rows, first, rows)
 
-    async def since(self, head: int) -> tuple[int, FloatArray]:
-        """Return the first position that is not stored, and the rows from there to ``head``."""
-        first = min(head, max(end_of(self._store.rows), self._tail, head - self._drawn))
-        step = max(1, CHUNK_BYTES // (4 * self._row_size))
+    async def _logged(self, first: int, last: int) -> FloatArray | None:
+        """Read rows from entries of the log, as replay may have evicted them; None if they lack."""
+        within = [each for each in self._store.log.rows if each.last > first and each.first < last]
         parts = [
-            await self._read(start, min(head, start + step)) for start in range(first, head, step)
+            (await asyncio.to_thread(self._store.read_rows, each))[
+                max(0, first - each.first) : last - each.first
+            ]
+            for each in within
         ]
-        return first, np.concatenate([np.empty((0, self._row_size), np.float32), *parts])
+        return np.concatenate(parts) if sum(map(len, parts)) == last - first else None
+
+    async def take(self, head: int) -> None:
+        """Read what an iteration draws from and is not stored, before replay may evict it.
+
+        While nothing else waits, all but the last part is stored at once: after a run has begun to
+        use a store that is its whole table.
+
+        Args:
+            head: One past the last position that it draws from.
+        """
+        first = max(self._next, head - self._drawn) if self.each else head
+        for start in range(first, head, self._step):
+            last = min(head, start + self._step)
+            rows = await self._read(start, last)
+            if last == head or self._taken:
+                self._taken.append((start, rows))
+            else:
+                await asyncio.to_thread(self._store.ship_rows, start, rows)
+        self._next = max(self._next, head)
+
+    def ship(self, head: int) -> None:
+        """Write the journal's records to the store, with the rows that were taken before ``head``.
+
+        Raises:
+            StaleTerm: A later controller has begun a term; they are not part of the run.
+            StorageFailed: The store does not take it.
+        """
+        parts = [part for part in self._taken if part[0] < head]
+        for part in parts[:-1]:
+            self._store.ship_rows(*part)
+        self._store.ship(*(parts[-1] if parts else ()))
+        for _ in parts:
+            self._taken.popleft()
 
     async def _read(self, first: int, last: int) -> FloatArray:
         """Read consecutive rows from replay, however long it is away: a sample of each once."""

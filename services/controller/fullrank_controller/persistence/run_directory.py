@@ -159,12 +159,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
         reach("term.raised")
         return RunDirectory(
-            path=path,
-            run=run,
-            term=term,
-            instance=instance,
-            lock=lock.pop_all(),
-            store=store,
+            path=path, run=run, term=term, instance=instance, lock=lock.pop_all(), store=store
         )
 
 
@@ -181,7 +176,7 @@ def _run_in(store: SharedStore, config: RunConfig, run: str, *, last: int) -> st
         RunDirectoryInUse: It holds another run than the directory, or than the configuration's, or
             less of the run than the directory.
     """
-    found = store.read()
+    found = store.log.read()
     if found is None:
         return ""
     url = config.store.url
@@ -201,7 +196,7 @@ def _run_in(store: SharedStore, config: RunConfig, run: str, *, last: int) -> st
             "stored the rest; start the controller again in its own directory"
         )
     if found.config_digest != config_digest(config):
-        text = store.text(CONFIGURATION).encode()
+        text = store.log.files.get(CONFIGURATION, "").encode()
         raise RunDirectoryInUse(f"{url} {why_another_run(text, config)}")
     return found.run
 

@@ -4,12 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 
 from fullrank.audit.proof import BLOCKS
 from fullrank.common.failpoints import reach
-from fullrank.common.types import FloatArray
 from fullrank.common.updates import update_digest
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import Committed, EventLog, Published, TakenBack
@@ -24,9 +23,12 @@ from fullrank.wiring.training import Training
 from fullrank_controller.persistence.rows import StoredRows
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.port import DecidedRound
+from fullrank_controller.rounds.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
+TIMES = {each.name for each in fields(Timeline)} & {each.name for each in fields(IterationRecord)}
+"""What a record takes over from a timeline."""
 PATIENCE_S = 10.0
 """Longest wait of a run that ends for rows of its last checkpoint; the log has its iterations."""
 
@@ -84,14 +86,6 @@ class DecidedIteration:
             iteration_s=iteration_s,
             agent_updates_per_s=updates,
             env_steps_per_s=steps,
-            compute_s=timeline.compute_s,
-            assigned_s=timeline.assigned_s,
-            started_s=timeline.started_s,
-            sent_s=timeline.sent_s,
-            arrival_s=timeline.arrival_s,
-            decodable_s=timeline.decodable_s,
-            decode_s=timeline.decode_s,
-            rows=timeline.rows,
             audited=decided.reported,
             received=tuple(j for j in decided.received if j != decision.culprit),
             late=decided.late,
@@ -104,6 +98,7 @@ class DecidedIteration:
             quarantined=decided.quarantined,
             bytes_sent=dict(decided.bytes_sent),
             bytes_received=dict(decided.bytes_received),
+            **{name: getattr(timeline, name) for name in TIMES},
         )
 
 
@@ -163,10 +158,7 @@ class RunStore:
         """
         if self._uploading is not None and self._uploading.done():
             await self._uploading
-        first, rows = 0, None
-        if self.rows is not None and self.rows.each:
-            first, rows = await self.rows.since(head)
-        await asyncio.to_thread(self._append, iterations, first, rows)
+        await asyncio.to_thread(self._append, iterations, head)
         for record, decided in iterations:
             decision = decided.round.decision
             self._event_log.append(
@@ -182,15 +174,14 @@ class RunStore:
             )
 
     def _append(
-        self,
-        iterations: Sequence[tuple[IterationRecord, DecidedIteration]],
-        first: int,
-        rows: FloatArray | None,
+        self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]], head: int
     ) -> None:
         for number, (record, decided) in enumerate(iterations, 1):
             self._journalise(record, decided, last=number == len(iterations))
-        if self._directory.store is not None:
-            self._directory.store.ship(first, rows)
+        if self.rows is not None:
+            self.rows.ship(head)
+        elif self._directory.store is not None:
+            self._directory.store.ship()
 
     def _journalise(
         self, record: IterationRecord, decided: DecidedIteration, *, last: bool
@@ -247,7 +238,7 @@ class RunStore:
         await self.uploaded()
         await asyncio.to_thread(self._checkpoint, committed, head)
         if (store := self._directory.store) is not None:
-            self._uploading = asyncio.create_task(self._upload(store, store.following, head))
+            self._uploading = asyncio.create_task(self._upload(store, store.log.next, head))
 
     async def _upload(self, store: SharedStore, since: int, head: int) -> None:
         """Store the checkpoint, and the rows from which a run draws that resumes from it."""

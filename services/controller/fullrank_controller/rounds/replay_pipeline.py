@@ -138,6 +138,8 @@ class ReplayPipeline:
     async def _collect(self, iteration: int) -> Collected:
         self._training.collector.publish(iteration)
         collected, head = await self._playback.store(iteration, self.head)
+        if self._stored is not None:
+            await self._stored.take(head)
         self._first = self.head
         self._acknowledge(head)
         reach("transitions.appended")
