@@ -18,10 +18,18 @@ from fullrank.cli.containers import (
     store_of,
     understood,
 )
-from fullrank.cli.objects import RunObject, Said, object_of
+from fullrank.cli.objects import (
+    HALF_SUBMITTED,
+    Condition,
+    RunObject,
+    State,
+    by_ending,
+    by_exit,
+    taken,
+)
 from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.common.types import JSON
-from fullrank.runs.ending import Ending, read_ending
+from fullrank.runs.ending import read_ending
 from fullrank.runs.identity import IDENTITY
 
 KILLED = 137
@@ -67,17 +75,21 @@ class Compose:
         found = _controllers(name)
         volumes = [each for each in found[0]["Mounts"] if each["Destination"] == RUN_DIR]
         results = store_of(found) or "".join(f"volume {each.get('Name')}" for each in volumes)
-        return object_of(_said_of(found[0]), name=name, on=self.name, results=results)
+        return RunObject(name, self.name, *_condition_of(found[0]), results)
 
     def submit(self, name: str, config: Path | None) -> None:
         """Start the containers of a new project.
 
         Raises:
             ConfigError: There is no Compose file.
+            RunDirectoryInUse: There is such a project.
+            ServiceLost: Docker does not answer.
         """
         file = str(self._file or os.environ.get("COMPOSE_FILE", "deploy/docker-compose.yml"))
         if not all(map(os.path.exists, file.split(os.pathsep))):
             raise ConfigError(f"there is no {file}; name the Compose file by --on FILE")
+        if self.knows(name):
+            raise taken(name, self.name)
         env = {"COMPOSE_FILE": file} | ({"FULLRANK_RUN": str(config.resolve())} if config else {})
         _compose(name, "up", "--detach", env=env)
 
@@ -115,41 +127,35 @@ def _inspected(*ids: str) -> list[JSON]:
     return found
 
 
-def _said_of(controller: JSON) -> Said:
-    """What Docker says of a controller's container."""
+def _condition_of(controller: JSON) -> Condition:
+    """The condition of a run, by its controller's container."""
     state, place = controller["State"], controller["Id"]
     status, code = state["Status"], int(state["ExitCode"])
     if status == "running":
         try:
-            return Said(phase="works", answer=answer("docker", "exec", place))
+            return answer("docker", "exec", place)
         except ServiceLost as error:
             for now in _inspected(place):
                 if now["State"]["Pid"] != state["Pid"]:  # it has ended meanwhile
-                    return _said_of(now)
-            healthy = state.get("Health", {}).get("Status") == "healthy"
-            reason = str(error) if healthy else "its services start"
-            return Said(phase="works" if healthy else "waits", reason=reason)
+                    return _condition_of(now)
+            if state.get("Health", {}).get("Status") == "healthy":
+                return Condition(State.STALLED, str(error))
+            return Condition(State.PENDING, "its services start")
     if status == "paused":
-        return Said(phase="works", reason="paused")
+        return Condition(State.STALLED, status)
     if status == "created":
-        return Said(phase="waits", reason="half submitted: `fullrank run resume` starts it")
-    if (ending := _ending(place)) is not None:
-        return Said(phase="ended", ending=ending)
+        return HALF_SUBMITTED
+    with TemporaryDirectory() as folder, suppress(ServiceLost):
+        call("docker", "cp", f"{place}:{RUN_DIR}/{IDENTITY}", f"{folder}/{IDENTITY}")
+        if (ending := read_ending(Path(folder))) is not None:
+            return by_ending(ending)
     if not code:
-        return Said(phase="works", reason="it has ended, and its run directory cannot be read")
+        return Condition(State.STALLED, "it has ended, and its run directory cannot be read")
     if status == "exited" and code in TOLD:
-        return Said(phase="stopped", reason="told to stop", exit_code=code)
+        return Condition(State.PENDING, "told to stop", code)
     reason = last_line("docker", "logs", "--tail", "1", place)
     if code == KILLED:
         reason = "out of memory" if state.get("OOMKilled") else "it was killed"
     if status == "restarting" and code not in FINAL:
-        return Said(phase="waits", reason=f"starts again: {reason}", exit_code=code)
-    return Said(phase="ended", reason=reason, exit_code=code)
-
-
-def _ending(container: str) -> Ending | None:
-    """The end in the run directory of a container, which need not run; None without one."""
-    with TemporaryDirectory() as folder, suppress(ServiceLost):
-        call("docker", "cp", f"{container}:{RUN_DIR}/{IDENTITY}", f"{folder}/{IDENTITY}")
-        return read_ending(Path(folder))
-    return None
+        return Condition(State.PENDING, f"starts again: {reason}", code)
+    return by_exit(code, reason)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias
 
@@ -19,7 +20,7 @@ from tenacity import (
 )
 
 from fullrank.algorithms.roles import ACTING
-from fullrank.cli.locate import locate
+from fullrank.cli.locate import dial
 from fullrank.cli.options import (
     CertificatesOption,
     EpisodesOption,
@@ -172,7 +173,7 @@ def source_of(run: str, certificates: Path | None, trusted: Collection[str]) -> 
         FullrankError: There is no such run, or its controller cannot be reached.
     """
     if is_address(run):
-        return PublishedPolicies(run, locate(run, certificates), trusted)
+        return PublishedPolicies(run, partial(dial, run, certificates), trusted)
     return CheckpointPolicies(find_run(run), trusted)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fullrank.cli.containers import FINAL, GOES_ON, answer, call, last_line, store_of, understood
-from fullrank.cli.objects import RunObject, Said, object_of
+from fullrank.cli.objects import Condition, RunObject, State, by_exit, taken
 from fullrank.common.errors import ConfigError, NotFound, ServiceLost
 from fullrank.common.types import JSON
 
@@ -63,16 +63,20 @@ class Kubernetes:
         claims = [each["metadata"]["name"] for each in _of("PersistentVolumeClaim", objects)]
         own = (f"claim {each}" for each in claims if each.endswith("controller"))
         results = store_of(objects) or next(own, "")
-        return object_of(_said_by(objects), name=name, on=self.name, results=results)
+        return RunObject(name, self.name, *_condition_of(objects), results)
 
     def submit(self, name: str, config: Path | None) -> None:
         """Create the objects of a new instance, which is the overlay under another name.
 
         Raises:
             ConfigError: There is no overlay.
+            RunDirectoryInUse: There is such an instance.
+            ServiceLost: No cluster answers.
         """
         if not self._overlay.is_dir():
             raise ConfigError(f"there is no {self._overlay}; name the overlay by --on DIRECTORY")
+        if self.knows(name):
+            raise taken(name, self.name)
         rendered = call("kubectl", "kustomize", str(self._overlay))
         named = re.search(rf"^ *{PART}/instance: {re.escape(name)}$", rendered, re.MULTILINE)
         with TemporaryDirectory() as folder:
@@ -132,51 +136,47 @@ def _patch_all(name: str, *, running: bool) -> None:
         raise NotFound(f"nothing of {name} is {state}: `fullrank run status {name}` says why")
 
 
-def _said_by(objects: Sequence[JSON]) -> Said:
-    """What a cluster says of the objects of a run."""
-    pod = _controllers_pod(objects)
+def _condition_of(objects: Sequence[JSON]) -> Condition:
+    """The condition of a run, by its objects."""
     for jobset in _of("JobSet", objects):
         ends = {each["type"]: each for each in _conditions(jobset)}
         if "Completed" in ends:
-            return Said(phase="ended", exit_code=0)
+            return by_exit(0)
         if "Failed" in ends:
             code, reason = _failure(objects)
-            reason = reason or ends["Failed"].get("message", "")
-            return Said(phase="ended", reason=reason, exit_code=code or 1)
+            return by_exit(code or 1, reason or ends["Failed"].get("message", ""))
         if jobset["spec"].get("suspend"):
             reason = "suspended: stopped, or in its queue; `fullrank run resume` goes on"
-            return Said(phase="stopped", reason=reason)
-    if pod is not None:
-        return _said_of_pod(pod)
+            return Condition(State.PENDING, reason)
+    if (pod := _controllers_pod(objects)) is not None:
+        return _condition_of_pod(pod)
     stopped = any(REPLICAS in each["metadata"].get("annotations", {}) for each in objects)
     reason = GOES_ON % "RUN" if stopped else "its controller has no pod yet"
-    return Said(phase="stopped" if stopped else "waits", reason=reason)
+    return Condition(State.PENDING, reason)
 
 
-def _said_of_pod(pod: JSON) -> Said:
-    """What a cluster says of a controller's pod."""
+def _condition_of_pod(pod: JSON) -> Condition:
+    """The condition of a run, by its controller's pod."""
     found = next(_fullrank(pod), None)
     if found is None:
         unmet = [each for each in pod["status"].get("conditions", []) if each["status"] == "False"]
         reason = unmet[0].get("message", "") if unmet else ""
-        return Said(phase="waits", reason=reason or "its pod starts")
+        return Condition(State.PENDING, reason or "its pod starts")
     state, before = found["state"], found.get("lastState", {}).get("terminated")
     if "running" in state:
         place = ("exec", pod["metadata"]["name"], "--container", "fullrank", "--")
         try:
-            return Said(phase="works", answer=answer(*KUBECTL, *place))
+            return answer(*KUBECTL, *place)
         except ServiceLost as error:
             if found["ready"]:
-                return Said(phase="works", reason=str(error))
-    elif "terminated" in state:
-        before = state["terminated"]
-    if before is not None and (before["exitCode"] in (0, *FINAL)):
-        code, reason = _failure([pod]) if before["exitCode"] else (0, "")
-        return Said(phase="ended", reason=reason, exit_code=code)
+                return Condition(State.STALLED, str(error))
+    before = state.get("terminated", before)
+    last = None if before is None else int(before["exitCode"])
+    if last in (0, *FINAL):
+        return by_exit(*(_failure([pod]) if last else (0, "")))
     waiting = state.get("waiting", {})
     reason = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-    last = None if before is None else int(before["exitCode"])
-    return Said(phase="waits", reason=reason or "its services start", exit_code=last)
+    return Condition(State.PENDING, reason or "its services start", last)
 
 
 def _failure(objects: Sequence[JSON]) -> tuple[int, str]:

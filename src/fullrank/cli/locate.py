@@ -1,6 +1,5 @@
 """Finding a run by its directory, by its monitor's address, or as the newest one."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from fullrank.cli.options import tls_of
@@ -24,15 +23,12 @@ def ended(run: str | None) -> tuple[RunStatus, list[IterationRecord]] | None:
     return status, read_records(metrics) if metrics.exists() else []
 
 
-def locate(run: str | None, certificates: Path | None) -> Callable[[], Monitor]:
-    """A function that dials the run's monitor at its current address.
+def dial(run: str | None, certificates: Path | None) -> Monitor:
+    """Dial the monitor of a run at its current address.
 
-    The function also looks for the run, and raises ``FullrankError`` if there is none.
+    Raises:
+        FullrankError: There is no such run.
+        ServiceLost: It has no controller at the moment.
     """
-    tls = tls_of(certificates)
-
-    def dial() -> Monitor:
-        address, security = monitor_of(meant(run), tls)
-        return Monitor(address, security=security)
-
-    return dial
+    address, security = monitor_of(meant(run), tls_of(certificates))
+    return Monitor(address, security=security)

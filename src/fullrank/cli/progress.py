@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from statistics import median
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from fullrank.cli.terminal import Terminal
+from fullrank.net.status import RunStatus
 from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines, ReferenceReturns, TimeLeft
 from fullrank.runs.record import IterationRecord
 
@@ -71,48 +73,39 @@ class ProgressView(Protocol):
 
 def view(console: Terminal, *, iterations: int, coding: bool) -> ProgressView:
     """A live view for a terminal, lines otherwise; of the rounds' codes, too, if asked for."""
-    if console.is_terminal:
-        return LiveView(console, iterations=iterations, coding=coding)
-    return LineView(console, iterations=iterations, coding=coding)
+    kind = LiveView if console.is_terminal else LineView
+    return kind(console, iterations=iterations, coding=coding)
 
 
-class LineView:
+class LineView(Lines):
     """A line every few seconds, for logs and pipes."""
 
     def __init__(
         self,
         console: Terminal,
         *,
-        iterations: int,
+        iterations: int = 0,
         coding: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console, self._clock = console, clock
-        self._words, self._until_s = "", 0.0
-        self._lines = Lines(self._print, iterations=iterations, clock=clock, coding=coding)
+        self._print = partial(console.print, highlight=False, soft_wrap=True)
+        super().__init__(self._print, iterations=iterations, clock=clock, coding=coding)
+        self._said, self._until_s = "", 0.0
 
     def say(self, message: str) -> None:
-        """Print the message, unless one of the last seconds differs in its numbers alone."""
-        words = NUMBER.sub("", message)
-        if words == self._words and self._clock() < self._until_s:
-            return
-        self._words, self._until_s = words, self._clock() + LINE_PERIOD_S
-        self._print(message)
+        """Print a message that differs from the last one, within seconds by more than numbers."""
+        alike = NUMBER.sub("", message) == NUMBER.sub("", self._said)
+        if message != self._said and not (alike and self._clock() < self._until_s):
+            self._said, self._until_s = message, self._clock() + LINE_PERIOD_S
+            self._print(message)
 
-    def show(self, records: Iterable[IterationRecord]) -> None:
-        """Print a line if enough time has passed since the last one."""
-        self._lines.write(*records)
-
-    def _print(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
-
-    def compare(self, standing: ReferenceReturns) -> None:
-        """Write them into the next lines."""
-        self._lines.compare(standing)
-
-    def close(self) -> None:
-        """Print the last record."""
-        self._lines.close()
+    def show(self, records: Iterable[IterationRecord], now: RunStatus | None = None) -> None:
+        """Print the run's message, and a line if enough time has passed since the last one."""
+        if now is not None:
+            self._left.iterations = now.iterations
+            if now.message:
+                self.say(now.message)
+        self.write(*records)
 
 
 class LiveView:
@@ -124,9 +117,7 @@ class LiveView:
         self._rounds: deque[float] = deque(maxlen=100)
         self._message = ""
         self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+            TextColumn("training"), BarColumn(bar_width=None), MofNCompleteColumn()
         )
         self._task = self._progress.add_task("training", total=iterations)
         self._live = Live(self._draw(), console=console, refresh_per_second=8)

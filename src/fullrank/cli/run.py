@@ -2,14 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from fullrank.cli.objects import RunObject, ThisHost, begin
+from fullrank.cli.objects import RunObject, taken
 from fullrank.cli.options import (
     CertificatesOption,
     ConfigOption,
@@ -23,13 +21,14 @@ from fullrank.cli.options import (
     VerboseOption,
     tls_of,
 )
-from fullrank.cli.places import PLACES, Place, found, place_on
+from fullrank.cli.places import PLACES, Place, at_once, found, names_of, place_on
 from fullrank.cli.runs import RUNS, adopt, find_run, make_directory, meant
 from fullrank.cli.say import say
 from fullrank.cli.status import status
 from fullrank.cli.terminal import Terminal
+from fullrank.cli.this_host import ThisHost, begin
 from fullrank.cli.train import continued, costs_of, go_on, of_new_run, write_settings
-from fullrank.common.errors import ConfigError, FullrankError, RunDirectoryInUse, ServiceLost
+from fullrank.common.errors import ConfigError
 from fullrank.config.layers import load
 from fullrank.host.certificates import Role
 from fullrank.host.run_directory import is_address, lock_launch
@@ -52,17 +51,17 @@ def submit(
     run.toml of the containers.
     """
     layers = load(config, environ=os.environ, overrides=overrides or (), options={"name": run})
-    if (place := place_on(on or "host")).knows(run):
-        remedy = f"`fullrank run resume {run}` continues it, or choose another name"
-        raise RunDirectoryInUse(f"there is a run {run} on {place.name}: {remedy}")
+    place = place_on(on or "host")
     if not isinstance(place, ThisHost):
         _refuse(place, {"--set": overrides, "--local": local})
         place.submit(run, config)
     else:
+        if (path := RUNS / run).exists():
+            raise taken(run, place.name)
         sized = of_new_run(layers, local=local)
         for line in costs_of(sized):
             say(line)
-        make_directory(path := RUNS / run, exist_ok=False)
+        make_directory(path, exist_ok=False)
         write_settings(path, sized.config)
         begin(path, local=local)
     say(f"submitted; `fullrank run status {run}` shows it, `fullrank run stop {run}` stops it")
@@ -71,38 +70,25 @@ def submit(
 @app.command("list")
 def list_runs(on: OnOption = None, as_json: JsonOption = False) -> None:
     """List the runs of this host, and those of Compose and Kubernetes where these answer."""
-    places = PLACES.values() if on is None else [place_on(on)]
-    runs = [each for place in places for each in _objects(place, asked=on is not None)]
+    places = list(PLACES.values()) if on is None else [place_on(on)]
+    named = names_of(places, needed=on is not None)
+    wanted = [(place, name) for place, names in named for name in names]
+    runs = list[RunObject]()
+    for (_, name), run in at_once(lambda each: each[0].look(each[1]), wanted):
+        if isinstance(run, RunObject):
+            runs.append(run)
+        else:  # its files cannot be read
+            say(f"{name}: {run}", error=True)
     if as_json:
-        say(json.dumps([asdict(each) for each in runs]))
+        say(json.dumps([each._asdict() for each in runs]))
         return
     table = Table("run", "on", "state", "reason", "results", box=None)
     for each in runs:
-        code = f" (exit code {each.exit_code})" if each.exit_code else ""
-        table.add_row(each.name, each.on, each.state, each.reason + code, each.results)
+        table.add_row(each.name, each.on, each.state, each.why(), each.results)
     Terminal().print(table)
 
 
 app.command("status")(status)
-
-
-def _objects(place: Place, *, asked: bool) -> Iterator[RunObject]:
-    """The runs of a place; those whose files cannot be read are left out, in one line each.
-
-    Raises:
-        ServiceLost: It does not answer, and was asked by its name.
-    """
-    try:
-        names = place.names()
-    except ServiceLost:
-        if asked:
-            raise
-        return
-    for name in names:
-        try:
-            yield place.look(name)
-        except FullrankError as error:
-            say(f"{name}: {error}", error=True)
 
 
 @app.command()

@@ -5,16 +5,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fullrank.cli.objects import LOGS, ThisHost, condition_of
+from fullrank.cli.objects import by_answer
 from fullrank.cli.options import CertificatesOption, JsonOption, OnOption, RunOption, UntilEndOption
 from fullrank.cli.places import found
 from fullrank.cli.progress import LineView
@@ -22,15 +19,13 @@ from fullrank.cli.runs import newest_run
 from fullrank.cli.say import say
 from fullrank.cli.status_view import headline, learners, picture, players
 from fullrank.cli.terminal import Terminal
+from fullrank.cli.this_host import LOGS, ThisHost
 from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
 from fullrank.common.text import plain
 from fullrank.host.run_directory import LOCK, is_address
 from fullrank.net.status import RunState, RunStatus, Status
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord, stand, to_line
-
-if TYPE_CHECKING:
-    from fullrank.net.monitor import Monitor  # imports gRPC
 
 PERIOD_S = 0.5
 """Period of polls, seconds."""
@@ -61,36 +56,35 @@ def status(
             raise ConfigError(f"not of this host: `fullrank run logs {name} --follow` follows it")
         _follow(name, certificates, as_json=as_json)
         return
-    found_run = None if place is None else place.look(name)
-    now = None
+    now, run_object = None, None if place is None else place.look(name)
     if place is None or isinstance(place, ThisHost):
         try:
             now = _look(name, certificates)
         except ServiceLost:
-            if found_run is None:
+            if run_object is None:
                 raise
     if as_json:
-        facts = {} if now is None else now.facts() | condition_of(now.now)._asdict()
-        say(json.dumps(facts | ({} if found_run is None else asdict(found_run))))
+        facts = {} if now is None else now.facts() | by_answer(now.now)._asdict()
+        say(json.dumps(facts | ({} if run_object is None else run_object._asdict())))
         return
-    if found_run is not None:
-        shown = found_run if now is None else replace(found_run, reason="", exit_code=None)
-        say(str(shown), f"results: {found_run.results}")
+    if run_object is not None:
+        shown = run_object if now is None else run_object._replace(reason="", exit_code=None)
+        say(str(shown), f"results: {run_object.results}")
     if now is None:
         return
     console = Terminal()
     for line in headline(now):
         console.print(line, highlight=False, soft_wrap=True)
-    for table in (learners(now.now), *players(now.now)):
+    for table in (learners(now), *players(now.now)):
         console.print(table)
 
 
 def _look(run: str, certificates: Path | None) -> Status:
     """The status of a run, from its directory once it has ended."""
-    from fullrank.cli.locate import ended, locate  # imports gRPC
+    from fullrank.cli.locate import dial, ended  # imports gRPC
 
     try:
-        with locate(run, certificates)() as monitor:
+        with dial(run, certificates) as monitor:
             now = monitor.status()
             first = max(0, now.committed - SMOOTHED)
             return Status(now=now, records=list(monitor.watch(first, until_now=True)))
@@ -103,16 +97,13 @@ def _look(run: str, certificates: Path | None) -> Status:
 
 def _follow(run: str, certificates: Path | None, *, as_json: bool) -> None:
     """Show a run until it has ended; retry while the controller cannot be reached."""
-    from fullrank.cli.locate import ended, locate  # imports gRPC
-
-    follower = Follower(locate(run, certificates), ended=partial(ended, run))
     console = Terminal()
-    shown: Shown = Screen(console) if console.is_terminal else Plain(console)
+    shown: Json | Screen | LineView = Screen(console) if console.is_terminal else LineView(console)
     if as_json:
         shown = Json()
     try:
-        for now, new in _poll(follower, shown.say, end=partial(_end_of, run)):
-            shown.show(now, new)
+        for now, new in polled(run, certificates, shown.say):
+            shown.show(new, now)
             if now.state in (RunState.FINISHED, RunState.FAILED):
                 return
     finally:
@@ -128,93 +119,43 @@ def _end_of(run: str) -> str:
     return ""
 
 
-class Follower:
-    """Polls a run and receives each iteration once.
+def polled(
+    run: str, certificates: Path | None, say: Callable[[str], None]
+) -> Iterator[tuple[RunStatus, list[IterationRecord]]]:
+    """Poll a run until it has ended, and yield its status and each iteration once.
 
     Args:
-        dial: Dials the monitor at its current address.
-        ended: Reads the status and the iterations of a run that has ended; None for any other.
+        run: The run.
+        certificates: As of ``dial``, by which the monitor is reached at its current address.
+        say: Takes the reasons of failed polls, and how a run has ended that says no more.
     """
+    from fullrank.cli.locate import dial, ended  # imports gRPC
 
-    def __init__(
-        self,
-        dial: "Callable[[], Monitor]",
-        *,
-        ended: Callable[[], tuple[RunStatus, list[IterationRecord]] | None] = lambda: None,
-    ) -> None:
-        self._dial, self._ended = dial, ended
-        self._monitor: Monitor | None = None
-        self._last: IterationRecord | None = None
-
-    def poll(self) -> tuple[RunStatus, list[IterationRecord]]:
-        """The status of the run and the iterations committed since the last poll.
-
-        Raises:
-            FullrankError: The controller is away or denies access, or there is no such run.
-        """
+    pause_s, following, term = PERIOD_S, 0, 0
+    while True:
         try:
-            if self._monitor is None:
-                self._monitor = self._dial()
-            now = self._monitor.status()
-            return now, self._new(self._monitor, now)
+            with dial(run, certificates) as monitor:
+                while True:
+                    now = monitor.status()
+                    first = following if term else max(0, now.committed - KEPT)
+                    new = list(monitor.watch(first, seen_term=term, until_now=True))
+                    if new:
+                        following, term = new[-1].iteration + 1, new[-1].term
+                    yield now, new
+                    pause_s = PERIOD_S
+                    time.sleep(pause_s)
         except FullrankError as error:
-            self.hang_up()
-            if not isinstance(error, ServiceLost) or (found := self._ended()) is None:
-                raise
-            now, records = found
-            last = -1 if self._last is None else self._last.iteration
-            return now, [record for record in records if record.iteration > last]
-
-    def _new(self, monitor: "Monitor", now: RunStatus) -> list[IterationRecord]:
-        first, term = max(0, now.committed - KEPT), 0
-        if self._last is not None:
-            first, term = self._last.iteration + 1, self._last.term
-        new = list(monitor.watch(first, seen_term=term, until_now=True))
-        self._last = new[-1] if new else self._last
-        return new
-
-    def hang_up(self) -> None:
-        """Close the connection; the next poll dials again."""
-        if self._monitor is not None:
-            self._monitor.close()
-        self._monitor = None
-
-
-def _poll(
-    follower: Follower, say: Callable[[str], None], *, end: Callable[[], str] = str
-) -> Iterator[tuple[RunStatus, list[IterationRecord]]]:
-    """Poll until the run has ended; ``say`` receives the reasons of failed polls."""
-    pause_s = PERIOD_S
-    try:
-        while True:
-            try:
-                polled = follower.poll()
-            except FullrankError as error:
-                if ended := end():
-                    say(ended)
-                    return
-                what = "controller away" if isinstance(error, ServiceLost) else "no status"
-                say(f"{what}: {error}; retrying")
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            else:
-                yield polled
-                pause_s = PERIOD_S
-            time.sleep(pause_s)
-    finally:
-        follower.hang_up()
-
-
-class Shown(Protocol):
-    """Output of ``status --follow``."""
-
-    def say(self, message: str) -> None:
-        """Show a message."""
-
-    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
-        """Show the result of a poll."""
-
-    def close(self) -> None:
-        """Finish the output."""
+            if isinstance(error, ServiceLost) and (found := ended(run)) is not None:
+                now, records = found
+                yield now, [record for record in records if record.iteration >= following]
+                return
+            if end := _end_of(run):
+                say(end)
+                return
+            away = "controller away" if isinstance(error, ServiceLost) else "no status"
+            say(f"{away}: {error}; retrying")
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        time.sleep(pause_s)
 
 
 class Json:
@@ -224,40 +165,13 @@ class Json:
         """Print the message to standard error."""
         say(message, error=True)
 
-    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
+    def show(self, new: list[IterationRecord], now: RunStatus) -> None:
         """Print the iterations."""
         for record in new:
             say(to_line(record))
 
     def close(self) -> None:
         """Do nothing: every line is printed at once."""
-
-
-class Plain:
-    """A line every few seconds."""
-
-    def __init__(self, console: Terminal) -> None:
-        self._console = console
-        self._lines: LineView | None = None
-        self._said = ""
-
-    def say(self, message: str) -> None:
-        """Print the message unless it repeats the last one."""
-        if message != self._said:
-            self._console.print(message, highlight=False, soft_wrap=True)
-        self._said = message
-
-    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
-        """Print the run's message, and an iteration if enough time has passed since the last."""
-        if now.message:
-            self.say(now.message)
-        self._lines = self._lines or LineView(self._console, iterations=now.iterations)
-        self._lines.show(new)
-
-    def close(self) -> None:
-        """Print the last iteration."""
-        if self._lines is not None:
-            self._lines.close()
 
 
 class Screen:
@@ -275,7 +189,7 @@ class Screen:
             Group(Text(plain(message), style="bold red"), self._picture), refresh=True
         )
 
-    def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
+    def show(self, new: list[IterationRecord], now: RunStatus) -> None:
         """Draw the view."""
         for record in new:
             stand(self._records, record)

@@ -124,19 +124,27 @@ def _per_iteration(status: Status) -> list[str]:
     return [*lines, f"MB an iteration: {', '.join(sizes)}"] if sizes else lines
 
 
-def learners(now: RunStatus) -> Table:
-    """Table of the attached learners."""
-    columns = ("learner", "host", "row", "state", "data", "vectors", "heard")
-    table = Table(*columns, box=None, pad_edge=False)
+def learners(status: Status, *, drawn: bool = False) -> Table:
+    """Table of the attached learners, with their ways of data or with lanes of the last round."""
+    now, last = status.now, status.records[-1] if status.records else None
+    further = ("late", f"round {last.iteration}" if last else "round")
+    columns = further if drawn else ("data", "vectors", "heard")
+    table = Table("learner", "host", "row", "state", *columns, box=None, pad_edge=False)
+    lane = lanes(last, width=LANE) if last and drawn else {}
     for learner in now.learners:
-        rows = ",".join(map(str, learner.rows)) or "-"
-        heard = f"{learner.silent_s:.1f} s ago"
         data = "mapped" if learner.maps_table else "sent"
         if learner.batch_bytes:
             data += f" {learner.batch_bytes / 1e6:.3f} MB"
         vectors = "shared" if learner.shares_memory else "sent"
-        state = learner.activity(now)
-        table.add_row(str(learner.learner), learner.host, rows, state, data, vectors, heard)
+        facts = (data, vectors, f"{learner.silent_s:.1f} s ago")
+        late = f"{status.late(learner.learner):.0%}" if last else "-"
+        table.add_row(
+            str(learner.learner),
+            learner.host,
+            ",".join(map(str, learner.rows)) or "-",
+            learner.activity(now),
+            *((late, Text(lane.get(learner.learner, ""))) if drawn else facts),
+        )
     return table
 
 
@@ -191,25 +199,7 @@ def picture(status: Status) -> RenderableType:
         lines.append("  ".join(f"{phase} {s / whole_s:.0%}" for phase, s in phases_s.items()))
     return Group(
         *(Text(plain(line)) for line in lines),
-        _timelines(status),
+        learners(status, drawn=True),
         *players(status.now),
         Text(LEGEND, style="dim"),
     )
-
-
-def _timelines(status: Status) -> Table:
-    """Table of the attached learners, with a lane for each in the last round."""
-    last = status.records[-1] if status.records else None
-    drawn = lanes(last, width=LANE) if last else {}
-    shown = f"round {last.iteration}" if last else "round"
-    table = Table("learner", "host", "row", "state", "late", shown, box=None, pad_edge=False)
-    for learner in status.now.learners:
-        table.add_row(
-            str(learner.learner),
-            learner.host,
-            ",".join(map(str, learner.rows)) or "-",
-            learner.activity(status.now),
-            f"{status.late(learner.learner):.0%}" if last else "-",
-            Text(drawn.get(learner.learner, "")),
-        )
-    return table

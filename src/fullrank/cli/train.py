@@ -11,7 +11,6 @@ from typing import Annotated, TypeAlias
 import numpy as np
 import typer
 
-from fullrank.cli.objects import attached
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
@@ -26,6 +25,7 @@ from fullrank.cli.options import (
 )
 from fullrank.cli.runs import adopt, default_run_dir, make_directory, runnable_config
 from fullrank.cli.say import say, starting
+from fullrank.cli.this_host import attached
 from fullrank.codes import codes
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of

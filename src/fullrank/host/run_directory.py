@@ -234,8 +234,7 @@ def lock_run(run_dir: Path) -> ExitStack:
         RunDirectoryInUse: Another controller holds it.
     """
     return _lock(
-        run_dir,
-        f"{run_dir} is held by another controller; stop it or choose another --run-dir",
+        run_dir, f"{run_dir} is held by another controller; stop it or choose another --run-dir"
     )
 
 
@@ -272,11 +271,11 @@ def lock_launch(run_dir: Path) -> ExitStack:
 
 def trainer_of(run_dir: Path) -> int | None:
     """Return the id of the process of this host that trains a run; None if there is none."""
-    return _living(run_dir / "logs") or _living(run_dir)
+    return holder_of(run_dir / "logs") or holder_of(run_dir)
 
 
-def _living(directory: Path) -> int | None:
-    """The process that holds a lock, read without taking it, which would refuse another's start.
+def holder_of(directory: Path) -> int | None:
+    """Return the process that holds a lock, without taking it, which would refuse another's start.
 
     A process that has got the id of a former holder does not have the file of the lock open.
     """
@@ -300,7 +299,8 @@ def _lock(directory: Path, refusal: str) -> ExitStack:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RunDirectoryInUse(f"{refusal}{_holder(directory)}") from None
+                holder = f" (process {number})" if (number := _stated(directory)) else ""
+                raise RunDirectoryInUse(f"{refusal}{holder}") from None
             except OSError as error:  # network file systems lock only what is open for writing
                 if path != directory or error.errno not in _UNSUPPORTED:
                     raise
@@ -310,11 +310,6 @@ def _lock(directory: Path, refusal: str) -> ExitStack:
 
 
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
-
-
-def _holder(directory: Path) -> str:
-    """The process id of the holder, in brackets, if its file is still there."""
-    return f" (process {number})" if (number := _stated(directory)) else ""
 
 
 def _stated(directory: Path) -> str:

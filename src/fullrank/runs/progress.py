@@ -148,15 +148,18 @@ class TimeLeft:
 
     Args:
         iterations: Number of iterations of the run.
+
+    Attributes:
+        iterations: As given; it may be changed.
     """
 
     def __init__(self, iterations: int) -> None:
-        self._iterations, self._left = iterations, iterations
+        self.iterations, self._left = iterations, iterations
         self._last: deque[float] = deque(maxlen=MEASURED)
 
     def update(self, record: IterationRecord) -> None:
         """Take an iteration."""
-        self._left = self._iterations - record.iteration - 1
+        self._left = self.iterations - record.iteration - 1
         if record.iteration_s is not None:
             self._last.append(record.iteration_s)
 
@@ -188,24 +191,21 @@ class Lines:
         clock: Callable[[], float],
         coding: bool,
     ) -> None:
-        self._say = say
-        self._iterations = iterations
-        self._clock = clock
+        self._say, self._clock = say, clock
         self._cells, self._left = Cells(coding=coding), TimeLeft(iterations)
-        self._next = 0.0
-        self._pending: str | None = None
+        self._next, self._pending = 0.0, ""
 
     def write(self, *records: IterationRecord) -> None:
         """Write the last of the records if enough time has passed since the last line."""
         for record in records:
             self._left.update(record)
             _, returned, *cells = self._cells.formatted(record)
-            words = [f"iteration {record.iteration + 1}/{self._iterations}"]
+            words = [f"iteration {record.iteration + 1}/{self._left.iterations}"]
             words += [f"return {returned}{self._cells.place()}", str(self._cells.standing)]
             words += map(" ".join, zip(self._cells.headers[2:], cells, strict=True))
             words.append(str(self._left))
             self._pending = "  ".join(filter(None, words))
-        if self._pending is not None and self._clock() >= self._next:
+        if self._pending and self._clock() >= self._next:
             self.close()
             self._next = self._clock() + LINE_PERIOD_S
 
@@ -215,6 +215,6 @@ class Lines:
 
     def close(self) -> None:
         """Write the last record if it was not written."""
-        if self._pending is not None:
+        if self._pending:
             self._say(self._pending)
-        self._pending = None
+        self._pending = ""

@@ -1,13 +1,12 @@
 """A run that has ended is shown from its directory: no service runs any more."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.unit.runs.test_record import record, write
 
-from fullrank.cli.locate import ended, locate
-from fullrank.cli.status import Follower, status
+from fullrank.cli.locate import dial
+from fullrank.cli.status import polled, status
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
 from fullrank.net.status import RunState
@@ -59,17 +58,16 @@ def test_follow_ends_with_a_failed_run(run: str, capsys: pytest.CaptureFixture[s
 
 def test_a_follower_receives_each_iteration_of_an_ended_run_once(run: str) -> None:
     fail(run)
-    follower = Follower(locate(run, None), ended=partial(ended, run))
-    now, new = follower.poll()
+    ((now, new),) = polled(run, None, pytest.fail)
     assert (now.state, [each.iteration for each in new]) == (RunState.FAILED, [0, 1, 2])
 
 
 def test_a_run_that_may_go_on_has_no_controller(run: str) -> None:
     with pytest.raises(ServiceLost, match="`fullrank run resume"):
-        Follower(locate(run, None)).poll()
+        dial(run, None)
 
 
 def test_a_finished_run_has_no_controller(run: str) -> None:
     Path(run, "config.toml").write_text(to_toml(RunConfig(iterations=3)))
     with pytest.raises(ServiceLost, match="is finished after 3 iterations and has no controller"):
-        locate(run, None)()
+        dial(run, None)

@@ -1,16 +1,23 @@
 """A run in containers of Compose is an object, and is found among the places."""
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
+from importlib import import_module
 from pathlib import Path
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
 from tests.fakes.commands import INSPECTED, Fakes, Replies
+from tests.waiting import WAIT_S
 
+from fullrank.cli import places
+from fullrank.cli.objects import RunObject, State
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.runs.ending import failed, finished, write_ending
 
+run = import_module("fullrank.cli.run")
 ENDED = failed(EnvironmentFailed("the physics exploded"), committed=3, settings="")
 
 
@@ -153,7 +160,7 @@ def test_a_project_is_submitted_once_stopped_resumed_and_its_log_followed(
     assert fullrank(*submit[:3], "--on", "compose.yml", *submit[5:]).code == 0
     assert fakes.calls()[-1] == "docker compose --project-name team-a up --detach"
     fakes.set("docker", docker(container("exited", 9), compose="", **{COPY: NOT_THERE}))
-    again = fullrank(*submit)
+    again = fullrank(*submit[:3], "--on", "compose.yml", *submit[5:])
     assert (again.code, again.error.count("\n")) == (5, 1)
     for verb in ("stop", "resume", "logs"):
         assert fullrank("run", verb, "team-a").code == 0
@@ -202,3 +209,54 @@ def test_a_name_that_two_places_have_needs_its_place(
     assert "must be host, compose, kubernetes" in fullrank("run", "list", "--on", "moon").error
     assert fullrank("run", "submit", "UPPER").code == 2
     assert fullrank("run", "submit", "../up").code == 2
+
+
+def test_a_file_that_is_missing_is_said_before_any_place_is_asked(
+    fakes: Fakes, fullrank: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COMPOSE_FILE", raising=False)
+    for place, file in (("compose", "Compose file"), ("kubernetes", "overlay")):
+        outcome = fullrank("run", "submit", "team-a", "--on", place)
+        assert (outcome.code, outcome.error.count("\n")) == (2, 1)
+        assert f"name the {file} by --on" in outcome.error
+    assert fakes.calls() == []
+
+
+class Answering:
+    """A place whose runs are named once all that are asked have been."""
+
+    def __init__(self, name: str, wait: Callable[[], object]) -> None:
+        self.name, self._wait = name, wait
+
+    def names(self) -> list[str]:
+        self._wait()
+        return [f"run-{self.name}"]
+
+    def look(self, name: str) -> RunObject:
+        self._wait()
+        return RunObject(name, self.name, State.RUNNING, "", None, "")
+
+
+def test_places_and_their_runs_are_asked_at_once(
+    fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = Barrier(2)
+    names = ("here", "there")
+    monkeypatch.setattr(
+        run, "PLACES", {each: Answering(each, lambda: together.wait(WAIT_S)) for each in names}
+    )
+    listed = json.loads(fullrank("run", "list", "--json").output)
+    assert [each["name"] for each in listed] == ["run-here", "run-there"]
+
+
+def test_a_place_that_does_not_answer_in_time_is_left_out_in_one_line(
+    fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = Event()
+    monkeypatch.setattr(places, "ANSWER_S", 0.0)
+    monkeypatch.setattr(run, "PLACES", {"there": Answering("there", never.wait)})
+    outcome = fullrank("run", "list", "--json")
+    never.set()
+    assert (outcome.code, json.loads(outcome.output)) == (0, [])
+    assert outcome.error == "there is left out: no answer within 0 s\n"

@@ -1,6 +1,7 @@
 """A run is one of five states, by what its place says; on this host that is its directory."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 from tests.waiting import WAIT_S
 
-from fullrank.cli import objects
-from fullrank.cli.objects import Condition, Said, State, attached, judged, said_by
+from fullrank.cli import this_host
+from fullrank.cli.objects import Condition, State, by_answer, by_ending, by_exit
+from fullrank.cli.this_host import attached, condition_of
 from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost, Stuck
 from fullrank.host.run_directory import lock_launch, trainer_of
+from fullrank.net.status import RunState, RunStatus
 from fullrank.runs.ending import OUTCOME, failed, finished, write_ending
 
 FAILURE = EnvironmentFailed("the physics exploded")
@@ -21,28 +24,28 @@ ENDED = failed(FAILURE, committed=3, settings="")
 
 
 @pytest.mark.parametrize(
-    ("said", "state", "exit_code"),
+    ("condition", "state", "exit_code"),
     [
-        (Said(phase="waits", reason="no room"), State.PENDING, None),
-        (Said(phase="stopped", exit_code=9), State.PENDING, 9),
-        (Said(phase="works"), State.STALLED, None),
-        (Said(phase="works", answer=Condition(State.RUNNING)), State.RUNNING, None),
-        (Said(phase="ended", exit_code=0), State.FINISHED, 0),
-        (Said(phase="ended", exit_code=137), State.FAILED, 137),
-        (Said(phase="ended", exit_code=0, ending=ENDED), State.FAILED, 3),
-        (Said(phase="waits", ending=finished(committed=3, settings="")), State.FINISHED, 0),
+        (by_answer(RunStatus(state=RunState.STARTING)), State.PENDING, None),
+        (by_answer(RunStatus(state=RunState.RUNNING)), State.RUNNING, None),
+        (by_answer(RunStatus(state=RunState.STALLED)), State.STALLED, None),
+        (by_answer(RunStatus(state=RunState.FINISHED)), State.FINISHED, 0),
+        (by_answer(RunStatus(state=RunState.FAILED, exit_code=3)), State.FAILED, 3),
+        (by_exit(0), State.FINISHED, 0),
+        (by_exit(137), State.FAILED, 137),
+        (by_ending(ENDED), State.FAILED, 3),
+        (by_ending(finished(committed=3, settings="")), State.FINISHED, 0),
     ],
 )
-def test_what_a_place_says_is_one_of_five_states(
-    said: Said, state: State, exit_code: int | None
+def test_a_run_is_in_one_of_five_states(
+    condition: Condition, state: State, exit_code: int | None
 ) -> None:
-    verdict = judged(said)
-    assert (verdict.state, verdict.exit_code) == (state, exit_code)
+    assert (condition.state, condition.exit_code) == (state, exit_code)
 
 
 def state(begun: Path) -> tuple[State, int | None]:
-    verdict = judged(said_by(begun))
-    return verdict.state, verdict.exit_code
+    found = condition_of(begun)
+    return found.state, found.exit_code
 
 
 def test_a_directory_without_a_process_says_how_its_run_has_ended(begun: Path) -> None:
@@ -87,14 +90,14 @@ def test_a_reader_that_misses_a_process_which_has_just_begun_looks_again(
 ) -> None:
     with lock_launch(begun):
         seen = iter([None, os.getpid(), os.getpid()])
-        monkeypatch.setattr(objects, "trainer_of", lambda _: next(seen))
+        monkeypatch.setattr(this_host, "trainer_of", lambda _: next(seen))
         assert state(begun) == (State.PENDING, None)
 
 
 def test_a_process_that_ends_at_once_leaves_its_outcome(begun: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from fullrank.cli.objects import attached\n"
+        "from fullrank.cli.this_host import attached\n"
         "from fullrank.common.errors import Stuck\n"
         "from fullrank.host.process import end_process\n"
         "with attached(Path(sys.argv[1])): end_process(Stuck('a disk hangs'))\n"
@@ -102,7 +105,7 @@ def test_a_process_that_ends_at_once_leaves_its_outcome(begun: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", code, str(begun)], check=False, timeout=WAIT_S)
     assert ran.returncode == Stuck.exit_code
     assert state(begun) == (State.FAILED, Stuck.exit_code)
-    assert judged(said_by(begun)).reason == "a disk hangs"
+    assert condition_of(begun).reason == "a disk hangs"
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"exit_code": "x", "reason": 1}'])
@@ -166,8 +169,8 @@ def test_a_process_of_services_is_stopped_and_its_run_waits(begun: Path, fullran
 def test_a_process_that_does_not_stop_is_one_line(
     begun: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "STOP_S", -1.0)
-    monkeypatch.setattr(objects, "trainer_of", lambda _: os.getpid())
+    monkeypatch.setattr(this_host, "STOP_S", -1.0)
+    monkeypatch.setattr(this_host, "trainer_of", lambda _: os.getpid())
     monkeypatch.setattr(os, "kill", lambda *_: None)
     outcome = fullrank("run", "stop", "runs/one")
     assert (outcome.code, outcome.error.count("\n")) == (9, 1)
@@ -191,4 +194,15 @@ def test_a_folder_of_the_working_directory_hides_no_run(begun: Path, fullrank: A
 def test_an_expected_error_is_the_reason(begun: Path) -> None:
     with pytest.raises(FullrankError), attached(begun):
         raise FullrankError("one\nline")
-    assert judged(said_by(begun)).reason == "one line"
+    assert condition_of(begun).reason == "one line"
+
+
+def test_a_command_that_is_killed_while_it_is_told_to_stop_has_failed(
+    begun: Path, holder: "subprocess.Popen[str]", fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``train`` leaves its outcome itself, unless it is killed."""
+    kill = os.kill
+    monkeypatch.setattr(os, "kill", lambda pid, _: (kill(pid, signal.SIGKILL), holder.wait()))
+    said = fullrank("run", "stop", "runs/one").output
+    assert said.startswith("one on host: FAILED: no process of this host trains it")
+    assert state(begun) == (State.FAILED, 9)

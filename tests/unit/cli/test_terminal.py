@@ -45,7 +45,7 @@ def test_lines_and_tables_of_a_status(printed: tuple[Terminal, io.StringIO]) -> 
     terminal, file = printed
     for line in headline(Status(now=hostile())):
         terminal.print(line, highlight=False)
-    terminal.print(learners(hostile()))
+    terminal.print(learners(Status(now=hostile())))
     terminal.print(picture(Status(now=hostile())))
     assert "\x1b" not in file.getvalue()
     assert file.getvalue().count(SHOWN) >= 7

@@ -97,7 +97,7 @@ def look(status: Any, code: Any, iterations: Any) -> None:
         shown = Status(now=status, records=iterations or ())
         headline(shown)
         json.dumps(shown.facts(), allow_nan=False)
-        learners(status)
+        learners(Status(now=status))
         players(status)
     json.dumps(PageState().news(view), allow_nan=False)
 
