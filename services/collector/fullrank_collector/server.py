@@ -236,7 +236,7 @@ def main(launch: Launch) -> int:
         raise ConfigError("health.address is one collector's; leave it empty with --replicas")
     torch.set_num_threads(launch.config.compute.threads)
     tune_process(launch)
-    return run_replicas(launch, _replica, say=log.warning)
+    return run_replicas(launch, _replica, say=log.warning, clock=time.monotonic)
 
 
 def _replica(launch: Launch, _: int) -> int:

@@ -23,7 +23,7 @@ MOST_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class _Applied:
+class Applied:
     """An applied iteration that is not durable yet."""
 
     decided: DecidedIteration
@@ -56,21 +56,13 @@ class Commits:
 
     def __init__(self, run: Run, store: RunStore, pipeline: Pipeline, watchdog: Watchdog) -> None:
         self._run, self._store, self._pipeline, self._watchdog = run, store, pipeline, watchdog
-        self._applied = deque[_Applied]()
+        self._applied = deque[Applied]()
         self._hurried, self._moved = asyncio.Event(), asyncio.Event()
         self.head = 0
 
-    def add(
-        self,
-        decided: DecidedIteration,
-        record: IterationRecord,
-        *,
-        head: int,
-        span: TraceSpan,
-        at: float,
-    ) -> None:
+    def add(self, applied: Applied) -> None:
         """Take an iteration that was applied."""
-        self._applied.append(_Applied(decided, record, head, span, at))
+        self._applied.append(applied)
 
     async def within_lag(self) -> None:
         """Wait while the store is two writes behind, or holds up too many bytes."""

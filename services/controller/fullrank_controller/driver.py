@@ -35,7 +35,7 @@ from fullrank.run.orders import (
 from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
 from fullrank.wiring.training import Training
-from fullrank_controller.commits import WRITING, Commits
+from fullrank_controller.commits import WRITING, Applied, Commits
 from fullrank_controller.host import Host
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import DecidedIteration, RunStore
@@ -280,7 +280,7 @@ class Driver:
         iteration_s, self._updated_at = now - self._updated_at, now
         record = iteration.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)
         self._record = record
-        self._commits.add(iteration, record, head=self.pipeline.head, span=committing, at=now)
+        self._commits.add(Applied(iteration, record, self.pipeline.head, committing, now))
 
     async def _apply_again(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""

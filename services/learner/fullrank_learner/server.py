@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -48,7 +49,7 @@ def main(launch: Launch) -> int:
     def replica(launch: Launch, number: int) -> int:
         return run_replica(attach(_apart(launch, number), prepared=prepared, replica=number))
 
-    return run_replicas(launch, replica, say=log.warning)
+    return run_replicas(launch, replica, say=log.warning, clock=time.monotonic)
 
 
 def _apart(launch: Launch, replica: int) -> Launch:

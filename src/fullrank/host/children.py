@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,7 +58,7 @@ def run_replicas(
     replica: Callable[[Launch, int], int],
     *,
     say: Callable[..., None],
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float],
 ) -> int:
     """Fork ``launch.replicas`` processes and wait for their end; returns the exit code.
 

@@ -37,7 +37,6 @@ _LOG, _HEADS = "log", "heads"
 
 _Folder: TypeAlias = Annotated[str, Field(pattern=r"^\d{6,18}-\d{6,18}$")]
 _Segment: TypeAlias = Annotated[str, Field(pattern=r"^(\d{6,18}-\d{6,18})?$")]
-_Chunk: TypeAlias = Annotated[str, Field(pattern=rf"^{METRICS}/\d{{6,18}}/\d{{18}}$")]
 _PART = r"/[0-9a-z][0-9a-z.-]{0,60}"
 _Named = rf"^(({_LOG}|{_HEADS}|{METRICS}|{ROWS}|{CHECKPOINTS})({_PART}){{1,2}})?$"
 _Object: TypeAlias = Annotated[str, Field(pattern=_Named)]
@@ -70,7 +69,7 @@ class LogHead:
     """The first entry that it needs."""
     checkpoints: Mapping[_Folder, Ordinal] = field(default_factory=dict)
     """Folders of the checkpoints, oldest first, each with the first entry after it."""
-    metrics: tuple[_Chunk, ...] = ()
+    metrics: tuple[_Object, ...] = ()
     """Names of the objects with the metrics, in order."""
     rows: tuple[RowSegment, ...] = ()
     """The rows from which the checkpoints draw, in order; two may leave a gap."""

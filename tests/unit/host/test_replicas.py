@@ -35,7 +35,7 @@ def replica(launch, number):
     return int(kind)
 
 launch = Launch(resolved=load(environ={}), replicas=2)
-sys.exit(children.run_replicas(launch, replica, say=logging.warning))
+sys.exit(children.run_replicas(launch, replica, say=logging.warning, clock=time.monotonic))
 """
 
 
@@ -91,7 +91,7 @@ def replica(launch, number):
     return children.run_replica(serve(launch))
 
 launch = Launch(resolved=load(environ={}), replicas=2)
-sys.exit(children.run_replicas(launch, replica, say=logging.warning))
+sys.exit(children.run_replicas(launch, replica, say=logging.warning, clock=time.monotonic))
 """
 
 

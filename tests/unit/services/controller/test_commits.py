@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fullrank_controller import commits
-from fullrank_controller.commits import Commits
+from fullrank_controller.commits import Applied, Commits
 
 
 @pytest.mark.parametrize("lag_s", [0.0, 1000.0])
@@ -26,7 +26,7 @@ async def test_a_run_waits_for_its_store_while_too_many_bytes_of_updates_are_not
 
     def add() -> None:
         now = asyncio.get_running_loop().time()
-        held.add(decided, cast(Any, None), head=0, span=cast(Any, None), at=now)
+        held.add(Applied(decided, cast(Any, None), 0, cast(Any, None), now))
 
     add()
     await held.within_lag()
