@@ -206,7 +206,8 @@ def check(
     blank where the target does not decode.
     """
     code = _make(name, learners, units, seed, parameters)
-    outcomes = [_after(code, losses) for losses in range(_most_losses(code) + 1)]
+    least = math.ceil(rank_of(code.target) / code.rows_per_learner)
+    outcomes = [_after(code, losses) for losses in range(code.learners - least + 1)]
     if as_json:
         say_json(_facts(code) | {"losses": outcomes})
         return
@@ -284,10 +285,11 @@ def _caught(code: Code, losses: int) -> float | None:
 
 
 def _print_facts(console: Terminal, code: Code) -> None:
-    facts = _facts(code)
+    facts, width = _facts(code), code.rows_per_learner
     lost = facts["tolerance"]
+    rows = "a row each" if width == 1 else f"{width} rows each"
     for line in (
-        f"{code.name}: {code.learners} learners with {_rows_each(code)}, {code.units} units, "
+        f"{code.name}: {code.learners} learners with {rows}, {code.units} units, "
         f"recovers {described(code.target)}, redundancy {code.redundancy:.3g}",
         f"tolerance {lost} ({facts['certificate']}): any {lost} of {code.learners} learners may be "
         "lost",
@@ -308,14 +310,6 @@ def _matrix_table(code: Code) -> Table:
         first = ("", "") if later else (str(learner), str(code.load[learner]))
         table.add_row(first[0], str(row), *cells, first[1])
     return table
-
-
-def _rows_each(code: Code) -> str:
-    return "a row each" if code.rows_per_learner == 1 else f"{code.rows_per_learner} rows each"
-
-
-def _most_losses(code: Code) -> int:
-    return code.learners - math.ceil(rank_of(code.target) / code.rows_per_learner)
 
 
 def _after(code: Code, losses: int) -> JSON:

@@ -107,19 +107,9 @@ def _facts(
 
 
 def _agent_facts(agent: AgentSurvey) -> JSON:
-    return {
-        "name": agent.spec.name,
-        "side": agent.spec.side,
-        "observation_size": agent.spec.observation_size,
-        "observed": agent.observed,
-        "action": asdict(agent.spec.action),
-        "permitted": agent.permitted,
-        "rewards": agent.rewards,
-        "acted": agent.acted,
-        "terminated": agent.terminated,
-        "left": agent.left,
-        "came_back": agent.came_back,
-    }
+    seen = asdict(agent)
+    spec = seen.pop("spec")
+    return {name: spec[name] for name in ("name", "side", "observation_size", "action")} | seen
 
 
 def _forbidden(seen: EnvironmentSurvey) -> int:

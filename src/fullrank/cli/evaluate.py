@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Protocol, TypeAlias
@@ -279,8 +279,15 @@ def evaluate(
 def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_json: bool) -> None:
     """Evaluate, record and print every set of policies that the run publishes."""
     evaluated = _evaluated(source.directory) if source.directory else NONE
-    sinks = _open_sinks(source, evaluated)
-    try:
+    sinks = Fanout[EvaluationRecord](())  # none for a run on another machine
+    if source.directory is not None:
+        sinks = open_evaluation_sinks(
+            source.directory,
+            source.config.metrics.sinks,
+            first_iteration=evaluated.iteration + 1,
+            config=as_tables(source.config),
+        )
+    with closing(sinks):
         for newer in newer_policies(source, seen=evaluated, patience_s=patience_s):
             act = Greedy(newer.algorithm.actor)
             played = play_episodes(source.config, act, episodes=episodes, seed=seed)
@@ -291,9 +298,8 @@ def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_j
             if as_json:
                 say(json.dumps(facts))
             else:
-                say(f"iteration {newer.iteration}: {_in_words(played)}")
-    finally:
-        sinks.close()
+                words = ", ".join(f"{name} {value}" for name, value in summary(played).items())
+                say(f"iteration {newer.iteration}: {words}")
 
 
 def _evaluated(directory: Path) -> Version:
@@ -306,23 +312,6 @@ def _evaluated(directory: Path) -> Version:
         if not record.superseded(terms)
     )
     return max(versions, default=NONE)
-
-
-def _open_sinks(source: Source, evaluated: Version) -> Fanout[EvaluationRecord]:
-    """Sinks of a local run; none for a run on another machine."""
-    if source.directory is None:
-        return Fanout(())
-    config = source.config
-    return open_evaluation_sinks(
-        source.directory,
-        config.metrics.sinks,
-        first_iteration=evaluated.iteration + 1,
-        config=as_tables(config),
-    )
-
-
-def _in_words(played: Evaluation) -> str:
-    return ", ".join(f"{name} {value}" for name, value in summary(played).items())
 
 
 def _show(played: Mapping[str, Evaluation], *, title: str) -> None:

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fullrank.common.durable import replace_text
+from fullrank.common.durable import replace_text, writing
 from fullrank.common.errors import FullrankError
 from fullrank.common.text import drawn, plain
 from fullrank.common.types import JSON, Array
@@ -60,24 +60,46 @@ def write(study: Study, folder: Path) -> Iterator[Path]:
         "marl_eval.json": json.dumps(marl_eval(study), indent=1),
     }
     figure = draw(study)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("comparison.png", "comparison.pdf"):
-            figure.savefig(folder / name, dpi=150)
+            save(figure, folder / name)
             yield folder / name
         for name, text in texts.items():
             replace_text(folder / name, text)
             yield folder / name
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure of a size in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes: Axes) -> None:
+    """Draw a faint grid, and no lines above and to the right."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture in the format of the path's suffix.
+
+    Raises:
+        FullrankError: It cannot be written, or there is no such format.
+    """
+    try:
+        figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
-        raise FullrankError(f"cannot write into {folder}: {error}") from error
+        raise FullrankError(f"cannot write {path}: {error}") from error
 
 
 def draw(study: Study) -> Figure:
     """Aggregate scores, performance profiles, probabilities of improvement, sample efficiency."""
     pairs = len(study.methods) * (len(study.methods) - 1) // 2
     rows = max(4.0, 1.5 + 0.35 * max(pairs, len(study.methods)))
-    figure = Figure(figsize=(12, 4.2 + rows), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank(12, 4.2 + rows)
     ((scores, profiles), (pairwise, curves)) = figure.subplots(2, 2, height_ratios=(rows, 4))
     looks = looks_of(study.methods)
     _scores(scores, study, looks)
@@ -85,8 +107,7 @@ def draw(study: Study) -> Figure:
     _improvements(pairwise, study)
     _curves(curves, study, looks)
     for axes in (scores, profiles, pairwise, curves):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
+        tidy(axes)
     handles = profiles.get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
     tasks = ", ".join(study.cells)

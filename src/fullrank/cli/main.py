@@ -52,7 +52,7 @@ VERBS = {
     "eval": Verb(TRAIN, "fullrank.cli.evaluate:evaluate", "Evaluate a run's trained policies."),
     "compare": Verb(TRAIN, "fullrank.cli.compare:compare", "Compare the policies of several runs."),
     "bench": Verb(
-        TRAIN, "fullrank.cli.bench:bench", "Train and compare all runs that a file lists."
+        TRAIN, "fullrank.cli.compare:bench", "Train and compare all runs that a file lists."
     ),
     "plot": Verb(TRAIN, "fullrank.cli.plot:plot", "Plot a run's returns and round times."),
     "render": Verb(TRAIN, "fullrank.cli.render:render", "Render an episode as a GIF or MP4."),

@@ -138,13 +138,8 @@ def resolve(
     Raises:
         ConfigError: A key is unknown or a value impossible.
     """
-    layers = load(
-        config_path,
-        environ=os.environ,
-        overrides=overrides or (),
-        options=options,
-        topology=topology,
-    )
+    given, environ = overrides or (), os.environ
+    layers = load(config_path, environ=environ, overrides=given, options=options, topology=topology)
     return layers.check()
 
 

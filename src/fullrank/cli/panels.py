@@ -9,9 +9,9 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from fullrank.cli.figures import blank, tidy
 from fullrank.common.errors import FullrankError
 from fullrank.common.text import drawn
 from fullrank.config.toml import read_config
@@ -162,8 +162,7 @@ def new_figure(
 ) -> tuple[Figure, Any]:
     """A figure, and its axes by row and column: those of the panels, and of round times."""
     width = 10.5 if columns == 1 else 7.0 * columns
-    figure = Figure(figsize=(width, 4 + 2 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank(width, 4 + 2 * len(panels))
     heights = (3, *[2.4] * (len(panels) - 1), 2)
     grid = figure.subplots(
         len(heights), columns, sharex="col", height_ratios=heights, squeeze=False
@@ -181,8 +180,7 @@ def new_figure(
         if x is Abscissa.UPDATES:
             rounds.xaxis.get_major_locator().set_params(integer=True)
         for axes in column:
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.25, linewidth=0.6)
+            tidy(axes)
     return figure, grid
 
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fullrank.cli.figures import COLOURS, STYLES, draw_band, looks_of
+from fullrank.cli.figures import COLOURS, STYLES, draw_band, looks_of, save
 from fullrank.cli.panels import (
     BESIDE,
     PANELS,
@@ -31,7 +31,6 @@ from fullrank.cli.panels import (
 )
 from fullrank.cli.runs import find_run, named
 from fullrank.cli.say import say
-from fullrank.common.errors import FullrankError
 from fullrank.common.text import drawn
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.environments import variant_of
@@ -41,12 +40,6 @@ from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, begun
 from fullrank.runs.scalars import STEPS, series
 from fullrank.runs.statistics import flat
-
-_LATEMARKS = 6
-"""Most iterations whose environment steps are marked."""
-_LOGARITHMIC_FROM = 20.0
-"""Ratio of the slowest to the median round from which the axis is logarithmic."""
-
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """Colour by number of late learners: none, one, two, more."""
@@ -81,21 +74,13 @@ def plot(
     stories = [Story.read(find_run(run)) for run in runs]
     if len(stories) == 1:
         (story,) = stories
-        figure = draw(
-            story.records,
-            story.evaluations,
-            title=_title(story.config),
-            x=x,
-            levels=_levels(story.config),
-        )
+        title, levels = _title(story.config), _levels(story.config)
+        figure = draw(story.records, story.evaluations, title=title, x=x, levels=levels)
         picture = output or story.directory / "plot.png"
     else:
         figure = draw_together(stories, x=x, levels=_levels)
         picture = output or Path("plot.png")
-    try:
-        figure.savefig(picture, dpi=150)
-    except (OSError, ValueError) as error:
-        raise FullrankError(f"cannot write {picture}: {error}") from error
+    save(figure, picture)
     say(picture)
 
 
@@ -204,14 +189,8 @@ def draw_together(
     found = [axes.get_legend_handles_labels() for axes in grid.flat]
     handles = {label: handle for each in found for handle, label in zip(*each, strict=True)}
     width = 3 if max(map(len, handles), default=0) > 24 else 4
-    figure.legend(
-        handles.values(),
-        handles,
-        loc="outside lower center",
-        ncols=width,
-        frameon=False,
-        fontsize=9,
-    )
+    look = {"ncols": width, "frameon": False, "fontsize": 9}
+    figure.legend(handles.values(), handles, loc="outside lower center", **look)
     return figure
 
 

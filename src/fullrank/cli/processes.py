@@ -185,7 +185,8 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: boo
         FullrankError: The run failed.
     """
     ensure_idle(path)
-    _log_to(path / "logs" / "local.log")
+    (path / "logs").mkdir(exist_ok=True)
+    start_log(logging.FileHandler(path / "logs" / "local.log", mode="w", delay=True))
     main = find_service("local")
     launch = load(path / "config.toml", environ=os.environ, overrides=())
     shown = view(console, iterations=config.iterations, coding=coding)
@@ -208,11 +209,6 @@ def run_in_process(path: Path, config: RunConfig, console: Terminal, coding: boo
     finally:
         beside.close()
         shown.close()
-
-
-def _log_to(path: Path) -> None:
-    path.parent.mkdir(exist_ok=True)
-    start_log(logging.FileHandler(path, mode="w", delay=True))
 
 
 class _Batches:

@@ -38,7 +38,7 @@ from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import SimulatedRounds
 from fullrank.planning.simulation import simulate as run
-from fullrank.stragglers import DelayModel, FixedK
+from fullrank.stragglers import FixedK
 from fullrank.wiring.plugins import delays_of, max_variance_of
 
 Make: TypeAlias = Callable[[str, dict[str, Any]], Code]
@@ -122,42 +122,35 @@ def simulate(
         replay_bandwidth=bandwidth,
         payload=Payload() if math.isinf(bandwidth) else Payload.of(problem),
     )
+    limit, holders = max_variance_of(resolved), resolved.audit.byzantine + 1
+    play = partial(run, seed=resolved.seed, max_variance=limit, holders=holders)
     if sweep is not None:
-        _sweep(sweep, resolved, problem, cluster, code, iterations=iterations)
-    else:
-        _compare(resolved, problem, cluster, code, iterations=iterations, as_json=as_json)
+        _sweep(play, sweep, resolved, problem, cluster, code, iterations=iterations)
+        return
+    simulated = partial(play, cluster, delay_model=delays_of(resolved), iterations=iterations)
+    results = _compared(simulated, resolved, problem, code)
+    if as_json:
+        say_json(results)
+        return
+    sizes = f"{resolved.learners} learners, {_work(resolved, problem)}, {iterations} rounds"
+    _show(results, title=sizes + _noise(limit))
 
 
-def _compare(
+def _compared(
+    simulated: Callable[..., SimulatedRounds],
     config: RunConfig,
     problem: Problem,
-    cluster: Cluster,
     asked: list[str] | None,
-    *,
-    iterations: int,
-    as_json: bool,
-) -> None:
-    """Simulate the codes and print the results."""
+) -> dict[str, JSON]:
+    """Facts of the codes, by label."""
     make = partial(_make, config, problem)
     named = [_parse(text, make) for text in asked] if asked else list(_applicable(make))
     if not asked:
         named += [(f"{name},{HEDGED}", code) for name, code in named if name == "uncoded"]
-    limit = max_variance_of(config)
-    rounds = partial(
-        _rounds,
-        cluster,
-        delays_of(config),
-        iterations=iterations,
-        seed=config.seed,
-        max_variance=limit,
-        holders=config.audit.byzantine + 1,
-    )
-    results = {label: _facts(code, rounds(code, hedged=_is_hedged(label))) for label, code in named}
-    if as_json:
-        say_json(results)
-        return
-    sizes = f"{config.learners} learners, {_work(config, problem)}, {iterations} rounds"
-    _show(results, title=sizes + _noise(limit))
+    return {
+        label: _facts(code, partial(simulated, code=code, hedged=_is_hedged(label)))
+        for label, code in named
+    }
 
 
 def _work(config: RunConfig, problem: Problem) -> str:
@@ -169,6 +162,7 @@ def _work(config: RunConfig, problem: Problem) -> str:
 
 
 def _sweep(
+    play: Callable[..., SimulatedRounds],
     picture: Path,
     config: RunConfig,
     problem: Problem,
@@ -178,29 +172,27 @@ def _sweep(
     iterations: int,
 ) -> None:
     """Simulate the codes over a range of learners, stragglers and delays, and plot the results."""
-    from fullrank.cli import sweep  # matplotlib takes a second
+    from fullrank.cli import figures, sweep  # matplotlib takes a second
 
     late = delays_of(config)
     if not isinstance(late, FixedK):
         raise ConfigError("--sweep varies k stragglers and their delay: give --stragglers, --delay")
     if any(_is_hedged(text) for text in asked or []):
         raise ConfigError(f"--sweep plays no hedged rounds; leave ,{HEDGED} out of --code")
-    limit = max_variance_of(config)
     curves = sweep.sweep(
+        play,
         cluster,
         partial(_codes_for, config, problem, asked),
         learners=config.learners,
         stragglers=late,
         iterations=iterations,
-        seed=config.seed,
-        max_variance=limit,
-        holders=config.audit.byzantine + 1,
     )
     title = (
         f"{_work(config, problem)}, {late.k} stragglers of {late.delay_s:g} s, "
         f"{cluster.bandwidth:.3g} bytes/s"
     )
-    sweep.save(sweep.draw(curves, title=title + _noise(limit)), picture)
+    title += _noise(max_variance_of(config))
+    figures.save(sweep.draw(curves, title=title), picture)
     say(picture)
 
 
@@ -258,37 +250,12 @@ def _make(config: RunConfig, problem: Problem, name: str, params: dict[str, Any]
         return code_of(chosen, units=len(problem.units), target=problem.target)
 
 
-def _rounds(
-    cluster: Cluster,
-    delays: DelayModel,
-    code: Code,
-    *,
-    iterations: int,
-    seed: int,
-    max_variance: float,
-    holders: int,
-    hedged: bool,
-) -> SimulatedRounds | None:
-    """Simulated rounds; None for a code whose rows do not determine the target in float64."""
-    try:
-        return run(
-            cluster,
-            code,
-            delays,
-            iterations=iterations,
-            seed=seed,
-            max_variance=max_variance,
-            holders=holders,
-            hedged=hedged,
-        )
-    except NotDecodable:
-        return None
-
-
-def _facts(code: Code, rounds: SimulatedRounds | None) -> JSON:
-    """Printed facts of a code; its load alone if it never decodes."""
+def _facts(code: Code, simulated: Callable[[], SimulatedRounds]) -> JSON:
+    """Printed facts of a code; its load alone if its rows do not determine the target."""
     facts: JSON = {"load_mean": float(code.load.mean()), "load_max": int(code.load.max())}
-    if rounds is None:
+    try:
+        rounds = simulated()
+    except NotDecodable:
         return facts | dict.fromkeys(MEASURED)
     return facts | {
         "median_s": _percentile(rounds.round_s, 50),

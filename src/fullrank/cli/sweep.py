@@ -3,21 +3,19 @@
 Lower bounds on a round: dashed, the controller's link alone; dotted, the decode alone.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from fullrank.cli.figures import blank, tidy
 from fullrank.codes import Code
-from fullrank.common.errors import FullrankError, NotDecodable
+from fullrank.common.errors import NotDecodable
 from fullrank.planning.cluster import Cluster
-from fullrank.planning.simulation import SimulatedRounds, simulate
+from fullrank.planning.simulation import SimulatedRounds
 from fullrank.stragglers import FixedK
 
 LEARNERS = (15, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -48,35 +46,28 @@ SweepCurves = Mapping[str, Mapping[float, SweepPoint]]
 
 
 def sweep(
+    play: Callable[..., SimulatedRounds],
     cluster: Cluster,
     make: MakeCodes,
     *,
     learners: int,
     stragglers: FixedK,
     iterations: int,
-    seed: int,
-    max_variance: float = math.inf,
-    holders: int = 1,
 ) -> dict[str, SweepCurves]:
     """Median round times over N, over k at N = ``learners``, and over delays there.
 
     Args:
+        play: ``simulate``, with a seed.
         cluster: Machines and network; all learners are equal.
         make: Gives the codes for a number of learners.
         learners: N where it does not vary.
         stragglers: k and delay where they do not vary.
         iterations: Number of rounds at the fewest learners; fewer at more.
-        seed: Seed of the draws.
-        max_variance: As for ``simulate``.
-        holders: As for ``simulate``.
     """
     count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
 
     def point(code: Code, late: FixedK, rounds: int) -> SweepPoint | None:
-        play = partial(
-            simulate, iterations=rounds, seed=seed, max_variance=max_variance, holders=holders
-        )
-        return _point(cluster, code, late, play)
+        return _point(cluster, code, partial(play, cluster, code, late, iterations=rounds))
 
     here = list(make(learners))
     most = max(1, learners // 2)
@@ -99,14 +90,9 @@ def sweep(
     }
 
 
-def _point(
-    cluster: Cluster,
-    code: Code,
-    late: FixedK,
-    play: Callable[[Cluster, Code, FixedK], SimulatedRounds],
-) -> SweepPoint | None:
+def _point(cluster: Cluster, code: Code, play: Callable[[], SimulatedRounds]) -> SweepPoint | None:
     try:
-        rounds = play(cluster, code, late)
+        rounds = play()
     except NotDecodable:
         return None
     received = float(np.median([len(received) for received in rounds.received]))
@@ -129,8 +115,7 @@ def _curves(points: Iterable[tuple[float, str, SweepPoint | None]]) -> SweepCurv
 
 def draw(swept: Mapping[str, SweepCurves], *, title: str) -> Figure:
     """One panel for each abscissa."""
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank(13, 4.6)
     figure.suptitle(title, fontsize=11)
     panels: Sequence[Axes] = figure.subplots(1, len(swept), sharey=True)
     labels = list(dict.fromkeys(label for curves in swept.values() for label in curves))
@@ -164,13 +149,4 @@ def _panel(axes: Axes, name: str, curves: SweepCurves, colours: Mapping[str, str
     axes.set_yscale("log")
     if name != "stragglers":
         axes.set_xscale("log")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG; ``FullrankError`` if it cannot be written."""
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise FullrankError(f"cannot write {path}: {error}") from error
+    tidy(axes)

@@ -122,11 +122,7 @@ def train(
     counts = {"iterations": iterations, "collectors.count": collectors}
     options = {**sizes, **names, **counts}
     layers = load(
-        config,
-        environ=os.environ,
-        overrides=overrides or (),
-        options=options,
-        topology=topology,
+        config, environ=os.environ, overrides=overrides or (), options=options, topology=topology
     )
     sized = of_new_run(layers, local=local)
     begin(sized, run_dir, local=local, tls=tls, verbose=verbose)
@@ -225,37 +221,18 @@ def of_new_run(layers: Resolved, *, local: bool) -> Resolved:
     """
     sized = without_redundancy(layers.size())
     _ensure_code(sized)
-    if not local:
-        _refuse_ranks(sized.config)
-        return sized
-    _refuse_stragglers(sized.config)
-    return on_one_device(sized)
-
-
-def _refuse_ranks(config: RunConfig) -> None:
-    """Refuse a run on services that is to have ranks.
-
-    Raises:
-        ConfigError: The configuration divides updates among ranks.
-    """
-    if config.ranks.count > 1:
+    ranks, stragglers = sized.config.ranks.count, sized.config.stragglers.name
+    if not local and ranks > 1:
         raise ConfigError(
-            f"ranks.count = {config.ranks.count} divides the updates of one process, and services "
-            "have no ranks: add --local, or drop the ranks"
+            f"ranks.count = {ranks} divides the updates of one process, and services have no "
+            "ranks: add --local, or drop the ranks"
         )
-
-
-def _refuse_stragglers(config: RunConfig) -> None:
-    """Refuse a run in one process that is to have stragglers.
-
-    Raises:
-        ConfigError: The configuration injects delays.
-    """
-    if config.stragglers.name != "none":
+    if local and stragglers != "none":
         raise ConfigError(
-            f"stragglers.name = {config.stragglers.name!r} delays learners, and --local has none: "
-            "drop --local, or the stragglers"
+            f"stragglers.name = {stragglers!r} delays learners, and --local has none: drop "
+            "--local, or the stragglers"
         )
+    return on_one_device(sized) if local else sized
 
 
 def without_redundancy(sized: Resolved) -> Resolved:
@@ -270,12 +247,8 @@ def without_redundancy(sized: Resolved) -> Resolved:
         for key, origin in sized.origin.items()
     )
     injected = config.stragglers.name != "none"
-    if (
-        asked
-        or injected
-        or config.audit.byzantine
-        or config.algorithm.params.get("data") == "independent"
-    ):
+    averaged = config.algorithm.params.get("data") == "independent"
+    if asked or injected or averaged or config.audit.byzantine:
         return sized
     units, _ = sized.units()
     learners = min(units, max(2, usable_cores()))  # one that dies is survived by another

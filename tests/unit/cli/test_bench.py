@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.cli.bench import Bench
+from fullrank.cli.compare import Bench
 from fullrank.common.errors import RunDirectoryInUse
 
 from .conftest import Command
@@ -99,7 +99,7 @@ def test_a_run_that_was_begun_goes_on(
     assert identity.pop("ending")["state"] == "finished"
     (run / "run.json").write_text(json.dumps(identity))
     resumed: list[Path] = []
-    monkeypatch.setattr("fullrank.cli.bench.go_on", lambda path, local: resumed.append(path))
+    monkeypatch.setattr("fullrank.cli.compare.go_on", lambda path, local: resumed.append(path))
     assert fullrank("bench", str(file)).code == 0
     assert resumed == [run]
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.faultlab.simulation import toy_algorithm
 
 from fullrank.cli.sweep import DELAYS, LEARNERS, draw, sweep
 from fullrank.codes import Code, make_code
+from fullrank.planning import simulation
 from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
 from fullrank.stragglers import FixedK
@@ -184,9 +186,9 @@ def codes_for(learners: int) -> Iterator[tuple[str, Code]]:
 
 def test_no_round_is_shorter_than_its_limits() -> None:
     cluster = Cluster(unit_s=0.01, bandwidth=1e6, replay_bandwidth=1e6, payload=PAYLOAD)
-    swept = sweep(
-        cluster, codes_for, learners=15, stragglers=FixedK(k=2, delay_s=0.5), iterations=10, seed=0
-    )
+    late = FixedK(k=2, delay_s=0.5)
+    play = partial(simulation.simulate, seed=0)
+    swept = sweep(play, cluster, codes_for, learners=15, stragglers=late, iterations=10)
     assert list(swept) == ["learners", "stragglers", "delay, seconds"]
     learners, stragglers, delays = swept.values()
     assert sorted(learners["replication"]) == list(LEARNERS)
@@ -201,13 +203,12 @@ def test_no_round_is_shorter_than_its_limits() -> None:
 
 def test_a_limit_of_noise_holds_in_a_sweep_too() -> None:
     swept = sweep(
+        partial(simulation.simulate, seed=0, max_variance=0.0),
         Cluster(),
         lambda learners: [("mds", make_code("mds", rows=min(learners, 15), units=4))],
         learners=15,
         stragglers=FixedK(k=2, delay_s=0.5),
         iterations=1,
-        seed=0,
-        max_variance=0.0,
     )
     waits = swept["stragglers"]["mds"]
     assert waits[0].round_s == 0.0
