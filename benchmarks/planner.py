@@ -19,6 +19,7 @@ code that is best over all seeds, which an oracle of the regime, but not of the 
 
 import argparse
 import sys
+import tomllib
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,6 +27,7 @@ from pathlib import Path
 from statistics import mode
 
 import numpy as np
+from pydantic import TypeAdapter
 from scipy import stats
 
 from fullrank.codes import Code
@@ -34,7 +36,7 @@ from fullrank.config import RunConfig
 from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.config.plugins import problem_of
 from fullrank.planning.candidates import candidates
-from fullrank.planning.cluster import Regime, read_regime
+from fullrank.planning.cluster import Regime
 from fullrank.planning.costs import Payload
 from fullrank.planning.grace import Grace
 from fullrank.planning.simulation import play, play_planned
@@ -43,6 +45,12 @@ ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET = {"hedge": 0.05, "recode": 0.15}
 MOST_REGRET_OF_CHANGES, MOST_SWITCHES = 0.15, 9
 REGIMES = Path(__file__).parent / "regimes"
+
+
+def regime_of(name: str) -> Regime:
+    """The regime of a file."""
+    table = tomllib.loads((REGIMES / f"{name}.toml").read_text())
+    return TypeAdapter(Regime).validate_python(table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +66,7 @@ class Outcome:
 
 def size(name: str) -> tuple[int, int]:
     """N and M of a regime."""
-    regime = read_regime(REGIMES / f"{name}.toml")
+    regime = regime_of(name)
     return regime.learners, regime.agents
 
 
@@ -92,7 +100,7 @@ def fixed_s(before: Regime, after: Regime, code: Code, seed: int, *, hedged: boo
 
 def measure(before: str, after: str, undecodable: str, seed: int) -> Outcome:
     """Play one seed of a regime, or of a change from one to another."""
-    first, second = (read_regime(REGIMES / f"{name}.toml") for name in (before, after))
+    first, second = map(regime_of, (before, after))
     counted = slice(WARM, None) if before == after else slice(SETTLED, None)
     ways = (False, True) if undecodable == "hedge" else (False,)
     fixed = {

@@ -1,24 +1,19 @@
-"""Clusters in virtual time: machines, the links between them, and both as a regime file."""
+"""Clusters in virtual time: machines, the links between them, and both with delays: a regime."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
-from fullrank.common.errors import ConfigError, Malformed
-from fullrank.common.foreign import read_regular
-from fullrank.common.registry import nearest
+from fullrank.common.errors import ConfigError
 from fullrank.common.types import IntArray, Times
-from fullrank.config.leaves import SETTINGS, read_toml
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.tree import PluginSettings
 from fullrank.planning.costs import Payload, Traffic
-from fullrank.stragglers import DelayModel, delay_models, lateness_of
+from fullrank.stragglers import DelayModel, delay_models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,30 +103,6 @@ class Regime:
             replay_bandwidth=self.bandwidth,
             payload=payload,
         )
-
-
-def read_regime(path: Path) -> Regime:
-    """Read a regime file.
-
-    Raises:
-        ConfigError: The file is unreadable, or has an unknown key or an invalid value.
-    """
-    try:
-        table = read_toml(read_regular(path, SETTINGS.size), str(path))
-    except Malformed as error:
-        raise ConfigError(str(error)) from error
-    keys = [key.name for key in fields(Regime)]
-    for key in table:
-        if key not in keys:
-            raise ConfigError(f"{path}: unknown key {key!r}{nearest(key, keys)}")
-    try:
-        regime = TypeAdapter(Regime).validate_python(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"][:1])
-        raise ConfigError(f"{path}: {key}: {first['msg']}") from error
-    lateness_of(regime.delays, seed=0, iteration=0, learner=0, learners=regime.learners)
-    return regime
 
 
 def finish_times(start_s: Times, sizes: IntArray, bandwidth: float) -> Times:

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.planning import worlds
 
 from fullrank.codes import Code, make_code, support
 from fullrank.common.errors import ConfigError, NotDecodable
 from fullrank.planning.arrival import Arrivals, decodable_after, needed_of
-from fullrank.planning.cluster import Cluster, finish_times, read_regime
+from fullrank.planning.cluster import Cluster, finish_times
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import observation_of, play, simulate
 from fullrank.rounds.decision import Verdict
@@ -216,36 +217,8 @@ def test_replication_waits_as_often_as_combinatorics_says(
     assert abs((1 - rounds.waited.mean()) - decodable) < 4 * error
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "regime.toml"
-    path.write_text(text)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("learners = 4\nagents = 3\nunit_s = 0.1\nspred = 0.1", "did you mean 'spread'"),
-        ('learners = 4\nagents = 3\nunit_s = "fast"', "unit_s"),
-        ("learners = 4\nunit_s = 0.1", "agents"),
-        (
-            'learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixed_k"\nk = 5',
-            "at least 5 learners",
-        ),
-        (
-            'learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "slow_learners"\nk = 5',
-            "at least 5 learners",
-        ),
-        ('learners = 4\nagents = 3\nunit_s = 0.1\n[stragglers]\nname = "fixd_k"', "fixed_k"),
-    ],
-)
-def test_a_bad_regime_is_refused_with_the_reason(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        read_regime(written(tmp_path, text))
-
-
 def test_services_see_no_more_than_what_arrived() -> None:
-    regime = read_regime(Path("benchmarks/regimes/three_late.toml"))
+    regime = worlds.late(3, delay_s=0.5)
     code = make_code("cyclic", rows=15, units=8, tolerance=3)
     played = play(regime.cluster(Payload()), code, regime.delays, iterations=range(5), seed=1)
     for index in range(5):
