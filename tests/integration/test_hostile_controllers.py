@@ -31,7 +31,7 @@ from fullrank.v1.common_pb2 import Ids, Sample
 from fullrank.wiring.training import initial_algorithm, training_of
 from fullrank_collector.run_context import CollectorContext
 from fullrank_collector.server import CollectorSession
-from fullrank_learner.run_context import HostPlace, LearnerContext
+from fullrank_learner.run_context import LearnerContext
 from fullrank_learner.session import LearnerSession
 
 pytestmark = pytest.mark.integration
@@ -126,19 +126,8 @@ def to_collector(replay: str) -> list[Message]:
 
 def learning(pool: ThreadPoolExecutor) -> Serve:
     async def serve(address: str) -> None:
-        session = LearnerSession(
-            address,
-            domain="",
-            place=HostPlace(),
-            pool=pool,
-            context=None,
-            prepared=None,
-            process=b"process",
-            health=Health(""),
-            event_log=EventLog(),
-            security=PLAINTEXT,
-        )
-        await session.run()
+        session = LearnerSession(load(environ={}).config, pool=pool, event_log=EventLog())
+        await session.run(address, PLAINTEXT, Health(""))
 
     return serve
 
@@ -147,17 +136,9 @@ def collecting(pool: ThreadPoolExecutor) -> Serve:
     config = load(environ={}, overrides=[*SETTINGS, *KEYED]).config
 
     async def serve(address: str) -> None:
-        session = CollectorSession(
-            address,
-            settings=config,
-            pool=pool,
-            context=None,
-            process=b"process",
-            health=Health(""),
-            security=PLAINTEXT,
-        )
+        session = CollectorSession(config, pool=pool)
         try:
-            await session.run()
+            await session.run(address, PLAINTEXT, Health(""))
         finally:
             if session.context is not None:
                 session.context.close()

@@ -43,41 +43,34 @@ GOODBYE_S = 2.0
 
 
 class CollectorSession:
-    """A connection to the controller, from Hello until the stream ends.
+    """The connections of a process to the controller, each from Hello until the stream ends.
 
     Args:
-        address: The controller's ``host:port``.
         settings: Configuration of this process.
         pool: Executor with the one playing thread.
-        context: Context from an earlier session of this process, or None.
-        process: Identifies this process to the controller.
-        health: Reports whether the controller can give work to this collector.
-        security: TLS identity of this process.
+
+    Attributes:
+        context: Context of the last run; None before the first.
     """
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        settings: RunConfig,
-        pool: ThreadPoolExecutor,
-        context: CollectorContext | None,
-        process: bytes,
-        health: Health,
-        security: Security,
-    ) -> None:
-        self.context = context
-        self._client = ControllerClient(address, security=security)
-        self._settings, self._pool, self._process = settings, pool, process
-        self._health, self._security = health, security
+    def __init__(self, settings: RunConfig, *, pool: ThreadPoolExecutor) -> None:
+        self.context: CollectorContext | None = None
+        self._settings, self._pool, self._process = settings, pool, uuid.uuid4().bytes
 
-    async def run(self) -> None:
-        """Serve the stream until the controller ends it.
+    async def run(self, address: str, security: Security, health: Health) -> None:
+        """Serve a stream until the controller ends it.
+
+        Args:
+            address: The controller's ``host:port``.
+            security: TLS identity of this process.
+            health: Reports whether the controller can give work to this collector.
 
         Raises:
             ServiceLost: The controller is unreachable or has disconnected; dial again.
             VersionMismatch: The controller runs another version.
         """
+        self._client = ControllerClient(address, security=security)
+        self._health, self._security = health, security
         try:
             with translated(self._client.peer):
                 await self._dialogue(self._client.collect())
@@ -252,31 +245,13 @@ async def attach(launch: Launch, stop: Event | None = None) -> None:
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
     """
-    context: CollectorContext | None = None
-    process = uuid.uuid4().bytes
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="play") as pool:
-
-        async def dial(address: str, security: Security, health: Health) -> None:
-            nonlocal context
-            session = CollectorSession(
-                address,
-                settings=launch.config,
-                pool=pool,
-                context=context,
-                process=process,
-                health=health,
-                security=security,
-            )
-            try:
-                await session.run()
-            finally:
-                context = session.context
-
+        session = CollectorSession(launch.config, pool=pool)
         try:
-            await attach_as(Role.COLLECTOR, launch, dial, say=log.info, stop=stop)
+            await attach_as(Role.COLLECTOR, launch, session.run, say=log.info, stop=stop)
         except Stuck as error:
             faulthandler.dump_traceback(STDERR)
             end_process(error)  # the playing thread cannot be ended
         finally:
-            if context is not None:
-                pool.submit(context.close).result()
+            if session.context is not None:
+                pool.submit(session.context.close).result()

@@ -5,7 +5,6 @@ import logging
 import os
 import socket
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -15,11 +14,9 @@ from fullrank.host.certificates import Role
 from fullrank.host.children import run_replica, run_replicas
 from fullrank.host.process import Launch, tune_process
 from fullrank.net.attachment import attach_as
-from fullrank.net.channel import Security
-from fullrank.net.server import Health
 from fullrank.net.tracing import tracing
 from fullrank.runs.events import EventLog
-from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
+from fullrank_learner.run_context import LearnerContext, prepare
 from fullrank_learner.session import LearnerSession
 
 log = logging.getLogger(__name__)
@@ -81,39 +78,14 @@ async def attach(
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
     """
-    context: LearnerContext | None = None
-    session: LearnerSession | None = None
-    process = uuid.uuid4().bytes
-    config = launch.config
-    place = HostPlace(replica=replica, device=config.compute.device, own=config)
     event_log = EventLog(launch.run_dir, f"learner-{os.getpid()}")
     with (
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,
         closing(event_log),
         tracing("learner"),
     ):
-
-        async def dial(address: str, security: Security, health: Health) -> None:
-            nonlocal context, session
-            session = LearnerSession(
-                address,
-                domain=launch.config.learner.domain,
-                place=place,
-                pool=pool,
-                context=context,
-                prepared=prepared,
-                process=process,
-                health=health,
-                security=security,
-                event_log=event_log,
-            )
-            try:
-                await session.run()
-            finally:
-                context = session.context
-
-        async def leave() -> None:
-            if session is not None:
-                await session.leave(within_s=launch.config.learner.drain_s)
-
+        session = LearnerSession(
+            launch.config, pool=pool, event_log=event_log, prepared=prepared, replica=replica
+        )
+        dial, leave = session.run, session.leave
         await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop, leave=leave)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +13,7 @@ from fullrank import __version__
 from fullrank.common.errors import InvalidContribution, NotFound, ServiceLost
 from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import from_elsewhere
+from fullrank.config.tree import RunConfig
 from fullrank.host.certificates import Role
 from fullrank.host.process import first
 from fullrank.host.run_directory import is_socket, port_of
@@ -143,55 +145,49 @@ FAREWELL_S = 2.0
 
 
 class LearnerSession:
-    """A connection to the controller, from Hello until the stream ends.
+    """The connections of a process to the controller, each from Hello until the stream ends.
 
     Args:
-        address: The controller's ``host:port``.
-        domain: Failure domain of this process, ``zone/host``; empty: this machine.
-        place: Its place on this host.
+        config: Configuration of this process.
         pool: Executor with the one computing thread.
-        context: Context from an earlier session of this process, or None.
-        prepared: Used for a new context if it fits the run.
-        process: Identifies this process to the controller.
-        health: Reports whether the controller can assign work to this learner.
         event_log: Records leased learner indices and sent vectors.
-        security: TLS identity of this process.
+        prepared: Used for a new context if it fits the run.
+        replica: Number of this process among those of its parent.
     """
 
     def __init__(
         self,
-        address: str,
+        config: RunConfig,
         *,
-        domain: str,
-        place: HostPlace,
         pool: ThreadPoolExecutor,
-        context: LearnerContext | None,
-        prepared: LearnerContext | None,
-        process: bytes,
-        health: Health,
         event_log: EventLog,
-        security: Security,
+        prepared: LearnerContext | None = None,
+        replica: int = 0,
     ) -> None:
-        self.context = context
-        self._prepared, self._process = prepared, process
-        self._security = security
-        self._address, self._client = address, ControllerClient(address, security=security)
-        self._domain = domain or socket.gethostname()
-        self._place = place
-        self._pool = pool
-        self._health = health
-        self._event_log = event_log
+        self._context: LearnerContext | None = None
+        self._settings, self._prepared = config.learner, prepared
+        self._process = uuid.uuid4().bytes
+        self._place = HostPlace(replica=replica, device=config.compute.device, own=config)
+        self._pool, self._event_log = pool, event_log
         self._call: WorkCall | None = None
         self._inbox: AssignmentInbox | None = None
         self._left = False
 
-    async def run(self) -> None:
-        """Serve the stream until the controller ends it, as it does after ``leave``.
+    async def run(self, address: str, security: Security, health: Health) -> None:
+        """Serve a stream until the controller ends it, as it does after ``leave``.
+
+        Args:
+            address: The controller's ``host:port``.
+            security: TLS identity of this process.
+            health: Reports whether the controller can assign work to this learner.
 
         Raises:
             ServiceLost: The controller is unreachable or has disconnected; dial again.
             VersionMismatch: The controller runs another version.
         """
+        self._address, self._security, self._health = address, security, health
+        self._client = ControllerClient(address, security=security)
+        self._call = self._inbox = None
         try:
             with translated(self._client.peer):
                 call = self._client.work()
@@ -207,15 +203,13 @@ class LearnerSession:
             finally:
                 await self._client.close()
 
-    async def leave(self, *, within_s: float) -> None:
+    async def leave(self) -> None:
         """Finish the assignment, take leave of the controller, and wait for the end of the stream.
 
-        A session that has no stream yet, or whose controller is silent, does not wait for it.
-
-        Args:
-            within_s: Time to finish; rows that take longer are handed back to the controller.
+        A session that has no stream yet, or whose controller is silent, does not wait for it. Rows
+        that take longer than ``learner.drain_s`` are handed back to the controller.
         """
-        call, inbox = self._call, self._inbox
+        call, inbox, within_s = self._call, self._inbox, self._settings.drain_s
         if call is None or inbox is None:
             return
         try:
@@ -233,11 +227,11 @@ class LearnerSession:
                 await call.code()
 
     async def _dialogue(self, call: WorkCall) -> None:
-        served = run_term_message(self.context.run_term) if self.context else None
+        served = run_term_message(self._context.run_term) if self._context else None
         hello = pb.Hello(
             version=__version__,
             host=socket.gethostname(),
-            domain=self._domain,
+            domain=self._settings.domain or socket.gethostname(),
             served=served,
             process=self._process,
         )
@@ -321,13 +315,15 @@ class LearnerSession:
         return port_of(self._address) == welcome.port
 
     async def _context_of(self, welcome: pb.Welcome) -> LearnerContext:
-        if self.context is None or not self.context.serves(welcome):
-            self.context = self._prepared
-        if self.context is None or not self.context.fits(welcome):
+        context = self._context
+        if context is None or not context.serves(welcome):
+            context = self._prepared
+        if context is None or not context.fits(welcome):
             make = partial(LearnerContext, welcome, place=self._place)
-            self.context = await asyncio.get_running_loop().run_in_executor(self._pool, make)
-        self.context.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
-        return self.context
+            context = await asyncio.get_running_loop().run_in_executor(self._pool, make)
+        context.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
+        self._context = context
+        return context
 
 
 def _away_log() -> Callable[[str], None]:
