@@ -354,7 +354,7 @@ EPISODE = "document.querySelector('#episode canvas').toDataURL()"
 async def test_an_episode_plays_beside_the_curve(
     page: Page, show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_dashboard.stage.NICE", 0)
+    monkeypatch.setattr("fullrank_dashboard.following.NICE", 0)
     run = await asyncio.to_thread(train, tmp_path / "run", "checkpoint.every=2")
     async with show(str(run)) as address:
         await page.goto(address)

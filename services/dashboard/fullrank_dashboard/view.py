@@ -1,15 +1,18 @@
 """View of one run, for a page: its curve, its log and the time that the code has saved."""
 
+from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import islice, zip_longest
 from math import isfinite
 from statistics import median
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fullrank.common.errors import Malformed
 from fullrank.common.foreign import brief
 from fullrank.common.types import JSON, LearnerId
 from fullrank.config.tree import RunConfig, as_tables
@@ -20,13 +23,113 @@ from fullrank.runs.scalars import STEPS_PER_S, intervals, learning, scalars
 from fullrank.runs.statistics import flat
 from fullrank.runs.time_budget import spans
 from fullrank.stragglers import DelayModel, Delays, NoDelay
-from fullrank_dashboard.curve import Curve
+
+LIMIT = 20_000
+"""Most points; in longer runs neighbouring iterations are averaged into one point."""
+COLUMNS = 128
+"""Most columns; one takes up to 320 kB."""
+DIGITS = 6
+"""Significant digits of the numbers sent to a page."""
+
+
+@dataclass(slots=True, eq=False)
+class Column:
+    """One number, summed over the iterations of each point."""
+
+    sums: "array[float]" = field(default_factory=lambda: array("d"))
+    counts: "array[int]" = field(default_factory=lambda: array("Q"))
+
+    def accumulate(self, index: int, value: float) -> None:
+        """Add a value to a point; earlier points may have no value."""
+        missing = index + 1 - len(self.sums)
+        self.sums.extend([0.0] * missing)
+        self.counts.extend([0] * missing)
+        self.sums[index] += value
+        self.counts[index] += 1
+
+    def halve(self) -> None:
+        """Merge points in pairs."""
+        self.sums = array("d", map(sum, zip_longest(self.sums[::2], self.sums[1::2], fillvalue=0)))
+        self.counts = array(
+            "Q", map(sum, zip_longest(self.counts[::2], self.counts[1::2], fillvalue=0))
+        )
+
+    def means(self, start: int, length: int) -> list[float | None]:
+        """Means of the points from ``start`` to ``length``; None for points without a value."""
+        means = [
+            float(f"{total / count:.{DIGITS}g}") if count else None
+            for total, count in zip(self.sums[start:], self.counts[start:], strict=True)
+        ]
+        return means + [None] * (length - start - len(means))
+
+
+class Curve:
+    """Columns of numbers over iterations that come in order.
+
+    Args:
+        limit: Most points kept.
+
+    Attributes:
+        generation: Rises whenever existing points change.
+        width: Iterations of each point.
+    """
+
+    def __init__(self, *, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._columns: dict[str, Column] = {}
+        self._length = 0
+        self.generation = 0
+        self.width = 1
+
+    def __len__(self) -> int:
+        return self._length
+
+    def extend(self, iteration: int, values: Mapping[str, float | None]) -> None:
+        """Add the numbers of an iteration; None means unknown.
+
+        Raises:
+            Malformed: There are more columns than any run has.
+        """
+        while iteration // self.width >= self._limit:
+            self._halve()
+        index = iteration // self.width
+        self._length = max(self._length, index + 1)
+        for name, value in values.items():
+            if value is not None:
+                self._column(name).accumulate(index, value)
+
+    def _column(self, name: str) -> Column:
+        if name not in self._columns and len(self._columns) >= COLUMNS:
+            raise Malformed(f"the iterations have more than {COLUMNS} different numbers")
+        return self._columns.setdefault(name, Column())
+
+    def forget(self, iteration: int) -> None:
+        """Drop the points from the one that holds ``iteration`` on."""
+        self._length = min(self._length, iteration // self.width)
+        for column in self._columns.values():
+            del column.sums[self._length :], column.counts[self._length :]
+        self.generation += 1
+
+    def _halve(self) -> None:
+        for column in self._columns.values():
+            column.halve()
+        self._length = -(-self._length // 2)
+        self.width *= 2
+        self.generation += 1
+
+    def columns(self, start: int) -> dict[str, list[float | None]]:
+        """Means of the points from ``start`` on, by name."""
+        return {name: column.means(start, self._length) for name, column in self._columns.items()}
+
+    def total(self, name: str) -> float:
+        """Sum of a number over all iterations."""
+        return sum(self._columns[name].sums) if name in self._columns else 0.0
+
 
 LogLineKind: TypeAlias = Literal["fault", "audit", "change"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
+class LogLine(NamedTuple):
     """A line of the log."""
 
     iteration: int
@@ -36,10 +139,7 @@ class LogLine:
 
 def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator[LogLine]:
     """Events between two consecutive iterations."""
-
-    def line(kind: LogLineKind, text: str) -> LogLine:
-        return LogLine(iteration=now.iteration, kind=kind, text=text)
-
+    line = partial(LogLine, now.iteration)
     if before is not None and now.iteration <= before.iteration:
         yield line("audit", f"iterations {now.iteration} to {before.iteration} do not stand")
     elif before is not None and now.term != before.term:
@@ -57,10 +157,7 @@ def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator
 
 def of_statuses(before: RunStatus | None, now: RunStatus) -> Iterator[LogLine]:
     """Events between two statuses of a run."""
-
-    def line(kind: LogLineKind, text: str) -> LogLine:
-        return LogLine(iteration=now.committed, kind=kind, text=text)
-
+    line = partial(LogLine, now.committed)
     if before is None:
         if now.state is RunState.FAILED:
             yield line("fault", f"failed: {now.message}")
@@ -224,7 +321,7 @@ class RunView:
             "references": self._references(),
             "totals": {name: self.curve.total(name) for name in TOTALS},
             "round": None if self.last is None else self.round(self.last),
-            "log": [asdict(line) for line in reversed(self._log)],
+            "log": [line._asdict() for line in reversed(self._log)],
         }
 
     def round(self, record: IterationRecord) -> JSON:

@@ -40,10 +40,9 @@ from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import FixedK
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.server import PageState, _messages, serve
-from fullrank_dashboard.view import RunView, of_records, of_statuses, saved_s
+from fullrank_dashboard.view import Curve, RunView, of_records, of_statuses, saved_s
 
 
 @given(values=st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=200))

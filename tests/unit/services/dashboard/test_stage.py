@@ -19,10 +19,9 @@ from fullrank.common.types import JSON
 from fullrank.config import EnvironmentSettings, RunConfig, TlsSettings, to_toml
 from fullrank.runs.checkpoint import save
 from fullrank.runs.identity import CHECKPOINTS
-from fullrank_dashboard import stage
-from fullrank_dashboard.following import Following
+from fullrank_dashboard import following
+from fullrank_dashboard.following import Following, Stage, fullrank
 from fullrank_dashboard.server import page_of
-from fullrank_dashboard.stage import Stage, fullrank
 from fullrank_dashboard.view import RunView
 
 
@@ -58,8 +57,8 @@ class Playing:
 def playing(monkeypatch: pytest.MonkeyPatch) -> Playing:
     """Commands that play nothing, and no pause between them."""
     commands = Playing()
-    monkeypatch.setattr(stage, "fullrank", commands)
-    monkeypatch.setattr(stage, "PAUSE_S", 0.0)
+    monkeypatch.setattr(following, "fullrank", commands)
+    monkeypatch.setattr(following, "PAUSE_S", 0.0)
     return commands
 
 
@@ -145,7 +144,7 @@ async def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatc
         return started[0]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", endless)
-    monkeypatch.setattr(stage, "LONGEST_S", 0.0)
+    monkeypatch.setattr(following, "LONGEST_S", 0.0)
     with pytest.raises(FullrankError, match="took more than"):
         await fullrank("render")
     assert started[0].returncode is not None
