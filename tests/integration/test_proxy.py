@@ -13,7 +13,7 @@ from fullrank.common.errors import ServiceLost
 from fullrank.config import PluginSettings
 from fullrank.net.channel import MESSAGE_BYTES, PLAINTEXT, UNLIMITED, open_channel
 from fullrank_straggler.gate import Control, injection_of
-from fullrank_straggler.relay import Proxy
+from fullrank_straggler.server import Proxy
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ from fullrank.replay.store import Store
 from fullrank.runs.events import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
-from fullrank_replay import appends, pacing, reads, servicer
+from fullrank_replay import appends, pacing, servicer
 from fullrank_replay.servicer import ReplayServicer
 
 pytestmark = pytest.mark.integration
@@ -149,8 +149,8 @@ async def test_a_reader_that_stands_still_gives_its_room_to_others(
 ) -> None:
     size = 4 * 2**20
     monkeypatch.setattr(servicer, "SEND_S", SHORT_S)
-    monkeypatch.setattr(reads, "MINIBATCH_BYTES", 4 * size * ROW_SIZE)
-    monkeypatch.setattr(reads, "RETRY_AFTER_S", SHORT_S)
+    monkeypatch.setattr(servicer, "MINIBATCH_BYTES", 4 * size * ROW_SIZE)
+    monkeypatch.setattr(servicer, "RETRY_AFTER_S", SHORT_S)
     await pair.write(0, 4)
     large = Sample(table=TABLE, seed=1, iteration=0, tail=0, head=4, size=size)
     async with open_channel(pair.address) as channel:

@@ -51,7 +51,7 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
         encoded.append(len(rows))
         return encode_chunks(rows, **how)
 
-    monkeypatch.setattr("fullrank_replay.reads.encode_chunks", encode)
+    monkeypatch.setattr("fullrank_replay.servicer.encode_chunks", encode)
     if not mapped:
         monkeypatch.setattr(replay_client, "MappedTable", refuse_mapping)
     # No learner reads late, and the controller, which maps no table, recomputes nothing.

@@ -10,14 +10,13 @@ from fullrank.net.tracing import TraceSpan
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.record import IterationRecord
 from fullrank_controller.persistence.store import DecidedIteration, RunStore
-from fullrank_controller.rounds.port import Pipeline
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.run import Run
-from fullrank_controller.watchdog import Watchdog
+from fullrank_controller.watchdog import WRITING, Watchdog
 
 log = logging.getLogger(__name__)
 
-WRITING = {"journal": "writing", "checkpoint": "writing a checkpoint"}
-"""Phases in which the store writes, by what it writes."""
+
 MOST_BYTES = 256 * 2**20
 """Updates that are not durable, beyond which the run waits for its store."""
 
@@ -54,7 +53,9 @@ class Commits:
         head: Replay position from which a run resumes after what is durable.
     """
 
-    def __init__(self, run: Run, store: RunStore, pipeline: Pipeline, watchdog: Watchdog) -> None:
+    def __init__(
+        self, run: Run, store: RunStore, pipeline: ReplayPipeline, watchdog: Watchdog
+    ) -> None:
         self._run, self._store, self._pipeline, self._watchdog = run, store, pipeline, watchdog
         self._applied = deque[Applied]()
         self._hurried, self._moved = asyncio.Event(), asyncio.Event()

@@ -35,14 +35,15 @@ from fullrank.run.orders import (
 from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
 from fullrank.wiring.training import Training
-from fullrank_controller.commits import WRITING, Applied, Commits
+from fullrank_controller.commits import Applied, Commits
 from fullrank_controller.host import Host
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import DecidedIteration, RunStore
-from fullrank_controller.rounds.port import DecidedRound, Pipeline, Rounds
+from fullrank_controller.rounds.port import DecidedRound, Rounds
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.run import Run
 from fullrank_controller.saturation import SaturationLog
-from fullrank_controller.watchdog import Watchdog
+from fullrank_controller.watchdog import WRITING, Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Driver:
         run: Run,
         training: Training,
         *,
-        pipeline: Pipeline,
+        pipeline: ReplayPipeline,
         rounds: Rounds,
         store: RunStore,
         saturation: SaturationLog,

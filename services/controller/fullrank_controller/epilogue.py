@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator, Set
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, NotFound, ServiceLost, VersionMismatch
@@ -16,7 +17,7 @@ from fullrank.host.certificates import Role
 from fullrank.host.process import first, is_set
 from fullrank.host.run_directory import announce, lock_run, resolve, withdraw
 from fullrank.net.channel import Security
-from fullrank.net.errors import Context, statuses
+from fullrank.net.errors import Context
 from fullrank.net.prometheus import Exporter, Family
 from fullrank.net.replay_client import close_run
 from fullrank.net.server import Health, Server
@@ -104,10 +105,12 @@ class Epilogue:
                 name="controller",
                 run=self._run_term.run,
             )
-            await exporter.start()
-            stack.push_async_callback(exporter.stop)
-            await self._open_controller(stack)
-            await self._open_monitor(stack)
+            await stack.enter_async_context(exporter)
+            iterations = IterationLog(self._run_dir / METRICS)
+            stack.callback(iterations.close)
+            monitor = EndedMonitor(self, self._config, iterations, self._run_dir / CHECKPOINTS)
+            await self._open(stack, pb, "controller", EndedController(self), {"Work", "Collect"})
+            await self._open(stack, monitor_pb2, "monitor", monitor, PREBUILT)
             self._stack = stack.pop_all()
         return self
 
@@ -158,33 +161,17 @@ class Epilogue:
         ending = self._ending
         return state_metrics(self._run_term.run, _STATES[ending.state], committed=ending.committed)
 
-    async def _open_controller(self, stack: AsyncExitStack) -> None:
-        settings = self._config.controller
-        server = Server(
-            pb.DESCRIPTOR.services_by_name["ControllerService"],
-            EndedController(self),
-            security=self._security,
-            prebuilt=frozenset({"Work", "Collect"}),
-        )
+    async def _open(
+        self, stack: AsyncExitStack, proto: Any, name: str, servicer: object, prebuilt: Set[str]
+    ) -> None:
+        """Serve the service of a proto at its own port, and announce it, until the stack ends."""
+        settings = getattr(self._config, name)
+        descriptor = proto.DESCRIPTOR.services_by_name[f"{name.title()}Service"]
+        server = Server(descriptor, servicer, security=self._security, prebuilt=frozenset(prebuilt))
         address = await server.start(settings.listen or settings.address)
         stack.push_async_callback(server.stop)
-        announce(self._run_dir, "controller", address)
-        stack.callback(withdraw, self._run_dir, "controller")
-
-    async def _open_monitor(self, stack: AsyncExitStack) -> None:
-        settings = self._config.monitor
-        iterations = IterationLog(self._run_dir / METRICS)
-        stack.callback(iterations.close)
-        server = Server(
-            monitor_pb2.DESCRIPTOR.services_by_name["MonitorService"],
-            EndedMonitor(self, self._config, iterations, self._run_dir / CHECKPOINTS),
-            security=self._security,
-            prebuilt=PREBUILT,
-        )
-        address = await server.start(settings.listen or settings.address)
-        stack.push_async_callback(server.stop)
-        announce(self._run_dir, "monitor", address)
-        stack.callback(withdraw, self._run_dir, "monitor")
+        announce(self._run_dir, name, address)
+        stack.callback(withdraw, self._run_dir, name)
 
 
 class EndedController:
@@ -195,8 +182,7 @@ class EndedController:
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> None:
         """Refuse: all leases have ended."""
-        async with statuses(context):
-            raise NotFound(f"the lease has ended: {self._epilogue.asked()}")
+        raise NotFound(f"the lease has ended: {self._epilogue.asked()}")
 
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
@@ -205,21 +191,10 @@ class EndedController:
         self._epilogue.asked()
         return self._epilogue.status()
 
-    async def Work(self, requests: AsyncIterator[pb.LearnerMessage], context: Context) -> None:
-        """Refuse a learner."""
-        async with statuses(context):
-            raise ServiceLost(self._epilogue.asked())
+    async def _refuse(self, request: object, context: Context) -> None:
+        raise ServiceLost(self._epilogue.asked())
 
-    async def Collect(self, requests: AsyncIterator[pb.CollectorMessage], context: Context) -> None:
-        """Refuse a collector."""
-        async with statuses(context):
-            raise ServiceLost(self._epilogue.asked())
-
-    async def _disobey(self, request: object, context: Context) -> None:
-        async with statuses(context):
-            raise ServiceLost(self._epilogue.asked())
-
-    Checkpoint = Drain = Stop = SetIterations = _disobey
+    Work = Collect = Checkpoint = Drain = Stop = SetIterations = _refuse
 
 
 class EndedMonitor(PublishedRun):
@@ -241,8 +216,7 @@ class EndedMonitor(PublishedRun):
         self, request: monitor_pb2.GetCodeRequest, context: Context
     ) -> monitor_pb2.GetCodeResponse:
         """Refuse: no code is in use."""
-        async with statuses(context):
-            raise NotFound(f"there is no code: {self._epilogue.status().message}")
+        raise NotFound(f"there is no code: {self._epilogue.status().message}")
 
     async def GetConfiguration(
         self, request: monitor_pb2.GetConfigurationRequest, context: Context

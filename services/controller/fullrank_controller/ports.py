@@ -13,7 +13,7 @@ from fullrank.net.prometheus import Exporter, gauge
 from fullrank.net.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.driver import Driver
-from fullrank_controller.learners.orders import ObeyingServicer
+from fullrank_controller.learners.servicer import ObeyingServicer
 from fullrank_controller.monitor.log import IterationLog
 from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer, Subscriptions
 from fullrank_controller.prometheus import run_metrics, store_metrics
@@ -74,12 +74,8 @@ class ControllerPorts:
             run=term.run.identity.name,
             expires_at=lambda: self.security.expires_at,
         )
-        await exporter.start()
-        try:
-            async with self._open_monitor():
-                yield
-        finally:
-            await exporter.stop()
+        async with exporter, self._open_monitor():
+            yield
 
     def _send_away(self) -> None:
         """Withdraw the address and end the streams of all learners and collectors."""

@@ -11,10 +11,9 @@ from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import STEPS_PER_S, scalars
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.commits import WRITING
 from fullrank_controller.membership.member import Member
 from fullrank_controller.run import Run
-from fullrank_controller.watchdog import Watchdog
+from fullrank_controller.watchdog import WRITING, Watchdog
 
 
 class Totals:

@@ -74,7 +74,21 @@ class Run:
             event_log=event_log,
             fix_numerics=fix_numerics,
         )
-        ledger = Ledger()
+        ledger, collectors = Ledger(), None
+        if config.collectors.count:
+            pools: dict[str, Callable[..., CollectorPool]] = {
+                "keyed": partial(KeyedPool, learners=roster),
+                "free": partial(FreePool, heads=heads),
+            }
+            collectors = pools[config.collect.mode](
+                plan=plan_of(config),
+                settings=config.controller,
+                roster=Roster(roster.verdicts, config.controller, role="collector"),
+                progress=progress,
+                event_log=event_log,
+                identity=identity,
+                agents=len(welcome.agents),
+            )
         return cls(
             identity=identity,
             welcome=welcome,
@@ -86,15 +100,7 @@ class Run:
             membership=membership,
             reception=Reception(identity, membership, roster, ledger),
             ledger=ledger,
-            collectors=_collectors_of(
-                config,
-                identity,
-                agents=len(welcome.agents),
-                learners=roster,
-                progress=progress,
-                event_log=event_log,
-                heads=heads,
-            ),
+            collectors=collectors,
         )
 
     def served_at(self, address: str) -> None:
@@ -152,31 +158,3 @@ class Run:
             batch_bytes=member.batch_bytes,
             shares_memory=member.vectors is not None,
         )
-
-
-def _collectors_of(
-    config: RunConfig,
-    identity: RunIdentity,
-    *,
-    agents: int,
-    learners: Roster,
-    progress: RunProgress,
-    event_log: EventLog,
-    heads: HeadStore | None,
-) -> CollectorPool | None:
-    """Make the pool of the collectors that the mode of collection asks for."""
-    if not config.collectors.count:
-        return None
-    pools: dict[str, Callable[..., CollectorPool]] = {
-        "keyed": partial(KeyedPool, learners=learners),
-        "free": partial(FreePool, heads=heads),
-    }
-    return pools[config.collect.mode](
-        plan=plan_of(config),
-        settings=config.controller,
-        roster=Roster(learners.verdicts, config.controller, role="collector"),
-        progress=progress,
-        event_log=event_log,
-        identity=identity,
-        agents=agents,
-    )

@@ -21,18 +21,37 @@ from fullrank.net.channel import Security
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Health
 from fullrank.net.tracing import tracing
+from fullrank.replay.pace import DrawWindow
+from fullrank.replay.staging import Grant
 from fullrank.runs.ending import read_ending
-from fullrank.wiring.training import Training
+from fullrank.training.blocks import BlockPlan
+from fullrank.wiring.training import (
+    Training,
+    block_player_of,
+    capacity_of,
+    drawn_rows,
+    pace_of,
+    spare_rows,
+)
+from fullrank_controller.collectors.blocks_in import most_rows
+from fullrank_controller.driver import Driver
 from fullrank_controller.epilogue import record_failure, tell
-from fullrank_controller.learners.orders import obeyed
+from fullrank_controller.learners.servicer import obeyed
 from fullrank_controller.membership.roster import expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
+from fullrank_controller.persistence.rows import StoredRows
 from fullrank_controller.persistence.run_directory import RunDirectory
+from fullrank_controller.persistence.run_numerics import own_numerics
 from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.progress import RunProgress
+from fullrank_controller.rounds.block_audit import BlockAudit
 from fullrank_controller.rounds.disputes import Condemned
-from fullrank_controller.serving import drive, finish, held, open_term, term_raised
-from fullrank_controller.term import make_network_driver
+from fullrank_controller.rounds.free_playback import FreePlayback
+from fullrank_controller.rounds.network import NetworkRounds
+from fullrank_controller.rounds.playback import KeyedPlayback, OwnPlayback, Playback
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
+from fullrank_controller.serving import drive, finish, held, make_driver, open_term, term_raised
+from fullrank_controller.term import Term
 
 log = logging.getLogger(__name__)
 
@@ -102,30 +121,13 @@ async def _serve_terms(
     config = launch.resolved.check().config
     while True:
         try:
-            await _hold_and_serve(launch, config, run_dir, stop=stop, health=health)
+            with held(config, run_dir) as (directory, training):
+                await _serve(launch, config, directory, training, stop=stop, health=health)
+            return
         except Condemned as error:
             log.error("condemned reason=%s", error)
             # An order may have changed their number.
             config = replace(config, iterations=read_config(run_dir).iterations)
-        else:
-            return
-
-
-async def _hold_and_serve(
-    launch: Launch,
-    config: RunConfig,
-    run_dir: Path,
-    *,
-    stop: asyncio.Event,
-    health: Health,
-) -> None:
-    """Serve for one term.
-
-    Raises:
-        Condemned: Wrong iterations are condemned on disk; continue with another term.
-    """
-    with held(config, run_dir) as (directory, training):
-        await _serve(launch, config, directory, training, stop=stop, health=health)
 
 
 async def _serve(
@@ -142,13 +144,7 @@ async def _serve(
     security = Security.configured(config.tls, Role.CONTROLLER)
     async with AsyncExitStack() as stack:
         term = stack.enter_context(
-            open_term(
-                config,
-                directory,
-                training,
-                restored,
-                replay_address=address,
-            )
+            open_term(config, directory, training, restored, replay_address=address)
         )
         replay = ReplayClient(
             address,
@@ -176,6 +172,69 @@ async def _serve(
             on_finished=partial(finish, launch.config, directory),
             until_finished=launch.until_finished,
         )
+
+
+def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
+    """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
+    if term.directory.store is not None:
+        term.store.rows = StoredRows(
+            term.directory.store,
+            replay,
+            drawn=drawn_rows(term.config, term.training),
+            row_size=term.training.collector.layout.row_size,
+            each=term.config.collect.mode == "free",
+        )
+    pipeline = ReplayPipeline(term, replay, _playback(term, replay))
+    return make_driver(term, pipeline, NetworkRounds(term, replay, pipeline))
+
+
+def _playback(term: Term, replay: ReplayClient) -> Playback:
+    """Let the collectors of a run play; without any, this process."""
+    config, training, pool = term.config, term.training, term.run.collectors
+    if pool is None:
+        return OwnPlayback(term, replay)
+    audit = BlockAudit(
+        pool,
+        share=config.audit.blocks,
+        secret=term.directory.secret,
+        make_player=partial(
+            block_player_of,
+            config,
+            training.collector.agents,
+            state_size=training.state_size,
+            masked=training.masked,
+        ),
+        own_numerics=partial(own_numerics, config, training),
+        watchdog=term.watchdog,
+    )
+    playbacks: dict[str, Callable[..., Playback]] = {
+        "keyed": KeyedPlayback,
+        "free": partial(FreePlayback, window=partial(_draw_window, term)),
+    }
+    playback, grant = playbacks[config.collect.mode], _grant(term, pool.plan)
+    return playback(training.collector.collection, replay, pool, grant, audit=audit)
+
+
+def _grant(term: Term, plan: BlockPlan) -> Grant:
+    """Return what a collector may stage in a block."""
+    collector, problem = term.training.collector, term.training.problem
+    most = most_rows(problem.row_size)
+    if collector.horizon:
+        most = min(most, len(plan.copies_of(0)) * (collector.horizon + 1))
+    return Grant(most_rows=most, episodes=problem.episodes)
+
+
+def _draw_window(term: Term, iteration: int, head: int, episodes: int | None) -> DrawWindow:
+    """Make the window of draws that begins with an iteration."""
+    newest = capacity_of(term.config, term.training)
+    return DrawWindow(
+        pace_of(term.config),
+        capacity=newest + spare_rows(term.config, term.training),
+        newest=newest,
+        following=iteration,
+        head=head,
+        episodes=episodes,
+    )
 
 
 def _outage(

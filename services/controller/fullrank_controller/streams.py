@@ -67,6 +67,21 @@ async def next_of(requests: AsyncIterator[Message], *, within_s: float, kind: st
     return message
 
 
+async def greeted(
+    run: Run, requests: AsyncIterator[Message], context: Context, *, role: str
+) -> pb.Hello:
+    """The hello of a learner or a collector of this release.
+
+    Raises:
+        VersionMismatch: It is of another one.
+        StaleTerm: It has served a later term of this run.
+    """
+    hello = (await next_of(requests, within_s=HELLO_S, kind="hello")).hello
+    check_version(hello.version, peer=role, own="controller")
+    await run.term_guard.check(run_term_of(hello.served), peer=context.peer())
+    return hello
+
+
 def _check_texts(opening: pb.Hello | pb.Ready, kind: str) -> None:
     """Refuse texts that are longer than any that a peer of this version sends."""
     for name, most in MOST_BYTES.items():
@@ -103,9 +118,7 @@ async def serve_collector(run: Run, requests: CollectorMessages, context: Contex
             "this run plays without collectors; set collect.mode = 'keyed' or 'free', and "
             "collectors.count"
         )
-    hello = (await next_of(requests, within_s=HELLO_S, kind="hello")).hello
-    check_version(hello.version, peer="collector", own="controller")
-    await run.term_guard.check(run_term_of(hello.served), peer=context.peer())
+    hello = await greeted(run, requests, context, role="collector")
     origin = origin_of(context)
     member = await admitted(
         lambda: pool.roster.join(

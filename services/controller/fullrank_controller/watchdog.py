@@ -21,6 +21,8 @@ from fullrank.net.prometheus import Buckets
 
 log = logging.getLogger(__name__)
 
+WRITING = {"journal": "writing", "checkpoint": "writing a checkpoint"}
+"""Phases in which the store writes, by what it writes."""
 FACTOR = 20.0
 """Multiple of its past durations that a phase may take."""
 CHECK_S = 0.2

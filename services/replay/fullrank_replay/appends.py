@@ -58,7 +58,8 @@ class AppendRoom:
         Raises:
             Overloaded: The appends in progress leave none.
         """
-        if self.count >= APPENDS or (self.count and self._bytes + size_bytes > self._most_bytes):
+        most_bytes = APPENDS * APPEND_BYTES
+        if self.count >= APPENDS or (self.count and self._bytes + size_bytes > most_bytes):
             raise Overloaded(
                 f"{self.count} appends of {self._bytes} bytes wait already; make one after the "
                 "other",
@@ -71,10 +72,6 @@ class AppendRoom:
         finally:
             self.count -= 1
             self._bytes -= size_bytes
-
-    @property
-    def _most_bytes(self) -> int:
-        return APPENDS * APPEND_BYTES
 
 
 class Appends:

@@ -88,8 +88,7 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         name="replay",
         expires_at=lambda: security.expires_at,
     )
-    async with Health(launch.config.health.address) as health:
-        await exporter.start()
+    async with Health(launch.config.health.address) as health, exporter:
         bound = await server.start(settings.listen or settings.address)
         announce(launch.run_dir, "replay", bound)
         await health.at_work(True)
@@ -98,8 +97,7 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         await health.at_work(False)
         withdraw(launch.run_dir, "replay")
         await server.stop()
-        await exporter.stop()
-        event_log.close()
+    event_log.close()
     if launch.until_finished and not servicer.ended.is_set():
         raise ServiceLost(STOPPED)
 

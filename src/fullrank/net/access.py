@@ -47,29 +47,28 @@ KNOWN = 256
 """Most methods whose roles are cached, so that unknown names cannot exhaust memory."""
 
 
+def _access_of(method: str) -> pb.Access:
+    """The option ``access`` of ``/package.Service/Method``; empty for an undeclared method."""
+    try:
+        found = Default().FindMethodByName(method.removeprefix("/").replace("/", ".", 1))
+    except KeyError:
+        return pb.Access()
+    return found.GetOptions().Extensions[pb.access]
+
+
 @lru_cache(maxsize=KNOWN)
 def roles_of(method: str) -> frozenset[Role]:
     """Roles that may call ``/package.Service/Method``; empty for an undeclared method."""
-    service, _, name = method.removeprefix("/").partition("/")
-    if service in STANDARD:
+    if method.removeprefix("/").partition("/")[0] in STANDARD:
         return frozenset(Role)
-    try:
-        options = Default().FindMethodByName(f"{service}.{name}").GetOptions()
-    except KeyError:
-        return frozenset()
-    numbers = options.Extensions[pb.access].roles
-    return frozenset(Role(pb.Role.Name(number).removeprefix("ROLE_").lower()) for number in numbers)
+    names = map(pb.Role.Name, _access_of(method).roles)
+    return frozenset(Role(name.removeprefix("ROLE_").lower()) for name in names)
 
 
 @lru_cache(maxsize=KNOWN)
 def is_proved(method: str) -> bool:
     """True if callers of a method must prove their role, also where a server has no certificate."""
-    service, _, name = method.removeprefix("/").partition("/")
-    try:
-        options = Default().FindMethodByName(f"{service}.{name}").GetOptions()
-    except KeyError:
-        return False
-    return bool(options.Extensions[pb.access].proved)
+    return _access_of(method).proved
 
 
 class Gatekeeper(grpc.aio.ServerInterceptor):

@@ -75,27 +75,23 @@ async def attach_as(
         FullrankError: The failure is permanent, so that redialling cannot help.
         ServiceLost: It was told to stop before the end of the run that it was to serve.
     """
-    async with Health(launch.config.health.address) as health:
-        exporter = Exporter(
-            launch.config.metrics.prometheus,
-            lambda: [
-                gauge(f"{role}_at_work", "1 while the controller can give it work.", health.working)
-            ],
-            run_dir=launch.run_dir,
-            name=f"{role}-{os.getpid()}",
-            expires_at=lambda: expiry_of(launch.config.tls, role),
-        )
-        await exporter.start()
-        stop, ended = stop or stop_event(launch), asyncio.Event()
+    health, ended = Health(launch.config.health.address), asyncio.Event()
+    at_work = f"{role}_at_work", "1 while the controller can give it work."
+    exporter = Exporter(
+        launch.config.metrics.prometheus,
+        lambda: [gauge(*at_work, health.working)],
+        run_dir=launch.run_dir,
+        name=f"{role}-{os.getpid()}",
+        expires_at=lambda: expiry_of(launch.config.tls, role),
+    )
+    async with health, exporter:
+        stop = stop or stop_event(launch)
         coroutines = [_dial_for_ever(role, launch, dial, health, say), _until(stop, leave)]
         if launch.until_finished:
             coroutines.append(_until_ended(role, launch, health, say, ended))
-        try:
-            await first(*coroutines)
-        finally:
-            await exporter.stop()
-        if launch.until_finished and not ended.is_set():
-            raise ServiceLost(STOPPED)
+        await first(*coroutines)
+    if launch.until_finished and not ended.is_set():
+        raise ServiceLost(STOPPED)
 
 
 async def welcomed(

@@ -1,7 +1,8 @@
 """Clients of the controller: asynchronous for services, blocking for the command line."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 import grpc
 
@@ -16,15 +17,12 @@ from fullrank.net.status import RunStatus
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 
+Order = TypeVar("Order", pb.ControllerMessage, pb.CollectorOrder)
 WorkCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.ControllerMessage]
 CollectCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.CollectorOrder]
 
 CALL_S = 10.0
 """Deadline of a small unary call."""
-
-
-def _as_is(message: bytes) -> bytes:
-    return message
 
 
 class ControllerClient:
@@ -46,19 +44,16 @@ class ControllerClient:
         It has no deadline of its own: the controller bounds each step of the dialogue, and
         heartbeats bound its silence.
         """
-        return self._channel.stream_stream(
-            f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work",
-            request_serializer=_as_is,
-            response_deserializer=pb.ControllerMessage.FromString,
-        )()
+        return self._stream("Work", pb.ControllerMessage)
 
     def collect(self) -> CollectCall:
         """Open the Collect stream, which is bounded as ``work`` is."""
-        return self._channel.stream_stream(
-            f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Collect",
-            request_serializer=_as_is,
-            response_deserializer=pb.CollectorOrder.FromString,
-        )()
+        return self._stream("Collect", pb.CollectorOrder)
+
+    def _stream(self, method: str, order: type[Order]) -> grpc.aio.StreamStreamCall[bytes, Order]:
+        service = pb.DESCRIPTOR.services_by_name["ControllerService"].full_name
+        encoded: Callable[[bytes], bytes] = bytes  # they are messages already
+        return self._channel.stream_stream(f"/{service}/{method}", encoded, order.FromString)()
 
     async def heartbeat(self, lease: bytes, *, timeout_s: float) -> None:
         """Renew the lease; ``NotFound`` if it has ended."""

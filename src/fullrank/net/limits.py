@@ -184,20 +184,15 @@ class Silence:
     """The silence of one peer, and its limit.
 
     A peer on a starved host is heard late, again and again: its limit grows with its intervals.
-    Until some are measured it is as patient as the first rounds.
+    Until some are measured it is as patient as the first rounds, or ``lost_after_s`` if longer.
 
     Args:
         settings: Bounds of the limit.
         now: Time of a monotonic clock, seconds.
-        unmeasured_s: The limit before there are enough intervals; by default, the longer one of
-            ``lost_after_s`` and ``deadline_s``.
     """
 
-    def __init__(
-        self, settings: ControllerSettings, *, now: float, unmeasured_s: float | None = None
-    ) -> None:
+    def __init__(self, settings: ControllerSettings, *, now: float) -> None:
         self._settings, self._heard_at = settings, now
-        self._unmeasured_s = unmeasured_s or max(settings.lost_after_s, settings.deadline_s)
         self._intervals_s: deque[float] = deque(maxlen=KEPT)
 
     def heard(self, *, now: float) -> None:
@@ -217,5 +212,5 @@ class Silence:
             self._intervals_s,
             factor=FACTOR,
             least_s=self._settings.lost_after_s,
-            unmeasured_s=self._unmeasured_s,
+            unmeasured_s=max(self._settings.lost_after_s, self._settings.deadline_s),
         )

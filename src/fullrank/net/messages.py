@@ -1,6 +1,8 @@
 """Messages as the types of the library, and back; versions of neighbours."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,27 +20,14 @@ from fullrank.training.heads import ContainerHead
 from fullrank.v1 import common_pb2, controller_pb2, replay_pb2
 from fullrank.v1 import controller_pb2 as pb
 
+T = TypeVar("T")
+
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
     """A sample as a message."""
-    priority, draw, once = sample.priority, sample.draw, sample.once
-    return common_pb2.Sample(
-        table=sample.table,
-        seed=sample.seed,
-        iteration=sample.iteration,
-        tail=sample.tail,
-        head=sample.head,
-        size=sample.size,
-        priority=None
-        if priority is None
-        else common_pb2.Priority(first=priority.first, count=priority.count, gain=priority.gain),
-        episodes=common_pb2.EpisodeDraw(length=draw.length, newest=draw.newest)
-        if isinstance(draw, EpisodeDraw)
-        else None,
-        once=None
-        if once is None
-        else common_pb2.EachOnce(collection=once.collection, epoch=once.epoch, part=once.part),
-    )
+    facts = asdict(sample)
+    episodes = facts.pop("draw") or None  # the draw of rows has no fields
+    return common_pb2.Sample(**facts, episodes=episodes)
 
 
 def sample_of(message: common_pb2.Sample) -> Sample:
@@ -50,22 +39,18 @@ def sample_of(message: common_pb2.Sample) -> Sample:
         tail=message.tail,
         head=message.head,
         size=message.size,
-        priority=_priority_of(message.priority) if message.HasField("priority") else None,
-        draw=_episodes_of(message.episodes) if message.HasField("episodes") else RowDraw(),
-        once=_once_of(message.once) if message.HasField("once") else None,
+        priority=_part(Priority, message, "priority"),
+        draw=_part(EpisodeDraw, message, "episodes") or RowDraw(),
+        once=_part(EachOnce, message, "once"),
     )
 
 
-def _priority_of(message: common_pb2.Priority) -> Priority:
-    return Priority(first=message.first, count=message.count, gain=message.gain)
-
-
-def _episodes_of(message: common_pb2.EpisodeDraw) -> EpisodeDraw:
-    return EpisodeDraw(length=message.length, newest=message.newest)
-
-
-def _once_of(message: common_pb2.EachOnce) -> EachOnce:
-    return EachOnce(collection=message.collection, epoch=message.epoch, part=message.part)
+def _part(kind: Callable[..., T], message: common_pb2.Sample, name: str) -> T | None:
+    """A part of a sample, whose fields bear the names of those of its message."""
+    if not message.HasField(name):  # type: ignore[arg-type]
+        return None
+    part = getattr(message, name)
+    return kind(**{field.name: getattr(part, field.name) for field in part.DESCRIPTOR.fields})
 
 
 def episode_sizes(layout: EpisodeLayout | None) -> replay_pb2.EpisodeSizes | None:

@@ -39,13 +39,7 @@ from fullrank.v1 import monitor_pb2 as pb
 CODE_ENTRIES = 2**22
 """Most entries of C, zeros included; 32 MiB."""
 
-_STATES = {
-    controller_pb2.RUN_STATE_STARTING: RunState.STARTING,
-    controller_pb2.RUN_STATE_RUNNING: RunState.RUNNING,
-    controller_pb2.RUN_STATE_STALLED: RunState.STALLED,
-    controller_pb2.RUN_STATE_FINISHED: RunState.FINISHED,
-    controller_pb2.RUN_STATE_FAILED: RunState.FAILED,
-}
+_STATES = {controller_pb2.RunState.Value(f"RUN_STATE_{each.name}"): each for each in RunState}
 _STATUS = TypeAdapter(RunStatus)
 _PLAN = TypeAdapter(PlanStatus)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from fullrank.common.errors import AddressInUse
 from fullrank.host.run_directory import announce, withdraw
@@ -59,14 +59,14 @@ def gauge(name: str, text: str, values: float | Mapping[str, float], *, label: s
         values: One value, or with a label those by its values.
         label: Name of the label.
     """
-    return _family(name, text, values, label, "gauge")
+    return Family(name=name, text=text, values=_by_label(values), label=label, kind="gauge")
 
 
 def counter(
     name: str, text: str, values: float | Mapping[str, float], *, label: str = ""
 ) -> Family:
     """A metric that only rises; arguments as of ``gauge``, and ``_total`` follows the name."""
-    return _family(name, text, values, label, "counter")
+    return Family(name=name, text=text, values=_by_label(values), label=label, kind="counter")
 
 
 def histogram(name: str, text: str, values: Mapping[str, Buckets], *, label: str = "") -> Family:
@@ -74,19 +74,14 @@ def histogram(name: str, text: str, values: Mapping[str, Buckets], *, label: str
     return Family(name=name, text=text, values=values, label=label, kind="histogram")
 
 
-def _family(
-    name: str,
-    text: str,
-    values: float | Mapping[str, float],
-    label: str,
-    kind: Literal["gauge", "counter"],
-) -> Family:
-    by_label = dict(values) if isinstance(values, Mapping) else {"": float(values)}
-    return Family(name=name, text=text, values=by_label, label=label, kind=kind)
+def _by_label(values: float | Mapping[str, float]) -> Mapping[str, float]:
+    return dict(values) if isinstance(values, Mapping) else {"": float(values)}
 
 
 class Exporter:
-    """Serves ``http://address/metrics``, including the metrics of the process itself.
+    """Serves ``http://address/metrics`` while it is entered, the process's own metrics included.
+
+    Entering raises ``AddressInUse`` if the address is taken or cannot be bound.
 
     Args:
         address: ``host:port``; empty: no server.
@@ -114,15 +109,11 @@ class Exporter:
         self._stop: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def start(self) -> None:
-        """Serve.
-
-        Raises:
-            AddressInUse: The address is taken or cannot be bound.
-        """
+    async def __aenter__(self) -> Self:
         if self._address:
             self._loop = asyncio.get_running_loop()
             self._serve()
+        return self
 
     def _serve(self) -> None:
         # Imported here: it takes 80 ms, and most processes serve no metrics.
@@ -166,14 +157,13 @@ class Exporter:
         known = [] if expires_at is None else [gauge(name, text, expires_at)]
         return [*self._read(), *known]
 
-    async def stop(self) -> None:
-        """Stop serving, and withdraw the announced address."""
+    async def __aexit__(self, *_: object) -> None:
         if self._address:
             withdraw(self._run_dir, self._name)
         await asyncio.to_thread(self._stop)  # a scrape may be waiting for this loop
 
 
-def _metric(family: Family, run: str) -> "Metric":
+def _metric(family: Family, run: str) -> Any:
     from prometheus_client.metrics_core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -183,16 +173,14 @@ def _metric(family: Family, run: str) -> "Metric":
     name, named = f"fullrank_{family.name}", [family.label] if family.label else []
     constant = {"run": run} if run and family.label != "run" else {}
     labels = [*named, *constant]
-    if family.kind == "histogram":
-        durations = HistogramMetricFamily(name, family.text, labels=labels)
-        for value, own in family.values.items():
-            assert isinstance(own, Buckets)
-            where = [*[value][: len(named)], *constant.values()]
-            durations.add_metric(where, own.up_to(), own.sum_s)
-        return durations
-    make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    metric = make(name, family.text, labels=labels)
-    for value, number in family.values.items():
-        assert not isinstance(number, Buckets)
-        metric.add_metric([*[value][: len(named)], *constant.values()], number)
+    kinds: dict[str, type[Any]] = {
+        "histogram": HistogramMetricFamily,
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+    }
+    metric: Any = kinds[family.kind](name, family.text, labels=labels)
+    for value, own in family.values.items():
+        where = [*[value][: len(named)], *constant.values()]
+        content = (own.up_to(), own.sum_s) if isinstance(own, Buckets) else (own,)
+        metric.add_metric(where, *content)
     return metric

@@ -1,6 +1,7 @@
 """Fault injection of a sidecar as messages and back, and the command line's blocking client."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,11 +93,8 @@ def get_injection(address: str, *, security: Security = PLAINTEXT) -> Injected:
     Raises:
         ServiceLost: It does not answer.
     """
-    with open_blocking_channel(address, trust=security.towards(Role.LEARNER)) as channel:
-        stub = StragglerServiceStub(channel)
-        with translated(f"straggler {address}"):
-            injection = stub.GetInjection(pb.GetInjectionRequest(), timeout=CALL_S).injection
-    return _injected(injection)
+    with _dialled(address, security) as stub:
+        return _injected(stub.GetInjection(pb.GetInjectionRequest(), timeout=CALL_S).injection)
 
 
 def set_injection(
@@ -117,14 +115,20 @@ def set_injection(
         request.model.CopyFrom(encode_model(model))
     if faults is not None:
         request.faults.CopyFrom(pb.Faults(faults=map(encode_fault, faults)))
-    with open_blocking_channel(address, trust=security.towards(Role.LEARNER)) as channel:
-        stub = StragglerServiceStub(channel)
-        try:
-            with translated(f"straggler {address}"):
-                injection = stub.SetInjection(request, timeout=CALL_S).injection
-        except InvalidContribution as error:
-            raise ConfigError(str(error)) from None
-    return _injected(injection)
+    try:
+        with _dialled(address, security) as stub:
+            return _injected(stub.SetInjection(request, timeout=CALL_S).injection)
+    except InvalidContribution as error:
+        raise ConfigError(str(error)) from None
+
+
+@contextmanager
+def _dialled(address: str, security: Security) -> Iterator[StragglerServiceStub]:
+    with (
+        open_blocking_channel(address, trust=security.towards(Role.LEARNER)) as channel,
+        translated(f"straggler {address}"),
+    ):
+        yield StragglerServiceStub(channel)
 
 
 def _injected(injection: pb.Injection) -> Injected:

@@ -23,7 +23,8 @@ from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.prometheus import Totals
-from fullrank_controller.term import Term, begin, make_network_driver, open_journal
+from fullrank_controller.server import make_network_driver
+from fullrank_controller.term import Term, begin, open_journal
 from fullrank_controller.watchdog import Watchdog
 
 

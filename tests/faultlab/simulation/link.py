@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import grpc
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from fullrank.common.errors import ServiceLost
+from fullrank.net.errors import Context, statuses
 
 SentMessage = TypeVar("SentMessage", bound=Message)
 ReceivedMessage = TypeVar("ReceivedMessage", bound=Message)
@@ -107,7 +108,8 @@ class SimulatedStream(Generic[SentMessage, ReceivedMessage]):
         self, serve: Callable[[AsyncIterator[SentMessage], Any], Awaitable[None]]
     ) -> None:
         try:
-            await serve(self._requests(), self)
+            async with statuses(cast(Context, self)):  # as the gatekeeper of a server does
+                await serve(self._requests(), self)
         except (_Ended, DecodeError):
             pass
         finally:

@@ -8,7 +8,6 @@ from fullrank.net.codec import COLLECTOR_CHUNKS, bundle, encode_chunks
 from fullrank.training.block_player import PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.learners.outbox import Outbox
 
 MOST_REASON = 1000
 """Most characters of a failure's reason that are kept."""
@@ -40,6 +39,20 @@ class CollectorWork:
     """Heads of containers that it was sent last."""
     container: pb.ContainerStatus | None = None
     """Its facts as a container."""
+
+    def has(self, publication: Publication, heads: Sequence[pb.ContainerHead]) -> bool:
+        """True if these parameters and heads are the last that were sent."""
+        sent = self.sent
+        newest = sent is not None and sent.publication.version == publication.version
+        return newest and self.heads is heads
+
+    def begin(
+        self, key: BlockKey, play: PlayTerms, heads: Sequence[pb.ContainerHead], *, now: float
+    ) -> None:
+        """Hold a block from now on, which is sent with its parameters."""
+        self.block, self.sent, self.heads, self.assigned_at = key, play, heads, now
+        if self.container is None or self.version is None:
+            self.version = play.publication.version
 
     def take_head(self, updates: int) -> None:
         """Take the number of updates of its published head; its next block reports later ones."""
@@ -150,63 +163,6 @@ class PublicationEncoder:
             announced = pb.CollectorOrder(publication=head).SerializeToString()
             self._encoded = encoded = publication, heads, [announced, *bundle(fields)]
         return encoded[2]
-
-
-class OrderSender:
-    """Sends blocks to collectors; the newest publication is encoded once for all of them.
-
-    Args:
-        write_s: Longest time in which a collector has to take an order.
-    """
-
-    def __init__(self, *, write_s: float) -> None:
-        self._write_s, self._encoder = write_s, PublicationEncoder()
-
-    def send(
-        self,
-        outbox: Outbox,
-        work: CollectorWork,
-        key: BlockKey,
-        play: PlayTerms,
-        *,
-        now: float,
-        deadline_s: float,
-        oldest: int,
-        heads: Sequence[pb.ContainerHead],
-    ) -> None:
-        """Send a collector a block, with its parameters unless they were sent.
-
-        Args:
-            outbox: Leads to the collector.
-            work: Its record, which holds this block from now on.
-            key: The block.
-            play: Parameters and exploration of the block.
-            now: Loop time.
-            deadline_s: Age at which the block is assigned to another collector, too.
-            oldest: Oldest version that a container may act with.
-            heads: Heads of containers, the same object as long as none is newer.
-        """
-        publication, messages, sent = play.publication, list[bytes](), work.sent
-        is_new = sent is None or sent.publication.version != publication.version
-        if is_new or work.heads is not heads:
-            messages = self._encoder.encode(publication, heads)
-        order = pb.Play(
-            iteration=key.iteration,
-            block=key.block,
-            version=publication.version,
-            env_steps=play.env_steps,
-            deadline_s=deadline_s,
-            oldest=oldest,
-        )
-        encoded = pb.CollectorOrder(play=order).SerializeToString()
-        outbox.assign(
-            [*(("publication", message) for message in messages), ("play", encoded)],
-            deadline_s=self._write_s,
-        )
-        work.block, work.assigned_at, work.heads = key, now, heads
-        work.sent = play
-        if work.container is None or work.version is None:
-            work.version = publication.version
 
 
 def one_line(reason: str) -> str:

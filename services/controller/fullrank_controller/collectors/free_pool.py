@@ -17,10 +17,6 @@ from fullrank_controller.membership.member import Member
 log = logging.getLogger(__name__)
 
 
-def _unchanged() -> None:
-    """Tell no owner of blocks."""
-
-
 @dataclass(eq=False, kw_only=True)
 class FreePool(CollectorPool):
     """Orders open blocks of idle collectors, of any numerics; a failure costs its collector alone.
@@ -29,7 +25,7 @@ class FreePool(CollectorPool):
         changed: Called when a collector comes, which takes a further block.
     """
 
-    changed: Callable[[], None] = _unchanged
+    changed: Callable[[], object] = lambda: None
     _open: dict[BlockKey, "asyncio.Future[BlockReport]"] = field(default_factory=dict, init=False)
     _newest: PlayTerms | None = field(default=None, init=False)
     _oldest: int = field(default=0, init=False)

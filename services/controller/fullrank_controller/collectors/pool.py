@@ -5,7 +5,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.config.tree import ControllerSettings
@@ -17,7 +16,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.block_orders import (
     BlockTotals,
     CollectorWork,
-    OrderSender,
+    PublicationEncoder,
     one_line,
 )
 from fullrank_controller.collectors.blocks_in import BlockReport, block_report
@@ -54,11 +53,8 @@ class CollectorPool(ABC):
     """Record of each collector that may play."""
     totals: BlockTotals = field(default_factory=BlockTotals, init=False)
     """Blocks and times so far."""
+    _encoder: PublicationEncoder = field(default_factory=PublicationEncoder, init=False)
     _ended: bool = field(default=False, init=False)
-
-    @cached_property
-    def _sender(self) -> OrderSender:
-        return OrderSender(write_s=self.settings.lost_after_s)
 
     @property
     @abstractmethod
@@ -131,24 +127,32 @@ class CollectorPool(ABC):
         oldest: int,
         deadline_s: float = 0.0,
     ) -> None:
-        """Order a block of a collector."""
-        self._sender.send(
-            member.outbox,
-            self.eligible[member],
-            key,
-            play,
-            now=asyncio.get_running_loop().time(),
+        """Order a block of a collector, with its parameters unless they were sent."""
+        work, publication, orders = self.eligible[member], play.publication, list[bytes]()
+        heads = self.heads.messages if self.heads is not None else ()
+        if not work.has(publication, heads):
+            orders = self._encoder.encode(publication, heads)
+        order = pb.Play(
+            iteration=key.iteration,
+            block=key.block,
+            version=publication.version,
+            env_steps=play.env_steps,
             deadline_s=deadline_s,
             oldest=oldest,
-            heads=self.heads.messages if self.heads is not None else (),
         )
+        encoded = pb.CollectorOrder(play=order).SerializeToString()
+        member.outbox.assign(
+            [*(("publication", each) for each in orders), ("play", encoded)],
+            deadline_s=self.settings.lost_after_s,
+        )
+        work.begin(key, play, heads, now=asyncio.get_running_loop().time())
         self.event_log.append(
             BlockAssigned(
                 term=self.identity.term,
                 iteration=key.iteration,
                 block=key.block,
                 collector=member.learner,
-                version=play.publication.version,
+                version=publication.version,
             )
         )
         self.totals.assigned += 1
@@ -261,25 +265,15 @@ class CollectorPool(ABC):
         Args:
             version: Version of the current parameters.
         """
-        works, totals = (
-            {str(each.learner): work for each, work in self.eligible.items()},
-            self.totals,
-        )
+        works = {str(each.learner): work for each, work in self.eligible.items()}
+        totals = self.totals
         yield gauge("collectors_attached", "Collectors attached.", len(self.roster.members))
         yield gauge("collectors_eligible", "Collectors that may play.", len(works))
-        for name, text, values in (
-            (
-                "collector_lag",
-                "Lag of each collector, in updates.",
-                {number: float(work.lag(version)) for number, work in works.items()},
-            ),
-            (
-                "collector_block_seconds",
-                "Mean duration of a block of each collector.",
-                {number: work.block_s for number, work in works.items()},
-            ),
-        ):
-            yield gauge(name, text, values, label="collector")
+        lags = {number: float(work.lag(version)) for number, work in works.items()}
+        yield gauge("collector_lag", "Lag of each collector, in updates.", lags, label="collector")
+        means = {number: work.block_s for number, work in works.items()}
+        text = "Mean duration of a block of each collector."
+        yield gauge("collector_block_seconds", text, means, label="collector")
         yield gauge("blocks_waiting", "Blocks without an answer.", len(self.waiting))
         for name, text, total in (
             ("blocks_played", "Blocks that collectors have played.", totals.played),

@@ -1,38 +1,47 @@
-"""ControllerService: streams in, each field checked before anything is stored, outboxes out."""
+"""ControllerService: streams in, each field checked before anything is stored, outboxes out.
+
+It also takes the orders of administrators to a run under way: checkpoint, drain, stop, another
+length.
+"""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from fullrank.common.deadlines import is_duration
-from fullrank.common.errors import FullrankError, InvalidContribution, NotFound
+from fullrank.common.durable import replace_text
+from fullrank.common.errors import FullrankError, InvalidContribution, NotFound, ServiceLost
 from fullrank.common.types import EncodedVector
+from fullrank.config.toml import to_toml
 from fullrank.host.process import first
 from fullrank.host.shared_memory import ReadBlock
 from fullrank.net.codec import Assembler
-from fullrank.net.errors import Context, statuses
-from fullrank.net.messages import check_version, run_term_of
+from fullrank.net.errors import Context
 from fullrank.run.round_orders import Arrived, MembershipChanged, SectionsUnreadable
 from fullrank.runs.events import Joined, Left, Refused
+from fullrank.runs.identity import CONFIGURATION
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
+from fullrank_controller.driver import Driver
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.member import Member, Numerics
 from fullrank_controller.rounds.reception import Reception
 from fullrank_controller.run import Run
 from fullrank_controller.streams import (
-    HELLO_S,
     READY_S,
     CollectorMessages,
     admitted,
+    greeted,
     next_of,
     origin_of,
     serve_collector,
 )
+from fullrank_controller.term import Term
 
 log = logging.getLogger(__name__)
 
@@ -159,11 +168,10 @@ class ControllerServicer:
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
         """Record that a learner is alive."""
-        async with statuses(context):
-            now = asyncio.get_running_loop().time()
-            if not any(roster.heard(request.lease, now=now) for roster in self._run.rosters):
-                raise NotFound("the lease has ended; dial again")
-            return pb.HeartbeatResponse()
+        now = asyncio.get_running_loop().time()
+        if not any(roster.heard(request.lease, now=now) for roster in self._run.rosters):
+            raise NotFound("the lease has ended; dial again")
+        return pb.HeartbeatResponse()
 
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
@@ -173,50 +181,41 @@ class ControllerServicer:
 
     async def Work(self, requests: LearnerMessages, context: Context) -> None:
         """Serve one learner from Hello to the end of its stream."""
-        async with statuses(context):
-            hello = await self._greet(requests, context)
-            origin = origin_of(context)
-            run, failure = self._run, ""
-            member = await admitted(
-                lambda: run.roster.join(
-                    hello.host,
-                    now=asyncio.get_running_loop().time(),
-                    domain=tuple(hello.domain.split("/")),
-                    process=hello.process,
-                    origin=origin,
-                    since=run.progress.applied,
-                )
+        hello = await greeted(self._run, requests, context, role="learner")
+        origin = origin_of(context)
+        run, failure = self._run, ""
+        member = await admitted(
+            lambda: run.roster.join(
+                hello.host,
+                now=asyncio.get_running_loop().time(),
+                domain=tuple(hello.domain.split("/")),
+                process=hello.process,
+                origin=origin,
+                since=run.progress.applied,
             )
-            term = run.identity.term
-            run.event_log.append(Joined(term=term, learner=member.learner))
-            try:
-                await first(self._converse(member, requests, context), member.expelled)
-            except FullrankError as error:
-                failure = str(error)
-                log.info("stream_ended learner=%d reason=%s", member.learner, error)
-                raise
-            finally:
-                if (assignment := run.membership.assignment) is not None:
-                    run.roster.lost_rows += len(assignment.rows_of(member))
-                run.roster.leave(member)
-                reason = failure or member.parting
-                run.event_log.append(Left(term=term, learner=member.learner, reason=reason))
-                run.reception.notify(MembershipChanged())
-                log.info(
-                    "learner_left learner=%d host=%s reason=%s", member.learner, member.host, reason
-                )
+        )
+        term = run.identity.term
+        run.event_log.append(Joined(term=term, learner=member.learner))
+        try:
+            await first(self._converse(member, requests, context), member.expelled)
+        except FullrankError as error:
+            failure = str(error)
+            log.info("stream_ended learner=%d reason=%s", member.learner, error)
+            raise
+        finally:
+            if (assignment := run.membership.assignment) is not None:
+                run.roster.lost_rows += len(assignment.rows_of(member))
+            run.roster.leave(member)
+            reason = failure or member.parting
+            run.event_log.append(Left(term=term, learner=member.learner, reason=reason))
+            run.reception.notify(MembershipChanged())
+            log.info(
+                "learner_left learner=%d host=%s reason=%s", member.learner, member.host, reason
+            )
 
     async def Collect(self, requests: CollectorMessages, context: Context) -> None:
         """Serve one collector from Hello to the end of its stream."""
-        async with statuses(context):
-            await serve_collector(self._run, requests, context)
-
-    async def _greet(self, requests: LearnerMessages, context: Context) -> pb.Hello:
-        message = await next_of(requests, within_s=HELLO_S, kind="hello")
-        check_version(message.hello.version, peer="learner", own="controller")
-        served = run_term_of(message.hello.served)
-        await self._run.term_guard.check(served, peer=context.peer())
-        return message.hello
+        await serve_collector(self._run, requests, context)
 
     async def _converse(self, member: Member, requests: LearnerMessages, context: Context) -> None:
         welcome = pb.Welcome()
@@ -279,6 +278,63 @@ class ControllerServicer:
                 run.event_log.append(event)
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
+
+
+STOPPED = "an administrator has stopped the controller; start it again, or `fullrank run resume`"
+
+
+class ObeyingServicer(ControllerServicer):
+    """ControllerService over one run and the driver that takes orders.
+
+    Args:
+        term: The parts of the term.
+        driver: Drives its run.
+        stop: Set by the order to stop.
+    """
+
+    def __init__(self, term: Term, driver: Driver, stop: asyncio.Event) -> None:
+        super().__init__(term.run)
+        self._term, self._driver, self._stop = term, driver, stop
+
+    async def Checkpoint(
+        self, request: pb.CheckpointRequest, context: Context
+    ) -> pb.CheckpointResponse:
+        """Save the state at the next border of collections."""
+        return pb.CheckpointResponse(iterations=await self._driver.checkpoint())
+
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
+        """Assign no more rows to a learner."""
+        if not request.HasField("learner"):
+            raise InvalidContribution("learner is not set")
+        self._term.run.roster.drain(request.learner)
+        log.warning("drained learner=%d", request.learner)
+        self._term.run.reception.notify(MembershipChanged())
+        return pb.DrainResponse()
+
+    async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopResponse:
+        """End the controller, which checkpoints first."""
+        log.warning("told_to_stop")
+        self._stop.set()
+        return pb.StopResponse()
+
+    async def SetIterations(
+        self, request: pb.SetIterationsRequest, context: Context
+    ) -> pb.SetIterationsResponse:
+        """Change the number of iterations, also in the run's directory."""
+        directory, config = self._term.directory, self._term.config
+        self._driver.set_iterations(request.iterations)
+        text = to_toml(replace(config, iterations=request.iterations))
+        directory.confirm()
+        await asyncio.to_thread(replace_text, directory.path / CONFIGURATION, text)
+        log.warning("iterations_changed iterations=%d", request.iterations)
+        return pb.SetIterationsResponse()
+
+
+async def obeyed(stop: asyncio.Event, run: Run) -> None:
+    """Return, of a finished run, or raise ``ServiceLost``, once the controller is told to stop."""
+    await stop.wait()
+    if not run.progress.finished:
+        raise ServiceLost(STOPPED)
 
 
 def _farewell(leaving: pb.Leaving) -> str:

@@ -14,7 +14,7 @@ from fullrank.algorithms.roles import ACTING
 from fullrank.codes import support
 from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
 from fullrank.net.codec import EncodedField, encode_chunks, joined
-from fullrank.net.errors import Context, statuses
+from fullrank.net.errors import Context
 from fullrank.planning.candidates import Plan
 from fullrank.run.assignment import RowAssignment
 from fullrank.runs.checkpoint import newest
@@ -128,17 +128,16 @@ class PublishedRun:
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:
         """Write iterations for as long as the caller reads them."""
-        async with statuses(context), aclosing(self._subscriptions.watch(request)) as messages:
+        async with aclosing(self._subscriptions.watch(request)) as messages:
             async for message in messages:
                 await context.write(message)
 
     async def GetPolicies(self, request: pb.GetPoliciesRequest, context: Context) -> None:
         """Write the newest checkpoint's policies; callers read the disk one at a time."""
-        async with statuses(context):
-            async with self._loading:
-                messages = await asyncio.to_thread(_policies, self._checkpoints)
-            for message in messages:
-                await context.write(message)
+        async with self._loading:
+            messages = await asyncio.to_thread(_policies, self._checkpoints)
+        for message in messages:
+            await context.write(message)
 
 
 class MonitorServicer(PublishedRun):
@@ -165,11 +164,10 @@ class MonitorServicer(PublishedRun):
 
     async def GetCode(self, request: pb.GetCodeRequest, context: Context) -> pb.GetCodeResponse:
         """Report C, its holders and its plan."""
-        async with statuses(context):
-            assignment = self._run.membership.assignment
-            if assignment is None:
-                raise NotFound("there is no code before the first learners have joined")
-            return _encode_code(assignment, plan=self._driver.rounds.plan)
+        assignment = self._run.membership.assignment
+        if assignment is None:
+            raise NotFound("there is no code before the first learners have joined")
+        return _encode_code(assignment, plan=self._driver.rounds.plan)
 
     async def GetConfiguration(
         self, request: pb.GetConfigurationRequest, context: Context

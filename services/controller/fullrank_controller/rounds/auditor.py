@@ -12,7 +12,6 @@ from fullrank.audit.proof import Evidence
 from fullrank.codes import Code
 from fullrank.common.errors import FullrankError, Unsound
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex
-from fullrank.config.tree import RunConfig
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
@@ -26,7 +25,7 @@ from fullrank.wiring.training import Training, audit_period
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.port import Cancellation
 from fullrank_controller.rounds.round_runner import RoundResult
-from fullrank_controller.run import Run
+from fullrank_controller.term import Term
 
 log = logging.getLogger(__name__)
 
@@ -186,31 +185,21 @@ class Auditor:
     the secret of the run.
 
     Args:
-        config: The resolved configuration.
-        run: Its ledger compares the learners' reports.
-        training: Computes units of the open round; its parameters are those that were broadcast.
+        term: The open parts of the term. The run's ledger compares the learners' reports; the
+            parameters are those that were broadcast.
         replay: Holds the minibatches.
-        secret: Key of the draws.
 
     Attributes:
         recomputation: Units of the open round that the controller computes.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        run: Run,
-        training: Training,
-        replay: ReplayClient,
-        *,
-        secret: bytes,
-    ) -> None:
-        self._run, self._training = run, training
-        self._units = len(training.problem.units)
-        self._every = audit_period(config, training.problem.data)
+    def __init__(self, term: Term, replay: ReplayClient) -> None:
+        self._run, self._training, config = term.run, term.training, term.config
+        self._units = len(term.training.problem.units)
+        self._every = audit_period(config, term.training.problem.data)
         self._faults, self._spot = config.audit.byzantine, config.audit.spot
-        self._draws = AuditDraws(secret)
-        self.recomputation = Recomputation(training, replay, seed=config.seed)
+        self._draws = AuditDraws(term.directory.secret)
+        self.recomputation = Recomputation(term.training, replay, seed=config.seed)
         self._tries = 0
         self._audited: int | None = None
         """The audited iteration whose late reports are awaited."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fullrank.algorithms.roles import Algorithm
@@ -16,7 +16,6 @@ from fullrank.common.errors import (
     ServiceLost,
 )
 from fullrank.common.types import LearnerId
-from fullrank.config.tree import RunConfig
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.samplers import Sample
@@ -27,9 +26,8 @@ from fullrank.runs.journal import read
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
-from fullrank.wiring.training import Training, initial_algorithm
-from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.run import Run
+from fullrank.wiring.training import initial_algorithm
+from fullrank_controller.term import Term
 
 log = logging.getLogger(__name__)
 
@@ -60,27 +58,15 @@ class Disputes:
     their word is taken back (ADR 54).
 
     Args:
-        config: The resolved configuration.
-        run: Its ledger holds the disputes.
-        training: Determines the layout of minibatches.
+        term: The open parts of the term. The run's ledger holds the disputes; the store condemns
+            iterations.
         replay: Holds the minibatches.
-        directory: Checkpoints and journal.
-        condemn: Condemns the iterations from one on, durably, for a reason.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        run: Run,
-        training: Training,
-        replay: ReplayClient,
-        directory: RunDirectory,
-        *,
-        condemn: Callable[[int, str], Awaitable[None]],
-    ) -> None:
-        self._condemn = condemn
-        self._config, self._run, self._directory = config, run, directory
-        self._training, self._replay = training, replay
+    def __init__(self, term: Term, replay: ReplayClient) -> None:
+        self._condemn = term.store.condemn
+        self._config, self._run, self._directory = term.config, term.run, term.directory
+        self._training, self._replay = term.training, replay
 
     async def settle(self) -> None:
         """Settle every open dispute.

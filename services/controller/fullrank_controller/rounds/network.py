@@ -11,7 +11,7 @@ from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError
 from fullrank.common.failpoints import reach
 from fullrank.config.auto_code import AutoCodeSettings, first_code
-from fullrank.config.tree import PluginSettings, RunConfig
+from fullrank.config.tree import PluginSettings
 from fullrank.net.replay_client import ReplayClient
 from fullrank.planning.candidates import Plan
 from fullrank.planning.costs import Payload
@@ -26,18 +26,15 @@ from fullrank.run.round import OpenRound, RoundPolicies
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.plugins import max_variance_of
-from fullrank.wiring.training import Training
 from fullrank_controller.learners.broadcast import Broadcaster
 from fullrank_controller.membership.member import Member
-from fullrank_controller.membership.membership import Membership
-from fullrank_controller.membership.roster import Roster
 from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.disputes import Disputes
-from fullrank_controller.rounds.port import DecidedRound, Pipeline
+from fullrank_controller.rounds.port import DecidedRound
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.rounds.round_runner import RoundResult, RoundRunner
 from fullrank_controller.rounds.timeline import RoundTimes
-from fullrank_controller.run import Run
-from fullrank_controller.watchdog import Watchdog
+from fullrank_controller.term import Term
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +43,16 @@ class AutoCode:
     """Feeds committed iterations to the planner and requests the code that it chooses.
 
     Args:
-        config: The resolved configuration; its code is ``auto``.
-        training: Its algorithm determines the bytes that an iteration moves.
-        roster: Attached learners.
-        membership: Takes the requested code.
+        term: The open parts of the term, whose code is ``auto``.
 
     Attributes:
         plan: The last plan; None before the first.
     """
 
-    def __init__(
-        self, config: RunConfig, training: Training, *, roster: Roster, membership: Membership
-    ) -> None:
+    def __init__(self, term: Term) -> None:
         self.plan: Plan | None = None
-        self._roster, self._membership = roster, membership
-        problem = training.problem
+        self._roster, self._membership = term.run.roster, term.run.membership
+        config, problem = term.config, term.training.problem
         self._payload = Payload.of(problem)
         self._planner = Planner(
             AutoCodeSettings(**config.code.params),
@@ -73,7 +65,7 @@ class AutoCode:
             undecodable=config.controller.undecodable,
         )
         target = each_unit(len(problem.units)) if problem.target is None else problem.target
-        membership.requested = first_code(target, rows=config.learners)
+        self._membership.requested = first_code(target, rows=config.learners)
 
     async def observe(self, record: IterationRecord, assignment: RowAssignment[Member]) -> None:
         """Take a committed iteration into account; now and then make a plan."""
@@ -104,35 +96,19 @@ class NetworkRounds:
     """Has each round computed by the attached learners, under the assignment of its epoch.
 
     Args:
-        config: The resolved configuration.
-        run: Parts shared with the servicers.
-        training: Parameters that are broadcast.
+        term: The open parts of the term.
         replay: Told of each sample, with the next append.
         pipeline: Plays beside the rounds.
-        auditor: Checks committed units.
-        disputes: Settles what the ledger of reports finds.
-        auto_code: Requests codes; None unless the code is ``auto``.
-        watchdog: Observes each phase.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        run: Run,
-        training: Training,
-        replay: ReplayClient,
-        *,
-        pipeline: Pipeline,
-        auditor: Auditor,
-        disputes: Disputes,
-        auto_code: AutoCode | None,
-        watchdog: Watchdog,
-    ) -> None:
-        self._config, self._run, self._training = config, run, training
-        self._replay = replay
-        self._pipeline, self._auditor, self._auto_code = pipeline, auditor, auto_code
-        self._disputes, self._watchdog = disputes, watchdog
-        self._broadcaster = Broadcaster(training.algorithm, roster=run.roster, block=run.block)
+    def __init__(self, term: Term, replay: ReplayClient, pipeline: ReplayPipeline) -> None:
+        self._config, self._run, self._training = term.config, term.run, term.training
+        self._replay, self._pipeline, self._watchdog = replay, pipeline, term.watchdog
+        self._auditor, self._disputes = Auditor(term, replay), Disputes(term, replay)
+        config, run = term.config, term.run
+        self._auto_code = AutoCode(term) if config.code.name == "auto" else None
+        algorithm = term.training.algorithm
+        self._broadcaster = Broadcaster(algorithm, roster=run.roster, block=run.block)
         self._round_times = RoundTimes(config.controller)
         self._grace = Grace() if config.controller.undecodable == "hedge" else None
         self._assignment: RowAssignment[Member] | None = None

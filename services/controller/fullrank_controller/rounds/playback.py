@@ -12,12 +12,11 @@ from fullrank.replay.staging import Grant
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey
-from fullrank.training.collection import Collection
 from fullrank.training.rollouts import Collected
 from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.rounds.block_audit import BlockAudit
-from fullrank_controller.watchdog import Watchdog
+from fullrank_controller.term import Term
 
 CollectTask: TypeAlias = asyncio.Task[Collected]
 
@@ -101,15 +100,13 @@ class OwnPlayback(Playback):
     """Plays in this process, one collection at a time.
 
     Args:
-        collection: Collects.
+        term: The open parts of the term.
         table: The run's table.
-        watchdog: Observes playing.
     """
 
-    def __init__(
-        self, collection: Collection, table: TransitionTable, *, watchdog: Watchdog
-    ) -> None:
-        self._collection, self._table, self._watchdog = collection, table, watchdog
+    def __init__(self, term: Term, table: TransitionTable) -> None:
+        self._collection, self._watchdog = term.training.collector.collection, term.watchdog
+        self._table = table
         self._playing: dict[int, CollectTask] = {}
 
     @property
@@ -184,32 +181,26 @@ class KeyedPlayback(Playback):
         """Start playing for an iteration with the current parameters, unless that was done."""
         if iteration not in self._ordered:
             play, keys = self._collection.begin(iteration), self._collection.plan.keys(iteration)
-            playing = asyncio.create_task(self._timed(iteration, keys, play))
+            playing = asyncio.create_task(self._play(iteration, keys, play))
             playing.add_done_callback(retrieve)
             self._ordered[iteration] = _Ordered(play, playing)
         return self._ordered[iteration]
 
-    async def _timed(
-        self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
-    ) -> tuple[list[BlockReport], float]:
-        clock = asyncio.get_running_loop().time
-        began_at = clock()
-        return await self._play(iteration, keys, play), clock() - began_at
-
     async def _play(
         self, iteration: int, keys: Sequence[BlockKey], play: PlayTerms
-    ) -> list[BlockReport]:
-        """Return the reports on blocks, which collectors may stage from now on.
+    ) -> tuple[list[BlockReport], float]:
+        """Return the reports on blocks, which collectors may stage from now on, and the seconds.
 
         Those that an audit refutes are played again.
         """
-        reports = dict[BlockKey, BlockReport]()
+        reports, clock = dict[BlockKey, BlockReport](), asyncio.get_running_loop().time
+        began_at = clock()
         while keys:
             await self._table.grant(iteration, range(self._collection.plan.blocks), self._grant)
             played = await self._pool.play(iteration, keys, play)
             reports |= {report.key: report for report in played}
             keys = await self._audit.refuted(played)
-        return [reports[key] for key in sorted(reports)]
+        return [reports[key] for key in sorted(reports)], clock() - began_at
 
     async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
         """Accept an iteration's blocks, once they are played and staged."""
@@ -233,17 +224,15 @@ class KeyedPlayback(Playback):
             The number of their rows.
         """
         while True:
-            rows, digests = (
-                sum(report.rows for report in reports),
-                [each.staged_digest for each in reports],
-            )
+            rows = sum(report.rows for report in reports)
+            digests = [report.staged_digest for report in reports]
             unstaged = await self._table.accept(iteration, first, digests, rows=rows)
             if unstaged is None:
                 return rows
             lost = [reports[block] for block in unstaged.blocks]
             if unstaged.granted:  # else replay was started again
                 self._pool.distrust(lost)
-            again = await self._play(iteration, [report.key for report in lost], play)
+            again, _ = await self._play(iteration, [report.key for report in lost], play)
             for report in again:
                 reports[report.key.block] = report
 

@@ -1,6 +1,5 @@
 """The port through which the driver has updates computed, and their cancellation on a thread."""
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from fullrank.planning.candidates import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.record import IterationRecord
-from fullrank.training.rollouts import Collected
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.rounds.timeline import Timeline
 
@@ -68,59 +66,6 @@ class DecidedRound:
     """Bytes to learners in this iteration, by kind."""
     bytes_received: Mapping[str, int] = field(default_factory=dict)
     """Bytes from learners in this iteration, by kind."""
-
-
-class Pipeline(Protocol):
-    """Collection of a run's transitions into its table."""
-
-    def begin(self, iteration: int) -> object:
-        """Begin to collect for an iteration with the current parameters, unless that was done."""
-
-    def foresee(self, iteration: int) -> Sample | None:
-        """Return the iteration's minibatch if the table holds all of it already, else None.
-
-        Then the iteration's own transitions are being collected, beside its updates.
-        """
-
-    async def collect(self, iteration: int) -> Collected:
-        """Return the iteration's transitions once the table holds them."""
-
-    def sample(self, iteration: int) -> Sample:
-        """Return the iteration's minibatch over the transitions that the table holds."""
-
-    async def finish_playing(self) -> None:
-        """Return when no environment is being stepped."""
-
-    @property
-    def head(self) -> int:
-        """One past the last transition that the table has acknowledged."""
-
-    @property
-    def ahead(self) -> "asyncio.Task[Collected] | None":
-        """The last collection that this process plays, or None."""
-
-    async def open(self, head: int, *, resumes_at: int) -> None:
-        """Open the table.
-
-        Args:
-            head: Position from which the run resumes.
-            resumes_at: The iteration that is committed next.
-        """
-
-    async def collect_again(
-        self, iteration: int, statistics: Mapping[str, float | None]
-    ) -> Collected | None:
-        """Collect for a committed iteration, of these statistics, once more.
-
-        Returns:
-            The collection; None where no further update will be computed over it.
-        """
-
-    def committed(self, iterations: int) -> None:
-        """Note that so many iterations are durable."""
-
-    async def end(self) -> None:
-        """Play no more."""
 
 
 class Rounds(Protocol):

@@ -4,34 +4,26 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from fullrank.common.failpoints import reach
-from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.runs.ending import rows_lost
-from fullrank.runs.events import Acknowledged, EventLog
+from fullrank.runs.events import Acknowledged
 from fullrank.training.rollouts import Collected
-from fullrank.wiring.training import Training, capacity_of, drawn_rows, spare_rows
-from fullrank_controller.identity import RunIdentity
-from fullrank_controller.persistence.rows import StoredRows
+from fullrank.wiring.training import capacity_of, drawn_rows, spare_rows
 from fullrank_controller.rounds.playback import CollectTask, Playback, TransitionTable
-from fullrank_controller.watchdog import Watchdog
+from fullrank_controller.term import Term
 
 
 class ReplayPipeline:
     """Plays a run's transitions ahead, appends them to its table and samples them.
 
     Args:
-        config: The resolved configuration.
-        identity: The run.
-        training: Warms up and samples.
+        term: The open parts of the term.
         table: The run's table.
         playback: Plays.
-        event_log: Receives acknowledged positions.
-        watchdog: Observes the warm-up.
-        lost: Takes the caveat of rows that replay has lost, and the store, if there is one.
-        stored: The rows in the store; None: there is none.
         holds: Whether the table holds a sample's rows; given where playing shares nothing with
             computing and every collection has as many rows, it lets both go on at once.
-        report: Takes the progress of the warm-up, from any thread, and an empty text after it.
+        report: Takes the progress of the warm-up, from any thread, and an empty text after it; by
+            default the run's status shows it.
 
     Attributes:
         head: One past the last transition that replay has acknowledged.
@@ -39,25 +31,20 @@ class ReplayPipeline:
 
     def __init__(
         self,
-        config: RunConfig,
-        identity: RunIdentity,
-        training: Training,
+        term: Term,
         table: TransitionTable,
-        *,
         playback: Playback,
-        event_log: EventLog,
-        watchdog: Watchdog,
-        lost: Callable[[str], None],
-        stored: StoredRows | None = None,
+        *,
         holds: Callable[[Sample], bool] | None = None,
-        report: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
-        self._identity, self._training, self._table = identity, training, table
+        config, training, run = term.config, term.training, term.run
+        self._training, self._table, self._playback = training, table, playback
+        self._identity, self._event_log, self._watchdog = run.identity, run.event_log, term.watchdog
         self._capacity = capacity_of(config, training)
         self._spare_rows, self._drawn = spare_rows(config, training), drawn_rows(config, training)
-        self._event_log, self._watchdog, self._lost = event_log, watchdog, lost
-        self._playback, self._report, self._holds = playback, report, holds
-        self._stored = stored
+        self._lost, self._stored, self._holds = term.keep_caveat, term.store.rows, holds
+        self._report = report or run.progress.warming
         self._beside: CollectTask | None = None
         """Plays and appends the transitions of an iteration whose updates are being computed."""
         self.head = self._tail = self._first = 0

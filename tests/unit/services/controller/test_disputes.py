@@ -55,14 +55,14 @@ async def test_a_dispute_over_rows_that_replay_has_lost_is_said_in_one_line(
         membership=SimpleNamespace(bears_the_loss=bears_the_loss),
         progress=SimpleNamespace(committed=6),
     )
-    own = Disputes(
-        cast(Any, SimpleNamespace(seed=0)),
-        cast(Any, run),
-        cast(Any, SimpleNamespace(problem=SimpleNamespace(row_size=1))),
-        cast(Any, SimpleNamespace(get_sample=get_sample)),
-        cast(Any, SimpleNamespace(caveats=(LOST,), path=Path())),
-        condemn=condemn,
+    term = SimpleNamespace(
+        config=SimpleNamespace(seed=0),
+        run=run,
+        training=SimpleNamespace(problem=SimpleNamespace(row_size=1)),
+        store=SimpleNamespace(condemn=condemn),
+        directory=SimpleNamespace(caveats=(LOST,), path=Path()),
     )
+    own = Disputes(cast(Any, term), cast(Any, SimpleNamespace(get_sample=get_sample)))
     past = SimpleNamespace(checkpoint=None, entries=(), since=0)
     monkeypatch.setattr(own, "_past", lambda _: past)
     monkeypatch.setattr(own, "_shadow", lambda: SimpleNamespace(problem=None))

@@ -9,8 +9,8 @@ from fullrank.common.errors import Overloaded
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay import TABLE, Sample
 from fullrank.replay.items import Items
-from fullrank_replay import reads
-from fullrank_replay.reads import GatheredRows, Minibatches
+from fullrank_replay import servicer
+from fullrank_replay.servicer import GatheredRows, Minibatches
 
 
 def sample(iteration: int) -> Sample:
@@ -78,7 +78,7 @@ async def test_a_minibatch_that_is_gathered_from_the_mapped_file_is_not_encoded(
 async def test_there_is_room_as_soon_as_somebody_has_read_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reads, "MINIBATCH_BYTES", 10)
+    monkeypatch.setattr(servicer, "MINIBATCH_BYTES", 10)
     counted = Counted()
     await counted.read(0, size_bytes=4)
     with counted.minibatches.lent(sample(1), size_bytes=6):
@@ -99,7 +99,7 @@ async def test_items_are_encoded_once_for_all_who_ask_for_the_same_ones() -> Non
 
 async def test_encoded_items_are_kept_up_to_some_times_the_size_of_the_minibatch() -> None:
     counted = Counted()
-    wanted = [(item,) for item in range(reads.COPIES + 1)]
+    wanted = [(item,) for item in range(servicer.COPIES + 1)]
     for items in [*wanted, wanted[-1], wanted[0]]:
         await counted.read(0, items=items)
     assert len(counted.encoded) == len(wanted) + 1

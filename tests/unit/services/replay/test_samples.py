@@ -22,7 +22,7 @@ from fullrank.net.replay_client import ReplayClient
 from fullrank.replay import EpisodeDraw, Sample, Table
 from fullrank.replay.episodes import episodes_in
 from fullrank.v1 import replay_pb2 as pb
-from fullrank_replay import pacing, reads
+from fullrank_replay import pacing, servicer
 
 from .replay_service import KEY, ROW_SIZE, RUN_TERM, Replay, drawn, rows, sample, serving
 
@@ -45,7 +45,7 @@ async def test_a_minibatch_of_episodes_is_sent_whole_however_long_they_are(
     expected = replay.store.tables[KEY].minibatch(wanted)
     assert len(expected) > wanted.size
     assert np.array_equal(await drawn(replay.client, wanted), expected)
-    monkeypatch.setattr(reads, "rows_per_minibatch", lambda row_bytes: len(expected) - 1)
+    monkeypatch.setattr(servicer, "rows_per_minibatch", lambda row_bytes: len(expected) - 1)
     with pytest.raises(InvalidContribution, match=f"which makes {len(expected)} rows"):
         await drawn(replay.client, wanted)
 

@@ -15,7 +15,7 @@ from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_straggler.gate import Control, injection_of
-from fullrank_straggler.relay import Relay, WorkRelay
+from fullrank_straggler.server import Relay, WorkRelay
 
 LEARNERS, ITERATIONS, SEED = 5, 100, 11
 OVERRIDES = [f"learners={LEARNERS}", f"seed={SEED}"]
