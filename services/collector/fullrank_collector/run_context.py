@@ -102,19 +102,14 @@ class CollectorContext:
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
         agents = decode_agents(welcome)
-        state_size, masked = welcome.state_size, welcome.masked
-        algorithm = algorithm_of(self.config, agents, state_size=state_size, masked=masked)
+        facts: dict[str, Any] = {"state_size": welcome.state_size, "masked": welcome.masked}
+        algorithm = algorithm_of(self.config, agents, **facts)
         self.problem = algorithm.problem
         self.probe: Probe = probe_of(algorithm, agents, seed=self.config.seed)
         self.fingerprint = algorithm.gradients.fingerprint()
-        self.player = block_player_of(
-            self.config,
-            agents,
-            state_size=state_size,
-            masked=masked,
-            processes=self.config.collectors.processes,
-        )
-        self.spec = spec_of_agents(self.config, agents, state_size=state_size, masked=masked)
+        processes = self.config.collectors.processes
+        self.player = block_player_of(self.config, agents, **facts, processes=processes)
+        self.spec = spec_of_agents(self.config, agents, **facts)
         self.heads: Heads | None = None
         """Heads of all containers; None where collectors are none."""
         if self.config.collectors.containers:

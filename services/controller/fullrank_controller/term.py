@@ -17,9 +17,7 @@ from fullrank.runs.verdicts import Verdicts
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.plugins import spec_of_agents
-from fullrank.wiring.training import (
-    Training,
-)
+from fullrank.wiring.training import Training
 from fullrank_controller.collectors.head_store import HEADS, HeadStore
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.roster import Roster
@@ -92,10 +90,8 @@ def begin(
     welcome, block = _welcome(config, identity, training, replay_address), written_block()
     if block is not None:
         welcome.block.CopyFrom(block.location)
-    event_log, progress = (
-        EventLog(directory.path, "controller"),
-        _progress_of(config, directory, training, restored),
-    )
+    event_log = EventLog(directory.path, "controller")
+    progress = _progress_of(config, directory, training, restored)
     numerics = RunNumerics(
         directory.path,
         term=identity.term,
@@ -118,13 +114,9 @@ def begin(
     run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.confirm))
     if directory.store is not None:
         run.term_guard.witnesses.append(partial(asyncio.to_thread, directory.store.log.confirm))
+    known, resumes_at = restored.known, restored.resumes_at
     run.event_log.append(
-        Began(
-            run=identity.name,
-            term=identity.term,
-            known=restored.known,
-            resumes_at=restored.resumes_at,
-        )
+        Began(run=identity.name, term=identity.term, known=known, resumes_at=resumes_at)
     )
     if restored.committed < config.iterations:  # collectors play what is repeated, too
         numerics.settle(config.audit.fingerprint, own=partial(own_numerics, config, training))
@@ -135,15 +127,10 @@ def _heads(config: RunConfig, directory: RunDirectory, training: Training) -> He
     """The heads of the containers of a run; None where collectors are none."""
     if not config.collectors.containers:
         return None
-    spec = spec_of_agents(
-        config,
-        training.collector.agents,
-        state_size=training.state_size,
-        masked=training.masked,
-    )
-    return HeadStore(
-        directory.path / HEADS, size=head_size_of(config, spec), confirm=directory.confirm
-    )
+    state_size, masked = training.state_size, training.masked
+    spec = spec_of_agents(config, training.collector.agents, state_size=state_size, masked=masked)
+    size = head_size_of(config, spec)
+    return HeadStore(directory.path / HEADS, size=size, confirm=directory.confirm)
 
 
 def _progress_of(

@@ -195,17 +195,13 @@ def diff(one: SideArgument, other: SideArgument, as_json: JsonOption = False) ->
 
 def _entry(path: Path) -> JSON:
     size = sum(file.stat().st_size for file in (path / STATE, path / MANIFEST) if file.exists())
-    entry: JSON = {"iteration": int(path.name), "path": str(path), "bytes": size}
+    facts, fault = JSON(), ""
     try:
         facts = read_manifest(path)["facts"]
     except CheckpointUnusable as error:
-        return {**entry, "term": None, "replay_head": None, "fault": str(error)}
-    return {
-        **entry,
-        "term": facts.get("term"),
-        "replay_head": facts.get("replay_head"),
-        "fault": "",
-    }
+        fault = str(error)
+    known = {name: facts.get(name) for name in ("term", "replay_head")}
+    return {"iteration": int(path.name), "path": str(path), "bytes": size, **known, "fault": fault}
 
 
 def _checkpoint_of(side: Path) -> Checkpoint:

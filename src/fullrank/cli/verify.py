@@ -1,10 +1,9 @@
 """``fullrank verify``: recompute the committed iterations of a run from its journal and table."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,23 +38,22 @@ NUMERICS = "numerics.json"
 """File of a run directory with the numerics of the run since its first iteration."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(NamedTuple):
     """The numeric fingerprints of this process and of the run."""
 
     own: str
     run: str = ""
     """Empty if it is not known."""
 
-    @classmethod
-    def compared(cls, run_dir: Path, trainer: Trainer) -> Self:
-        """The fingerprints of this process and of the last learners of a run."""
-        try:
-            content = read_regular(run_dir / NUMERICS, TEXT.size)
-            run = str(parse_json(content, origin=NUMERICS)[-1]["fingerprint"])
-        except (Malformed, LookupError, TypeError):
-            run = ""
-        return cls(own=trainer.algorithm.gradients.fingerprint(), run=run)
+
+def compared(run_dir: Path, trainer: Trainer) -> Machine:
+    """The fingerprints of this process and of the last learners of a run."""
+    own = trainer.algorithm.gradients.fingerprint()
+    try:
+        content = read_regular(run_dir / NUMERICS, TEXT.size)
+        return Machine(own, str(parse_json(content, origin=NUMERICS)[-1]["fingerprint"]))
+    except (Malformed, LookupError, TypeError):
+        return Machine(own)
 
 
 def described(outcomes: Sequence[Recomputed], machine: Machine) -> str:
@@ -158,7 +156,7 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
         outcomes.extend(_shown(recomputed, total=len(entries)))
     except Corrupted as error:
         failure = str(error)
-    found = "; ".join(filter(None, [described(outcomes, Machine.compared(path, trainer)), failure]))
+    found = "; ".join(filter(None, [described(outcomes, compared(path, trainer)), failure]))
     if damage and not found:
         raise Corrupted(f"every recomputed iteration is equal, but {damage}")
     if damage and damage not in found:  # an index of the rows may have hidden it

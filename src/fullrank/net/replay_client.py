@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from google.protobuf.message import Message
 
 from fullrank import __version__
 from fullrank.common.errors import InvalidContribution, Malformed, NotFound, StaleTerm
@@ -155,17 +154,23 @@ class ReplayClient:
         Raises like ``open_table``, which opened the table.
         """
         self._opening.head = head
-        response = await self._insist(self._stub.OpenTable, self._opening)
+        response = await self._insist(self._stub.OpenTable, lambda: self._opening)
         check_version(response.version, peer="replay service", own="controller")
         if not response.tail <= response.head <= head:
             raise self._no_range(response.tail, response.head, f"that ends at {head} or before")
         return response.tail, response.head
 
-    async def _insist(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
-        """Make a unary call until it is answered, by a message."""
+    async def _insist(self, call: Callable[..., Awaitable[T]], make: Callable[[], Any]) -> T:
+        """Insist on an answer; the request is made anew for each attempt.
+
+        Args:
+            call: The call.
+            make: Makes the request.
+        """
+        timeout_s = self._deadline_s
 
         async def asked() -> T:
-            return checked(await call(request, timeout=self._deadline_s, wait_for_ready=True))
+            return checked(await call(make(), timeout=timeout_s, wait_for_ready=True))
 
         return await self._calls.insist(asked)
 
@@ -193,7 +198,7 @@ class ReplayClient:
         step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
-            await self._accepted(partial(self._own_block, head, block))
+            await self._insist(self._stub.AcceptBlocks, partial(self._own_block, head, block))
             head += len(block)
         return head
 
@@ -202,18 +207,6 @@ class ReplayClient:
         return append_requests(
             TABLE, head, rows, run_term=self._run_term, drawn_head=self._drawn_head
         )
-
-    async def _accepted(
-        self, requests: Callable[[], Iterator[pb.AcceptBlocksRequest]]
-    ) -> pb.AcceptBlocksResponse:
-        """Insist on an acceptance, whose messages are made anew for each attempt."""
-        timeout_s = self._deadline_s
-
-        async def asked() -> pb.AcceptBlocksResponse:
-            call = self._stub.AcceptBlocks(requests(), timeout=timeout_s, wait_for_ready=True)
-            return checked(await call)
-
-        return await self._calls.insist(asked)
 
     async def grant(self, iteration: int, blocks: range, grant: Grant) -> None:
         """Let collectors stage blocks, the keyed ones of an iteration or a free one of a term.
@@ -230,7 +223,7 @@ class ReplayClient:
             most_rows=grant.most_rows,
             episodes=episode_sizes(grant.episodes),
         )
-        await self._insist(self._stub.GrantBlocks, request)
+        await self._insist(self._stub.GrantBlocks, lambda: request)
 
     async def stage(self, iteration: int, block: int, rows: FloatArray, lengths: IntArray) -> None:
         """Stage a block, as a collector, within the deadline.
@@ -285,7 +278,7 @@ class ReplayClient:
             drawn_head=self._drawn_head,
             first=first,
         )
-        response = await self._accepted(lambda: iter([request]))
+        response = await self._insist(self._stub.AcceptBlocks, lambda: iter([request]))
         if missing := sorted(response.missing):
             if not first <= missing[0] <= missing[-1] < first + len(digests):
                 raise Malformed(f"{self._peer}: it misses blocks {missing[0]} to {missing[-1]}")

@@ -14,10 +14,7 @@ from fullrank.common.errors import EnvironmentFailed
 from fullrank.config.tree import ControllerSettings
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey, BlockScheduler, deadline_of
-from fullrank_controller.collectors.block_orders import (
-    CollectorWork,
-    unplayed,
-)
+from fullrank_controller.collectors.block_orders import CollectorWork, unplayed
 from fullrank_controller.collectors.blocks_in import BlockReport
 from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.membership.member import Member, excluded

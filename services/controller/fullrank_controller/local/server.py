@@ -251,11 +251,12 @@ async def _serve(launch: Launch, run_dir: Path, *, stop: asyncio.Event, health: 
             config, directory, training, restored, replay_address="", observers=launch.observers
         )
         term = stack.enter_context(opened)
-        spare = _has_spare_core(config, training)
-        if spare and group is None:
-            stack.enter_context(_second_thread(training))
+        beside = _beside(config, training)
+        if beside is not None and group is None:
+            beside.run_beside(stack.enter_context(ThreadPoolExecutor(1)))
         # Where nothing is shared, the next rows are played while the minibatch is computed.
-        holds = table.holds if spare and _foresees(config, training) else None
+        foresees = beside is not None and _foresees(config, training)
+        holds = table.holds if foresees else None
         own = OwnPlayback(term, table)
         pipeline = ReplayPipeline(term, table, own, holds=holds, report=launch.report)
         computation = Computation(config, training, table, group)
@@ -281,19 +282,11 @@ async def _serve(launch: Launch, run_dir: Path, *, stop: asyncio.Event, health: 
         return term.run.progress.finished
 
 
-def _has_spare_core(config: RunConfig, training: Training) -> bool:
-    """Tell if a core is left beside those of the ranks, and gradients allow other threads."""
-    busy = config.ranks.count * config.compute.threads
-    concurrent = isinstance(training.algorithm.gradients, Divided)
-    return concurrent and usable_cores() >= busy + config.compute.threads
-
-
-def _second_thread(training: Training) -> ThreadPoolExecutor:
-    """Let a second thread compute beside the caller; returns its executor."""
-    executor, gradients = ThreadPoolExecutor(1), training.algorithm.gradients
-    assert isinstance(gradients, Divided)  # there is a spare core
-    gradients.run_beside(executor)
-    return executor
+def _beside(config: RunConfig, training: Training) -> Divided | None:
+    """Gradients for a second thread, if a core is left beside those of the ranks."""
+    gradients, threads = training.algorithm.gradients, config.compute.threads
+    is_left = usable_cores() >= (config.ranks.count + 1) * threads
+    return gradients if is_left and isinstance(gradients, Divided) else None
 
 
 def _foresees(config: RunConfig, training: Training) -> bool:
