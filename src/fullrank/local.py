@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -152,6 +153,7 @@ class LocalRun:
         self._worker = Worker(self._problem, gradients, seed=config.seed)
         self._everything = Centralised(self._problem, gradients, seed=config.seed)
         self._table = self._make_table()
+        self._applied = 0
         self._first = 0
         """Position of the newest collection's first row."""
         self._sample: Sample | None = None
@@ -169,13 +171,16 @@ class LocalRun:
         return code_of(self._config, units=len(problem.units), target=problem.target)
 
     def __iter__(self) -> Iterator[LocalIteration]:
-        """Warm up, then commit the configured iterations one by one; valid for one pass only."""
+        """Warm up, then commit the configured iterations one by one; valid for one pass only.
+
+        A run that was loaded goes on where the state was taken.
+        """
         program = Program(
             iterations=self._config.iterations,
             updates=self.training.trainer.updates,
             lag=self._config.collect.lag,
         )
-        run = RunMachine(program)
+        run = RunMachine(program, applied=self._applied)
         orders = deque(run.step(Begin()))
         while orders:
             order = orders.popleft()
@@ -193,6 +198,36 @@ class LocalRun:
         """Hash parameters, targets and optimiser state: equal digests mean equal bits."""
         return self.training.trainer.digest()
 
+    @property
+    def resumable(self) -> bool:
+        """True between two collections, where ``state`` may be called."""
+        return self._applied % self.training.trainer.updates == 0
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the arrays from which another run of this configuration goes on to the same bits.
+
+        They hold the rows of replay, but not those of collections that are passed over.
+        """
+        table = self._table
+        tail = table.head if self._problem.data.epochs else table.tail
+        return {
+            **self.training.state(resume_at=self._applied),
+            "replay.rows": table.gather(np.arange(tail, table.head)),
+            "replay.tail": np.array(tail),
+            "applied": np.array(self._applied),
+        }
+
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Go on from the arrays returned by ``state``, of a run that has not begun.
+
+        Raises:
+            CheckpointUnusable: They are of another algorithm or environment.
+        """
+        self._applied, tail = int(state["applied"]), int(state["replay.tail"])
+        self.training.load(state, resume_at=self._applied)
+        self._table.truncate(tail)
+        self._table.append(tail, state["replay.rows"])
+
     def _make_table(self) -> Table:
         """Make a table large enough for the run, up to the configured capacity.
 
@@ -209,7 +244,7 @@ class LocalRun:
         """Execute an order; nothing waits, no other process computes and nothing is stored."""
         collector, table = self.training.collector, self._table
         match order:
-            case Open():
+            case Open() if not self._applied:
                 table.append(table.head, collector.warm_up())
             case Play(number):
                 collector.collect(number)
@@ -238,6 +273,7 @@ class LocalRun:
         assert collected is not None  # by an order
         assert outcome is not None  # by an order
         statistics = self.training.trainer.apply(outcome.updates, iteration=iteration)
+        self._applied = iteration + 1
         self._collected = collected.without_episodes
         return LocalIteration(
             iteration=iteration,

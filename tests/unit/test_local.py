@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,26 @@ def test_a_run_is_a_function_of_its_configuration() -> None:
     assert digests(first) == digests(second)
     assert first.parameter_digest() == second.parameter_digest()
     assert set(digests(LocalRun(config(seed=3)))).isdisjoint(digests(other))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "own"),
+    [
+        ("maddpg", {"replay__capacity": 110}),
+        ("qmix", {"algorithm__micro_batches": 2}),
+        ("ippo", {"algorithm__micro_batches": 2, "algorithm__epochs": 2}),
+    ],
+)
+def test_a_run_goes_on_from_its_state_to_the_same_bits(
+    algorithm: str, own: Mapping[str, int]
+) -> None:
+    settings = config(algorithm__name=algorithm, algorithm__batch_size=2, **own)
+    whole, begun, resumed = (LocalRun(settings, coded=False) for _ in range(3))
+    updates = digests(whole)
+    assert [next(iterations).update_digest for iterations in [iter(begun)] * 4] == updates[:4]
+    resumed.load(begun.state())
+    assert digests(resumed) == updates[4:]
+    assert resumed.parameter_digest() == whole.parameter_digest()
 
 
 def test_a_limit_in_bytes_is_a_limit_in_rows() -> None:
