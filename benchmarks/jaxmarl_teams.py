@@ -11,6 +11,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
@@ -32,12 +33,19 @@ OURS = [0, 2, 1, 4, 3]
 Look: TypeAlias = Callable[[int, int, Act], None]
 Step: TypeAlias = Callable[[Any], Any]
 
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
+Settings: TypeAlias = Mapping[str, Any]
+SETTINGS: Mapping[str, Settings] = {
     "ippo": {"rate": 1e-3, "minibatches": 8, "epochs": 4, "hidden": 64, "discount": 0.9},
     "pqn": {"rate": 1e-3, "minibatches": 4, "epochs": 2, "hidden": 128, "discount": 0.9},
 }
 """What differs from JaxMARL's own settings, beside 256 copies and 1.5 million steps."""
-COPIES, TOTAL = 256, 1_500_000
+OWN: Mapping[str, Settings] = {
+    "ippo": {"trace": 0.95, "clip": 0.2, "entropy": 0.01, "steps": 1_500_000},
+    "pqn": {"trace": 0.3, "steps": 1_500_000},
+}
+"""JaxMARL's own settings, and the steps of a training, that others than these may change."""
+TUNED = ("rate", "trace", "discount")
+COPIES = 256
 
 
 class Spread(SimpleSpreadMPE):  # type: ignore[misc]
@@ -94,6 +102,8 @@ class Carry(NamedTuple):
     key: Any
     done: Any
     """Number of collections."""
+    tuned: Any
+    """Settings that are no part of what is compiled, by name."""
 
 
 class Team(ABC):
@@ -102,16 +112,17 @@ class Team(ABC):
     steps: int
     """Steps of a collection, of each copy."""
 
-    def __init__(self, name: str, network: nn.Module, inputs: int, rule: Any) -> None:
-        self.settings, self.world = SETTINGS[name], Spread()
+    def __init__(self, settings: Settings, network: nn.Module, inputs: int, rule: Any) -> None:
+        self.settings, self.world = settings, Spread()
         self.network, self.inputs, self.rule = network, inputs, rule
 
-    def begin(self, seed: int) -> Carry:
-        """Return the state before the first collection."""
+    def begin(self, seed: int, tuned: Settings) -> Carry:
+        """Return the state before the first collection, with settings of ``TUNED``."""
         key, initial, reset = jax.random.split(jax.random.PRNGKey(seed), 3)
         parameters = self.network.init(initial, jnp.zeros((1, self.inputs)))
         seen, world = jax.vmap(self.world.reset)(jax.random.split(reset, COPIES))
-        return Carry(parameters, self.rule.init(parameters), world, joint(seen), key, 0)
+        numbers = {name: jnp.float32(value) for name, value in tuned.items()}
+        return Carry(parameters, self.rule.init(parameters), world, joint(seen), key, 0, numbers)
 
     def stepped(self, carry: Carry, key: Any, action: Any) -> tuple[Carry, Any, Any]:
         """Step all copies; returns rewards (copies, agents) and ends (copies,)."""
@@ -128,6 +139,7 @@ class Team(ABC):
             parameters, optimiser = state
             gradient = jax.grad(loss)(parameters, part)
             moved, optimiser = self.rule.update(gradient, optimiser, parameters)
+            moved = jax.tree.map(lambda each: -carry.tuned["rate"] * each, moved)
             return (optax.apply_updates(parameters, moved), optimiser), None
 
         def epoch(state: tuple[Any, Any], key: Any) -> tuple[Any, None]:
@@ -154,15 +166,15 @@ class IPPO(Team):
 
     steps = STEPS
 
-    def __init__(self) -> None:
-        own = SETTINGS["ippo"]
-        updates = TOTAL // (COPIES * self.steps) * own["minibatches"] * own["epochs"]
-        rate = optax.linear_schedule(own["rate"], 0.0, updates)
-        rule = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(rate, eps=1e-5))
-        super().__init__("ippo", Policy(own["hidden"]), SEEN, rule)
+    def __init__(self, own: Settings) -> None:
+        updates = own["steps"] // (COPIES * self.steps) * own["minibatches"] * own["epochs"]
+        falling = optax.scale_by_schedule(optax.linear_schedule(1.0, 0.0, updates))
+        adam = optax.scale_by_adam(eps=1e-5)
+        rule = optax.chain(optax.clip_by_global_norm(0.5), adam, falling)
+        super().__init__(own, Policy(own["hidden"]), SEEN, rule)
 
     def collection(self, carry: Carry) -> Carry:
-        discount, trace = self.settings["discount"], 0.95
+        discount, trace = carry.tuned["discount"], carry.tuned["trace"]
 
         def step(carry: Carry, _: None) -> tuple[Carry, Any]:
             key, draw, move = jax.random.split(carry.key, 3)
@@ -193,12 +205,13 @@ class IPPO(Team):
         logits, value = self.network.apply(parameters, seen)
         ratio = jnp.exp(log_likelihood(logits, action) - before)
         gained = (gained - gained.mean()) / (gained.std() + 1e-8)
-        policy = jnp.minimum(ratio * gained, ratio.clip(0.8, 1.2) * gained).mean()
-        near = old + (value - old).clip(-0.2, 0.2)
+        clip, entropy_weight = self.settings["clip"], self.settings["entropy"]
+        policy = jnp.minimum(ratio * gained, ratio.clip(1 - clip, 1 + clip) * gained).mean()
+        near = old + (value - old).clip(-clip, clip)
         errors = jnp.maximum((value - target) ** 2, (near - target) ** 2).mean()
         every = jax.nn.log_softmax(logits)
         entropy = -(jnp.exp(every) * every).sum(-1).mean()
-        return -policy + 0.5 * 0.5 * errors - 0.01 * entropy
+        return -policy + 0.5 * 0.5 * errors - entropy_weight * entropy
 
     def scores(self, parameters: Any, seen: Any) -> Any:
         return self.network.apply(parameters, seen)[0]
@@ -209,11 +222,10 @@ class PQN(Team):
 
     steps = 4
 
-    def __init__(self) -> None:
-        own = SETTINGS["pqn"]
-        self.collections = TOTAL // (COPIES * self.steps)
-        rule = optax.chain(optax.clip_by_global_norm(1.0), optax.radam(own["rate"]))
-        super().__init__("pqn", Values(own["hidden"]), SEEN + AGENTS, rule)
+    def __init__(self, own: Settings) -> None:
+        self.collections = own["steps"] // (COPIES * self.steps)
+        rule = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_radam())
+        super().__init__(own, Values(own["hidden"]), SEEN + AGENTS, rule)
 
     def values(self, parameters: Any, seen: Any) -> Any:
         who = jnp.broadcast_to(jnp.eye(AGENTS), (*seen.shape[:-1], AGENTS))
@@ -221,7 +233,7 @@ class PQN(Team):
 
     def collection(self, carry: Carry) -> Carry:
         epsilon = optax.linear_schedule(1.0, 0.1, 0.08 * self.collections)(carry.done)
-        discount, trace = self.settings["discount"], 0.3
+        discount, trace = carry.tuned["discount"], carry.tuned["trace"]
 
         def step(carry: Carry, _: None) -> tuple[Carry, Any]:
             key, draw, chance, move = jax.random.split(carry.key, 4)
@@ -265,8 +277,25 @@ def log_likelihood(logits: Any, action: Any) -> Any:
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
 
 
+@cache
+def compiled_of(name: str, own: tuple[tuple[str, Any], ...]) -> tuple[Team, Step, Any]:
+    """Return a team, what plays and learns from some 25,600 steps, and the scores of actions."""
+    team = (IPPO if name == "ippo" else PQN)(dict(own))
+
+    def many(carry: Carry) -> Any:
+        return jax.lax.fori_loop(0, 100 // team.steps, lambda _, own: team.collection(own), carry)
+
+    carry = team.begin(0, dict.fromkeys(TUNED, 0.0))
+    return team, jax.jit(many).lower(carry).compile(), jax.jit(team.scores)
+
+
 def train(
-    look: Look, start: Callable[[float], None], name: Literal["ippo", "pqn"], *, seed: int
+    look: Look,
+    start: Callable[[float], None],
+    name: Literal["ippo", "pqn"],
+    *,
+    seed: int,
+    **settings: float,
 ) -> None:
     """Train a team, evaluated between calls of about 25,600 steps.
 
@@ -275,15 +304,12 @@ def train(
         start: Called when all is compiled, with the CPU seconds that this took.
         name: Algorithm.
         seed: Keys all draws.
+        settings: In place of those of ``SETTINGS`` and ``OWN``.
     """
-    before, team = time.process_time(), (IPPO if name == "ippo" else PQN)()
-    collections = 100 // team.steps
-
-    def many(carry: Carry) -> Any:
-        return jax.lax.fori_loop(0, collections, lambda _, own: team.collection(own), carry)
-
-    carry, scores = team.begin(seed), jax.jit(team.scores)
-    compiled = jax.jit(many).lower(carry).compile()
+    before, own = time.process_time(), {**OWN[name], **SETTINGS[name], **settings}
+    tuned = {key: own.pop(key) for key in TUNED}
+    team, compiled, scores = compiled_of(name, tuple(own.items()))
+    carry, collections = team.begin(seed, tuned), 100 // team.steps
     start(time.process_time() - before)
 
     def act(observation: FloatArray, available: Any = None, /) -> FloatArray:
@@ -292,7 +318,7 @@ def train(
         joint_action: FloatArray = np.eye(ACTIONS, dtype=np.float32)[OURS][best]
         return joint_action.reshape(len(seen), -1)
 
-    for call in range(1, TOTAL // (collections * COPIES * team.steps) + 1):
+    for call in range(1, own["steps"] // (collections * COPIES * team.steps) + 1):
         carry = jax.block_until_ready(compiled(carry))
-        updates = call * collections * team.settings["minibatches"] * team.settings["epochs"]
+        updates = call * collections * own["minibatches"] * own["epochs"]
         look(call * collections * COPIES * team.steps, updates, act)

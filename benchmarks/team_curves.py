@@ -1,15 +1,17 @@
 """Claim: MAPPO wins battles of SMAC-lite in less CPU time than QMIX.
 
 Each team trains in a process of its own with one thread and no code, until its greedy policies win
-0.8 of the same 200 battles, or to its limit of updates. Evaluations come after fixed numbers of
-updates, and their time does not count. Prints the median over seeds with a 95 % interval between
-order statistics, in which a team that did not get there counts as slower than all others; the claim
-is that MAPPO's median is below QMIX's on every map. ``--study published`` trains on tasks of
-[Papoudakis21] instead, with the settings of EPyMARL as far as they exist here, and prints the best
-of its evaluations beside the published interval; ``--study settings`` trains MAPPO with some.
+0.8 of the same 200 battles, or to its limit. Evaluations come after fixed numbers of updates, and
+their time does not count. Prints the median over seeds with a 95 % interval between order
+statistics, in which a team that did not get there counts as slower than all others; the claim is
+that MAPPO's median is below QMIX's on every map. ``--study published`` trains on tasks of
+[Papoudakis21] instead, and prints the best of the evaluations that all seeds have had beside the
+published interval; ``--study settings`` trains MAPPO with some. ``team_curves.toml`` has settings,
+limits and intervals.
 
-Finished teams are kept in ``--logs``, a line of JSON each, and are not trained again: after Ctrl-C
-give the command again. ``--arms`` and ``--seeds`` choose some, ``--table`` trains none.
+Evaluations are kept in ``--logs``, a line of JSON each, and the state of teams that are not ready
+in ``--states``, every minute: after Ctrl-C give the command again. ``--arms`` and ``--seeds``
+choose some, ``--cap`` stops each after so many CPU seconds, ``--table`` trains none.
 
     OMP_NUM_THREADS=1 python benchmarks/team_curves.py --plot docs/team_curves.png
 """
@@ -17,22 +19,35 @@ give the command again. ``--arms`` and ``--seeds`` choose some, ``--table`` trai
 import argparse
 import json
 import multiprocessing
+import shutil
 import sys
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count, product
 from math import comb, inf
 from pathlib import Path
 from statistics import median
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
+from fullrank.algorithms.roles import Player
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.config import RunConfig, load
+from fullrank.local import LocalIteration, LocalRun
+from fullrank.runs import checkpoint
 from fullrank.runs.statistics import bootstrap, wilson
+from fullrank.training.evaluation import Greedy, evaluate_and_close
+from fullrank.wiring.plugins import environment_of
 
-EVALUATION_SEED, EPISODES = 1000, 200
-GOAL = 0.8
-"""Win rate to be reached."""
+EVALUATION_SEED = 1000
+SAVE_S = 60.0
+"""Seconds between two states of a team."""
+STUDIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 LOGS = Path(__file__).resolve().parents[1] / "docs" / "team_curves.jsonl"
 
 
@@ -47,107 +62,21 @@ class Arm:
     """Limit."""
     steps: int = 10**9
     """Limit in environment steps."""
+    episodes: int = 200
+    """Episodes of an evaluation."""
+    goal: float = inf
+    """Win rate to be reached."""
     shares: int = 0
-    """Number of agents among which [Papoudakis21] divides a return; 0: the goal is a win rate."""
-    published: tuple[float, float] | None = None
+    """Number of agents among which a return is divided; 0: win rates count."""
+    sampled: bool = False
+    """Draw actions in evaluations too."""
+    published: Sequence[float] = ()
     """Mean and half of the 95 % interval, if known."""
-
-
-QMIX = ("name=qmix", "optimiser=adam", "learning_rate=0.001", "trace=0.6")
-"""Settings of PyMARL2, by which docs/value-based.md wins battles."""
-MAPPO = ("name=mappo", "batch_size=32", "learning_rate=0.001", "entropy_weight=0.1")
-
-
-def battle(task: str, updates: int, every: int, settings: Sequence[str], *, copies: int = 8) -> Arm:
-    """A map, until 0.8 of its battles are won."""
-    own = ["environment.name=smac_lite", f"environment.map={task}", f"environment.copies={copies}"]
-    own += [f"algorithm.{each}" for each in settings]
-    return Arm(settings=own, updates=updates, every=every)
-
-
-BATTLES = {
-    "3m/mappo": battle("3m", 3000, 50, MAPPO, copies=32),
-    "3m/qmix": battle("3m", 1200, 50, QMIX),
-    "8m/mappo": battle("8m", 3000, 50, MAPPO, copies=32),
-    "8m/qmix": battle("8m", 2400, 100, QMIX),
-    "2s3z/mappo": battle("2s3z", 6000, 100, MAPPO, copies=32),
-    "2s3z/qmix": battle("2s3z", 3600, 100, QMIX),
-}
-TRIED: Mapping[str, tuple[int, int, int, Sequence[str]]] = {
-    "entropy 0.01": (500, 100, 16, ("entropy_weight=0.01",)),
-    "entropy 0.01, memory": (700, 100, 32, ("entropy_weight=0.01", "recurrent=true")),
-    "entropy 0.05": (3000, 100, 32, ("entropy_weight=0.05",)),
-    "entropy 0.03, 10 epochs, rate 0.001": (
-        3000,
-        100,
-        64,
-        ("entropy_weight=0.03", "epochs=10", "learning_rate=0.001"),
-    ),
-    "entropy 0.03, trace 0.8, rate 0.001": (
-        3000,
-        100,
-        32,
-        ("entropy_weight=0.03", "trace=0.8", "learning_rate=0.001"),
-    ),
-    "entropy 0.05, rate 0.001": (3000, 50, 32, ("entropy_weight=0.05", "learning_rate=0.001")),
-    "entropy 0.1, rate 0.001": (3000, 50, 32, MAPPO[2:]),
-}
-"""Limit, updates between evaluations, copies and batch, and settings of MAPPO in `3m`."""
-
-FORAGING = ("environment.name=gymnasium", "environment.id=lbforaging:Foraging")
-TASKS: Mapping[str, tuple[Sequence[str], int]] = {
-    "spread": (("environment.name=cooperative_navigation",), 3),
-    "listener": (("environment.name=speaker_listener",), 2),
-    "8x8-2p-2f-coop": ((FORAGING[0], f"{FORAGING[1]}-8x8-2p-2f-coop-v3"), 1),
-    "10x10-3p-3f": ((FORAGING[0], f"{FORAGING[1]}-10x10-3p-3f-v3"), 1),
-}
-"""Settings of each task, and the number of agents among which its returns are divided."""
-EPYMARL = {
-    "qmix": ("optimiser=adam", "recurrent=false", "target_every=200"),
-    "mappo": ("batch_size=10", "micro_batches=1", "epochs=4", "hidden=128", "recurrent=true"),
-}
-EPYMARL["mappo"] += ("learning_rate=0.0003", "entropy_weight=0.001")
-EPYMARL["ippo"] = (*EPYMARL["mappo"], "reward=team")
-"""Settings of its files; others, such as n-step returns in PPO, have no equal here."""
-INTERVALS = {
-    "spread/qmix": (-126.62, 2.96),
-    "spread/mappo": (-133.54, 3.08),
-    "spread/ippo": (-133.86, 3.67),
-}
-"""Maximum returns of table 3, five seeds, with parameter sharing."""
-
-
-def published(task: str, algorithm: str) -> Arm:
-    """A task with the steps of [Papoudakis21]: 2 M by value, 20 M by policy, 41 evaluations."""
-    settings, shares = TASKS[task]
-    own = [*settings, f"algorithm.name={algorithm}"]
-    own += [f"algorithm.{each}" for each in EPYMARL[algorithm]]
-    own.append(f"environment.copies={1 if algorithm == 'qmix' else 10}")
-    steps = 2_000_000 if algorithm == "qmix" else 20_000_000
-    return Arm(
-        settings=own,
-        steps=steps,
-        every=2_000 if algorithm == "qmix" else 8_000,
-        shares=shares,
-        published=INTERVALS.get(f"{task}/{algorithm}"),
-    )
-
-
-STUDIES = {
-    "battles": BATTLES,
-    "settings": {
-        f"3m/{name}": battle(
-            "3m", limit, every, ("name=mappo", f"batch_size={copies}", *own), copies=copies
-        )
-        for name, (limit, every, copies, own) in TRIED.items()
-    },
-    "published": {f"{task}/{each}": published(task, each) for task in TASKS for each in EPYMARL},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Greedy play after some training."""
+    """Play after some training."""
 
     updates: int
     steps: int
@@ -162,79 +91,121 @@ class Point:
     """Lower end of its 95 % interval."""
     high: float
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Team:
-    """A trained team."""
-
-    arm: str
-    seed: int
-    points: Sequence[Point]
-
-    @property
-    def reached(self) -> Point | None:
-        """The point that reached the goal."""
-        return next((point for point in self.points if point.value >= GOAL), None)
+    def ends(self, arm: Arm) -> bool:
+        """Whether the team has its goal or its limit."""
+        limit = self.updates >= arm.updates or self.steps >= arm.steps
+        return limit or self.value >= arm.goal
 
 
-def train(name: str, seed: int, arm: Arm) -> Team:
-    """Train a team until its goal or its limit."""
-    import torch
+Team: TypeAlias = Sequence[Point]
+"""The evaluations of a seed, by updates."""
 
-    from fullrank.config import load
-    from fullrank.local import LocalRun
-    from fullrank.training.evaluation import Greedy, evaluate_and_close
-    from fullrank.wiring.plugins import environment_of
 
+class Sampled(Greedy):
+    """An actor that draws its actions, the same draws in each evaluation."""
+
+    def __init__(self, actor: Player, agents: int) -> None:
+        super().__init__(actor)
+        self._agents, self._steps = agents, count()
+
+    def __call__(
+        self, observation: FloatArray, available: BoolArray | None = None, /
+    ) -> FloatArray:
+        """Return drawn joint actions."""
+        action, self._memory = self._actor.act(
+            observation,
+            self._memory,
+            iteration=EVALUATION_SEED,
+            step=next(self._steps),
+            alive=np.ones((len(observation), self._agents), dtype=bool),
+            available=available,
+        )
+        return action
+
+
+def arms_of(study: Mapping[str, Any]) -> dict[str, Arm]:
+    """The arms of a study, by ``task/algorithm``."""
+    arms, shared = {}, {key: study[key] for key in ("goal", "episodes") if key in study}
+    for (task, one), (algorithm, other) in product(
+        study["tasks"].items(), study["algorithms"].items()
+    ):
+        own = {**shared, **one, **other, **study["limits"][f"{task}/{algorithm}"]}
+        own["settings"] = [*study["settings"], *one["settings"], *other["settings"]]
+        arms[f"{task}/{algorithm}"] = Arm(**own)
+    return arms
+
+
+def train(name: str, seed: int, arm: Arm, chosen: argparse.Namespace) -> None:
+    """Train a team from its last state to its goal, its limit or the cap."""
     torch.set_num_threads(1)
     sizes = [f"seed={seed}", f"iterations={arm.updates}"]
     config = load(overrides=[*sizes, *arm.settings]).check().config
-    began, aside, points = _times(), np.zeros(2), list[Point]()
-    run = LocalRun(config, coded=False)
-    act = Greedy(run.training.algorithm.actor)
-    for updates, told in enumerate(run, 1):
-        if updates % arm.every:
-            continue
+    began, spent = _times(), np.zeros(2)
+    run, states = LocalRun(config, coded=False), chosen.states / f"{name.replace('/', ' ')} {seed}"
+    if checkpoint.saved(states):
+        arrays = checkpoint.newest(states).arrays
+        run.load(arrays)
+        spent = arrays["spent"]
+    aside, earlier, kept = -spent, spent[0], time.monotonic()
+    for told in run:
+        updates, spent = told.iteration + 1, _times() - began - aside
         now = _times()
-        environment = environment_of(config, copies=50)
-        played = evaluate_and_close(environment, act, EPISODES, EVALUATION_SEED)
-        if arm.shares or played.won is None:
-            result = bootstrap(played.returns / max(arm.shares, 1))
-        else:
-            result = wilson(played.won)
-        cpu_s, wall_s = (now - began - aside).round(1).tolist()
-        value, low, high = (round(float(each), 4) for each in result)
-        points.append(
-            Point(
-                updates=updates,
-                steps=int(told.statistics["env_steps"]),
-                cpu_s=cpu_s,
-                wall_s=wall_s,
-                value=value,
-                low=low,
-                high=high,
-            )
-        )
-        print(f"{name}, seed {seed}: {points[-1]}", file=sys.stderr, flush=True)
+        if updates % arm.every == 0:
+            point = _evaluated(run, config, arm, told, spent.round(1).tolist())
+            with chosen.logs.open("a") as log:
+                print(json.dumps({"arm": name, "seed": seed, **asdict(point)}), file=log)
+            print(f"{name}, seed {seed}: {point}", file=sys.stderr, flush=True)
+            if point.ends(arm):
+                shutil.rmtree(states, ignore_errors=True)
+                return
+        capped = spent[0] - earlier >= chosen.cap
+        if (capped or time.monotonic() - kept >= SAVE_S) and run.resumable:
+            arrays, kept = {**run.state(), "spent": spent}, time.monotonic()
+            checkpoint.save(states, iteration=told.iteration, arrays=arrays, facts={}, keep=1)
+            if capped:
+                steps = told.statistics["env_steps"]
+                print(f"{name}, seed {seed}: {steps:,.0f} steps, {spent[0]:.0f} CPU s", flush=True)
+                return
         aside += _times() - now
-        if points[-1].steps >= arm.steps or (not arm.shares and value >= GOAL):
-            break
-    return Team(arm=name, seed=seed, points=points)
+
+
+def _evaluated(
+    run: LocalRun, config: RunConfig, arm: Arm, told: LocalIteration, spent: Sequence[float]
+) -> Point:
+    """Play without learning."""
+    actor, environment = run.training.algorithm.actor, environment_of(config, copies=50)
+    act = Sampled(actor, len(environment.agents)) if arm.sampled else Greedy(actor)
+    played = evaluate_and_close(environment, act, arm.episodes, EVALUATION_SEED)
+    if arm.shares or played.won is None:
+        result = bootstrap(played.returns / max(arm.shares, 1))
+    else:
+        result = wilson(played.won)
+    value, low, high = (round(float(each), 4) for each in result)
+    return Point(
+        updates=told.iteration + 1,
+        steps=int(told.statistics["env_steps"]),
+        cpu_s=spent[0],
+        wall_s=spent[1],
+        value=value,
+        low=low,
+        high=high,
+    )
 
 
 def _times() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.array([time.process_time(), time.perf_counter()])
 
 
-def read(path: Path) -> dict[tuple[str, int], Team]:
-    """Finished teams of a log, by arm and seed."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    teams = [json.loads(line) for line in lines]
+def read(path: Path) -> dict[str, dict[int, Team]]:
+    """Evaluations of a log, by arm and seed; of those that were repeated, the first."""
+    found: dict[str, dict[int, dict[int, Point]]] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        own = json.loads(line)
+        team = found.setdefault(own.pop("arm"), {}).setdefault(own.pop("seed"), {})
+        team.setdefault(own["updates"], Point(**own))
     return {
-        (each["arm"], each["seed"]): Team(
-            arm=each["arm"], seed=each["seed"], points=[Point(**point) for point in each["points"]]
-        )
-        for each in teams
+        arm: {seed: [points[key] for key in sorted(points)] for seed, points in teams.items()}
+        for arm, teams in found.items()
     }
 
 
@@ -244,43 +215,48 @@ def main() -> int:
     parser.add_argument("--study", choices=list(STUDIES), default="battles")
     parser.add_argument("--arms", nargs="+", help="default: all of the study")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
-    parser.add_argument("--logs", type=Path, default=LOGS, help="file of finished teams")
+    parser.add_argument("--cap", type=float, default=inf, help="CPU seconds of a team's training")
+    parser.add_argument("--logs", type=Path, default=LOGS, help="file of evaluations")
+    parser.add_argument("--states", type=Path, default=Path("runs/team_curves"))
     parser.add_argument("--table", action="store_true", help="train no team")
     parser.add_argument("--plot", type=Path, help="PNG to write")
     chosen = parser.parse_args()
-    arms = {name: STUDIES[chosen.study][name] for name in chosen.arms or STUDIES[chosen.study]}
+    every = arms_of(STUDIES[chosen.study])
+    arms = {name: every[name] for name in chosen.arms or every}
     for seed in () if chosen.table else chosen.seeds:
         for name, arm in arms.items():
-            if (name, seed) not in read(chosen.logs):
+            team = read(chosen.logs).get(name, {}).get(seed, ())
+            if not any(point.ends(arm) for point in team):
                 with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    team = pool.apply(train, (name, seed, arm))
-                with chosen.logs.open("a") as log:
-                    print(json.dumps(asdict(team)), file=log)
-    every = read(chosen.logs).values()
-    teams = {name: [team for team in every if team.arm == name] for name in arms}
+                    pool.apply(train, (name, seed, arm, chosen))
+    found = read(chosen.logs)
+    teams = {name: [*found.get(name, {}).values()] for name in arms}
+    if chosen.plot:
+        draw(arms, teams, chosen.plot)
     if chosen.study == "published":
         return int(not beside(arms, teams))
-    if chosen.plot:
-        draw(teams, chosen.plot)
-    return int(not compared(teams) and chosen.study == "battles")
+    ended = {
+        name: [team for team in own if team[-1].ends(arms[name])] for name, own in teams.items()
+    }
+    return int(not compared(arms, ended) and chosen.study == "battles")
 
 
-def compared(teams: Mapping[str, Sequence[Team]]) -> bool:
+def compared(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool:
     """Print the cost of the goal by map and algorithm; return whether MAPPO's is below QMIX's."""
     print("| map | algorithm | won 0.8 | CPU s | 95 % | updates | thousand steps |")
     print("|---|---|---|---|---|---|---|")
     medians = {}
     for name, own in teams.items():
-        medians[name] = _row(name, own) if own else inf
+        medians[name] = _row(name, arms[name].goal, own) if own else inf
     maps = {name.partition("/")[0] for name in teams}
     return all(
         medians.get(f"{task}/mappo", inf) < medians.get(f"{task}/qmix", inf) for task in maps
     )
 
 
-def _row(name: str, teams: Sequence[Team]) -> float:
+def _row(name: str, goal: float, teams: Sequence[Team]) -> float:
     """Print an arm's row; return its median of CPU seconds."""
-    reached = [team.reached for team in teams]
+    reached = [next((point for point in team if point.value >= goal), None) for team in teams]
 
     def cost(part: str) -> list[float]:
         return sorted(getattr(point, part) if point else inf for point in reached)
@@ -297,8 +273,8 @@ def _row(name: str, teams: Sequence[Team]) -> float:
 
 def between(values: Sequence[float]) -> str:
     """The narrowest order statistics between which the median lies with 95 %, if there are any."""
-    count = len(values)
-    tails = [sum(comb(count, k) for k in range(cut + 1)) / 2**count for cut in range(count)]
+    size = len(values)
+    tails = [sum(comb(size, k) for k in range(cut + 1)) / 2**size for cut in range(size)]
     cuts = [cut for cut, tail in enumerate(tails) if tail <= 0.025]
     return f"{values[cuts[-1]]:.1f} to {values[-1 - cuts[-1]]:.1f}" if cuts else "-"
 
@@ -306,21 +282,23 @@ def between(values: Sequence[float]) -> str:
 def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool:
     """Print the best evaluation of each arm beside the published interval; return if all overlap.
 
-    The best one is that at which the mean over seeds is highest, as in [Papoudakis21].
+    The best one is that at which the mean over seeds is highest, as in [Papoudakis21], of those
+    that all seeds have had.
     """
-    print("| task | algorithm | seeds | steps | return | published | outside by |")
+    print("| task | algorithm | seeds | million steps | best return | published | outside by |")
     print("|---|---|---|---|---|---|---|")
     within = True
     for name, own in teams.items():
         if not own:
             continue
-        values = np.array([[point.value for point in team.points] for team in own])
-        best = int(values.mean(axis=0).argmax())
-        result, known = bootstrap(values[:, best]), arms[name].published
-        row = (
-            f"| {name.replace('/', ' | ')} | {len(own)} | {own[0].points[best].steps:,} | {result}"
-        )
-        if known is None:
+        curves = [{point.updates: point for point in team} for team in own]
+        common = sorted(set.intersection(*map(set, curves)))
+        values = np.array([[curve[updates].value for updates in common] for curve in curves])
+        best = values[:, int(values.mean(axis=0).argmax())]
+        result, known = bootstrap(best), arms[name].published
+        played = min(curve[common[-1]].steps for curve in curves) / 1e6
+        row = f"| {name.replace('/', ' | ')} | {len(own)} | {played:.2f} | {result}"
+        if not known:
             print(f"{row} | - | - |")
             continue
         low, high = known[0] - known[1], known[0] + known[1]
@@ -330,23 +308,30 @@ def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool
     return within
 
 
-def draw(teams: Mapping[str, Sequence[Team]], path: Path) -> None:
-    """Win rates against CPU seconds, a panel a map and a line a seed."""
-    maps = list(dict.fromkeys(name.split("/")[0] for name, own in teams.items() if own))
-    figure = Figure(figsize=(max(4.5 * len(maps), 7), 4), layout="constrained")
-    panels = figure.subplots(1, len(maps), sharey=True, squeeze=False)[0]
-    for axes, task in zip(panels, maps, strict=True):
+def draw(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]], path: Path) -> None:
+    """Win rates against CPU seconds, or returns against steps; a panel a task, a line a seed."""
+    tasks = list(dict.fromkeys(name.split("/")[0] for name, own in teams.items() if own))
+    figure = Figure(figsize=(max(4.5 * len(tasks), 7), 4), layout="constrained")
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axes, task in zip(panels, tasks, strict=True):
         own = {name: each for name, each in teams.items() if each and name.startswith(f"{task}/")}
         for colour, (name, played) in enumerate(own.items()):
+            arm = arms[name]
             for number, team in enumerate(played):
                 label = None if number else name.partition("/")[2]
-                cost = [point.cpu_s for point in team.points]
-                value = [point.value for point in team.points]
+                cost = [point.steps / 1e6 if arm.shares else point.cpu_s for point in team]
+                value = [point.value for point in team]
                 axes.plot(cost, value, f"C{colour}.-", linewidth=1, label=label)
-        axes.axhline(GOAL, color="grey", linestyle=":")
-        axes.set(title=task, xlabel="CPU seconds, evaluations aside", ylim=(0, 1))
+            if arm.published:
+                mean, half = arm.published
+                axes.axhspan(mean - half, mean + half, color=f"C{colour}", alpha=0.2)
+        if arm.shares:
+            axes.set(title=task, xlabel="million environment steps")
+        else:
+            axes.set(title=task, xlabel="CPU seconds, evaluations aside", ylim=(0, 1))
+            axes.axhline(arm.goal, color="grey", linestyle=":")
         axes.legend(loc="lower right", fontsize="small")
-    panels[0].set_ylabel(f"win rate of {EPISODES} greedy episodes")
+    panels[0].set_ylabel("return an agent" if arm.shares else "win rate of greedy episodes")
     figure.savefig(path, dpi=100)
 
 
