@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fullrank.common.types import JSON, BoolArray, FloatArray
 from fullrank.environments import make_environment
 from fullrank.training.evaluation import Act, Greedy
-from fullrank_darl1n.learning_claims import NO_EPC
 from fullrank_darl1n.published import (
     BASELINES,
     BATTLE,
@@ -135,7 +134,9 @@ def judge_crossplay(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             Strength("measured, 1 seed", Held.UNDECIDED),
         ),
         undecided(
-            "Both sides that EPC trains do better than MADDPG's and MFAC's.", NO_EPC, UNBUILT
+            "Both sides that EPC trains do better than MADDPG's and MFAC's.",
+            f"needs a battle of {JUDGED}",
+            UNBUILT,
         ),
     ]
 

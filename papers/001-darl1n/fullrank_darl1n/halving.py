@@ -155,10 +155,7 @@ def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
 
 
 def _judged(world: SweptWorld, found: SweptRuns | None, scale: Darl1nScale, by: str) -> ClaimResult:
-    claim = (
-        f"{world.name}: halving by {by} gains at least {1 - WITHIN:.0%} of the best fixed "
-        "distance's."
-    )
+    claim = f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed distance's."
     if found is None:
         return undecided(claim, "not all distances have all seeds", whose=Whose.OURS)
     result = halved(found, world, scale, by=by, span=JUDGED)

@@ -12,13 +12,16 @@ from typing import TypeAlias
 import numpy as np
 
 from fullrank.common.types import Array
+from fullrank_darl1n.population import grown
 from fullrank_darl1n.published import (
     AGENTS,
     BASELINES,
     BATTLE,
     DARL1N,
+    EPC,
     FOOD,
     GRASSLAND,
+    ISING,
     TASKS,
     Darl1nScale,
     Darl1nTask,
@@ -51,12 +54,12 @@ SMALL, APART = 6, 10.0
 """Food Collection is small up to so many agents; its rewards in Table II are then so far apart."""
 TEAM = TeamSpec(FOOD, next(size for size in FOOD.sizes if size.agents == AGENTS))
 """The team of Fig. 3 and of Table VI."""
-NO_EPC = "EPC is not built"
-EPC = (
-    "DARL1N converges before EPC, too, but in Ising.",
-    "Ising: EPC converges at once with 16 agents and more.",
-    "Ising: EPC ends highest with 64 agents.",
-)
+NO_EPC = "no run of EPC"
+LARGE = {
+    "Ising: EPC converges at once with 16 agents and more.": "needs 16 to 64 spins",
+    "Ising: EPC ends highest with 64 agents.": "needs 64 spins",
+}
+"""Claims on EPC, which is built for Food Collection alone, and the teams that they need."""
 
 SeedCurves: TypeAlias = Mapping[str, Sequence[LearningCurve]]
 """Curves of the seeds by method."""
@@ -164,10 +167,48 @@ def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     ]
     return [
         *(claim.judged(results, scale) for claim in (*claims, *contests)),
-        *(undecided(claim, NO_EPC, UNBUILT) for claim in EPC),
+        *judge_grown(results, scale),
+        *(undecided(claim, needs, UNBUILT) for claim, needs in LARGE.items()),
         untested(
             "Grassland and Adversarial Battle: the rewards of the tables.",
             "the authors' adversaries are published for M = 6 alone",
+        ),
+    ]
+
+
+def judge_grown(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
+    """Judge the claims on EPC by the teams that it has grown; each agent has a machine."""
+    sooner_claim, higher_claim = (
+        "DARL1N converges before EPC, too, but in Ising.",
+        f"Food Collection: with up to {SMALL} agents DARL1N ends as high as EPC, within the "
+        f"{APART:g} points of Table II, or higher.",
+    )
+    if not scale.populations:
+        return [undecided(sooner_claim, NO_EPC, UNBUILT)]
+    found, leads, censored = dict[str, Array](), dict[str, Array](), list[str]()
+    for team in (team for team in scale.teams() if team.task is not ISING):
+        short, agents = f"{team.task.name} {team.size.agents}", team.size.agents
+        theirs = [mean_curve([run]) for run in grown(results, scale, team)]
+        if not theirs or len(seeds(results, scale, team)) < len(scale.seeds):
+            censored.append(f"{short}, without EPC")
+            continue
+        own = by_seed(results, scale, team)[DARL1N][: len(theirs)]
+        learnt = {DARL1N: own, EPC: theirs}
+        apart = {name: [each.apart(agents) for each in curves] for name, curves in learnt.items()}
+        values = sooner(apart, LearningCurve.settled, 1, others=(EPC,))[EPC]
+        if values is None:
+            censored.append(short)
+        else:
+            found[short] = values
+        ends = [each.until(scale.grown).end for each in own]
+        leads[short] = np.array(ends) - _ends(theirs)
+    return [
+        by_samples(sooner_claim, found, censored=censored, said="seconds sooner"),
+        by_samples(
+            higher_claim,
+            leads,
+            low=-APART,
+            said=f"lead after {scale.grown} iterations",
         ),
     ]
 
@@ -199,7 +240,11 @@ def _reached(learnt: SeedCurves, machines: int) -> LearningParts:
 
 
 def sooner(
-    learnt: SeedCurves, reached: Callable[[LearningCurve], int | None], machines: int
+    learnt: SeedCurves,
+    reached: Callable[[LearningCurve], int | None],
+    machines: int,
+    *,
+    others: Sequence[str] = BASELINES,
 ) -> LearningParts:
     """Seconds by which DARL1N is there before each baseline, or a bound of them.
 
@@ -207,9 +252,10 @@ def sooner(
         learnt: Curves of the seeds by method.
         reached: The index of an evaluation, or None.
         machines: DARL1N's seconds are those of one of so many learners, all alike.
+        others: The baselines.
     """
     parts: dict[str, Array | None] = {}
-    for other in BASELINES:
+    for other in others:
         leads = []
         for own, base in zip(learnt[DARL1N], learnt[other], strict=True):
             own_at, base_at = reached(own), reached(base)

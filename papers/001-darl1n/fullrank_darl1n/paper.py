@@ -31,11 +31,14 @@ from fullrank_darl1n import (
     table_claims,
     time_claims,
     times,
+    wireless,
 )
+from fullrank_darl1n.population import grown, populations
 from fullrank_darl1n.published import (
     BATTLE,
     DARL1N,
     ENGINE_METHODS,
+    EPC,
     FOOD,
     GRASSLAND,
     ISING,
@@ -57,6 +60,7 @@ from fullrank_darl1n.runs import (
     curves,
     fixed_return,
     learners,
+    mean_curve,
     seeds,
     trained,
 )
@@ -64,13 +68,13 @@ from fullrank_darl1n.scaling import APART, growth, medians
 from fullrank_darl1n.trials import Trial
 from fullrank_papers import pictures
 from fullrank_papers.cells import Results
-from fullrank_papers.claims import UNBUILT, ClaimResult, Judgement, undecided, untested
+from fullrank_papers.claims import ClaimResult, Judgement, untested
 from fullrank_papers.paper import Findings, Paper, Planned, table
 
 Darl1nFindings: TypeAlias = Findings[Darl1nScale]
 COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73", OURS: "#8fd0bc"}
+COLOURS |= {wireless.SAC: "#cc79a7", EPC: "#d55e00"}
 MACHINES = times.published_machines()
-NO_SAC = "no run of SAC is part of this reproduction"
 
 
 def code_cells(scale: Darl1nScale) -> Planned:
@@ -135,10 +139,8 @@ def _of_learning(found: Darl1nFindings) -> Judgement:
     ]
     if crossplay.CELL in results:
         told["Fig. 4(b)"] = crossplay.judge_crossplay(results, scale)
-    told["Fig. 5"] = [
-        undecided("SAC earns more where users have few states (z = 2).", NO_SAC, UNBUILT),
-        undecided("DARL1N earns more where they have many (z = 10).", NO_SAC, UNBUILT),
-    ]
+    if "fig5" in found.whole:
+        told["Fig. 5"] = wireless.judge_wireless(results, scale)
     if "fig6" in found.whole:
         told["Fig. 6"] = distances.judge_distances(results, scale)
     told["Sec. VII"] = [
@@ -172,6 +174,8 @@ def _values(found: Darl1nFindings) -> Mapping[str, Any]:
         values["scaling"] = scaling.scaling_table(scale.timed_teams, results[scaling.CELL])
     if crossplay.CELL in results:
         values["crossplay"] = crossplay.crossplay_table(results)
+    if scale.episodes and "fig5" in found.whole:
+        values["wireless"] = wireless.wireless_table(results, scale)
     if "fig6" in found.whole:
         values["distances"] = distances.fig6_table(results, scale)
     if any(distances.compared(results, scale, world) for world in distances.WORLDS):
@@ -189,12 +193,18 @@ def learning_table(results: Results, scale: Darl1nScale) -> str:
     return "\n".join(_of_task(results, scale, *each) for each in by_task.items() if each[1])
 
 
+def shown_curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, LearningCurve]:
+    """Mean curves by method, with EPC's where there are populations."""
+    theirs = grown(results, scale, team)
+    return curves(results, scale, team) | ({EPC: mean_curve(theirs)} if theirs else {})
+
+
 def _of_task(
     results: Results, scale: Darl1nScale, task: Darl1nTask, teams: Sequence[TeamSpec]
 ) -> str:
     rows = []
     for team in teams:
-        learnt = curves(results, scale, team)
+        learnt = shown_curves(results, scale, team)
         fixed = fixed_return([learnt[method] for method in ENGINE_METHODS])
         for method in (*(name for name in METHODS if name in task.printed), OURS):
             ours = _measured(learnt.get(method), fixed)
@@ -238,6 +248,8 @@ def _draw(found: Darl1nFindings, directory: Path) -> None:
         _draw_learning(results, scale, directory / "learning.png")
     if scaling.CELL in results:
         _draw_scaling(scale.timed_teams, results[scaling.CELL], directory / "scaling.png")
+    if scale.episodes and "fig5" in found.whole:
+        _draw_wireless(results, scale, directory / "wireless.png")
     if "fig6" in found.whole:
         _draw_distances(distances.fig6_curves(results, scale), directory / "distances.png")
 
@@ -250,7 +262,7 @@ def _draw_learning(results: Results, scale: Darl1nScale, path: Path) -> None:
     size = (max(11.0 / columns, 4.2), 3.1)
     with pictures.panels(path, titles, columns=columns, size=size, beneath=3) as every:
         for axes, team in zip(every, teams, strict=True):
-            for method, curve in curves(results, scale, team).items():
+            for method, curve in shown_curves(results, scale, team).items():
                 axes.plot(curve.seconds, curve.returns, color=COLOURS[method], label=method)
             axes.set(xlabel="processor seconds", ylabel="return of the learners' side")
 
@@ -269,6 +281,21 @@ def _draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
         axes.minorticks_off()
         axes.set(xlabel="agents M", ylabel="processor seconds of an iteration")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
+
+
+def _draw_wireless(results: Results, scale: Darl1nScale, path: Path) -> None:
+    """Fig. 5: returns against episodes for each z; thin lines for draws, thick ones for means."""
+    titles = [f"z = {deadline}" for deadline in wireless.DEADLINES]
+    with pictures.panels(path, titles, size=(4.5, 3.6), beneath=3) as every:
+        for axes, z in zip(every, wireless.DEADLINES, strict=True):
+            random = wireless.found(results, scale, wireless.SAC, z, "random").mean()
+            axes.axhline(random, color="#9aa5b1", linestyle="--", label="random play")
+            for method, label in ((wireless.SAC, "SAC"), (DARL1N, "DARL1N")):
+                episodes, returns = wireless.curve(results, scale, method, z)
+                axes.plot(episodes, returns.T, color=COLOURS[method], linewidth=0.6, alpha=0.35)
+                axes.plot(episodes, returns.mean(axis=0), color=COLOURS[method], label=label)
+            axes.set(xlabel="episodes of experience", ylabel="return of all users", xscale="log")
+            axes.set_ylim(bottom=0.0)
 
 
 def _draw_distances(swept: Iterable[LearningCurve], path: Path) -> None:
@@ -296,9 +323,11 @@ PAPER = Paper(
         "food": lambda scale: _planned(learners(scale, FOOD)),
         "grassland": lambda scale: _planned(learners(scale, GRASSLAND)),
         "battle": lambda scale: _planned(learners(scale, BATTLE)),
+        "epc": lambda scale: [each.cell() for each in populations(scale)],
         "fig2": lambda scale: [scaling.cell(scale.timed_teams, scale.timed)],
         "fig3": lambda scale: _planned(learning_claims.full_range_trials(scale)),
         "fig4": crossplay.cells,
+        "fig5": wireless.cells,
         "fig6": lambda scale: _planned(_swept(scale)),
         "contact": lambda scale: _planned(distances.contact_trials(scale)),
         "table6": lambda scale: _planned(_coded(scale)),

@@ -32,7 +32,7 @@ TOTALLED = 30
 
 METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
 """Methods in the order of the tables."""
-DARL1N = "darl1n"
+DARL1N, EPC = "darl1n", "epc"
 REPLAY = "darl1n_replay"
 """DARL1N with the paper's replay; ``darl1n``, ours, learns from fresh transitions alone."""
 LOCAL = (DARL1N, REPLAY)
@@ -261,8 +261,14 @@ class Darl1nScale:
     """Number of teams of a task, by its name, whose DARL1N has the paper's replay."""
     shorter: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Iterations of a team, by task and M, where they are fewer."""
+    grown: int = 0
+    """Iterations of each run of EPC, of 3 and of 6 agents in turn; 0: no runs."""
+    populations: int = 0
+    """Populations of EPC, of the first seeds."""
     coded: int = 0
     """Iterations of the runs with codes, Table VI."""
+    episodes: int = 0
+    """Episodes of SAC, Fig. 5; 0: no runs."""
     full_range: int = 0
     """Iterations of DARL1N with all agents as neighbours, Fig. 3."""
     trials: int

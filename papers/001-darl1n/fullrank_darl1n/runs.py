@@ -7,7 +7,7 @@ at once. A fixed return has neither fault.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,10 @@ class LearningCurve:
             seconds=self.seconds[begin],
             returns=self.returns[begin],
         )
+
+    def apart(self, machines: int) -> "LearningCurve":
+        """The curve with the seconds of one of so many machines, all alike."""
+        return replace(self, seconds=self.seconds / machines)
 
     def settled(self) -> int | None:
         """Index of the first evaluation that ends 90 iterations meeting the criterion."""

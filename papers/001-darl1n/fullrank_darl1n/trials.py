@@ -27,10 +27,12 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.local import LocalRun
 from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate_and_close
+from fullrank_darl1n import epc as epc  # registers the method
 from fullrank_darl1n import replay as replay  # registers the method
 from fullrank_darl1n.published import (
     ADVERSARIES,
     BASELINES,
+    EPC,
     EPISODES,
     LEARNERS,
     LOCAL,
@@ -83,6 +85,7 @@ class Trial:
         size = self.size
         wanted = (self.method in BASELINES and size.baseline_iterations) or size.iterations
         wanted = size.adversary_iterations if self.both else wanted
+        wanted = self.scale.grown if self.method == EPC else wanted
         return min(wanted, self.scale.most(self.task, size))
 
     @property
@@ -163,6 +166,9 @@ class Trial:
         }
         if self.method in LOCAL:
             options["algorithm.evaluate_every"] = self.iterations  # evaluations are played here
+        if self.method == EPC:  # as its authors collect: 100 transitions, too
+            warmup = self.size.horizon * scale.batch
+            options |= {"environment.copies": 25, "collect.steps": 4, "collect.warmup": warmup}
         if self.scheme is not None:
             options |= _coded(self.scheme)
         return configured(options=options)
@@ -229,13 +235,24 @@ def _coded(scheme: Scheme) -> dict[str, Any]:
 
 
 def _train(trial: Trial, config: RunConfig, digest: str | None) -> JSON:
-    """Train, and evaluate at the start and at intervals; evaluations do not count as seconds."""
+    """Train against frozen adversaries, if there are some, and keep policies of both sides."""
     before, adversaries = trial.adversaries, dict[int, str]()
     if before is not None and digest is not None:
         adversaries = adversaries_in(policies_again(before, digest))
     run = LocalRun(config, coded=trial.scheme is not None, frozen=adversaries)
     algorithm = run.training.algorithm
     seat(algorithm, adversaries)
+    curve = curve_of(trial, run)
+    if trial.both:
+        policies = policies_of(algorithm, range(len(algorithm.problem.units)))
+        curve["policies"] = digest_of(policies)
+        curve["adversaries"] = digest_of(adversaries_in(policies).values())
+        _POLICIES[curve["policies"]] = policies
+    return curve
+
+
+def curve_of(trial: Trial, run: LocalRun) -> JSON:
+    """Train, and evaluate at the start and at intervals; evaluations do not count as seconds."""
     curve: JSON = {"iterations": [], "seconds": [], "returns": []}
     spent, iterations = 0.0, iter(run)
     try:
@@ -250,11 +267,6 @@ def _train(trial: Trial, config: RunConfig, digest: str | None) -> JSON:
                 curve["returns"].append(_return(trial, run, number))
     finally:
         run.training.collector.close()
-    if trial.both:
-        policies = policies_of(algorithm, range(len(algorithm.problem.units)))
-        curve["policies"] = digest_of(policies)
-        curve["adversaries"] = digest_of(adversaries_in(policies).values())
-        _POLICIES[curve["policies"]] = policies
     return curve
 
 
