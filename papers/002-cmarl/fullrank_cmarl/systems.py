@@ -12,16 +12,14 @@ import numpy as np
 from fullrank.common.types import JSON, Array
 from fullrank.config.collection import ContainerSettings
 from fullrank.config.tree import RunConfig
-from fullrank_cmarl.virtual import VirtualDurations
-from fullrank_cmarl.virtual_learning import learn_in_virtual_time
 from fullrank_papers.cells import Cell, Results, settings_of
 from fullrank_papers.paper import toml
 from fullrank_papers.runs import configured
+from fullrank_papers.virtual import CHANNELS, Evaluations, VirtualDurations
+from fullrank_papers.virtual_learning import learn_in_virtual_time
 
 BEST_RETURN: Final = 20.0
 """Return of a battle that is won without remainder, by SMAC's scale of rewards."""
-CHANNELS: Final = ("time_s", "iteration", "episodes", "env_steps", "return_mean", "win_rate")
-"""Columns kept of an evaluation."""
 CORES: Final = 10
 """Cores of APE-X, which 10 actors use up."""
 APEX: Final = (
@@ -188,15 +186,9 @@ def cells(scale: CmarlScale) -> list[Cell]:
 
 
 def _course(name: str, scenario: str, seed: int, scale: CmarlScale) -> JSON:
-    history = learn_in_virtual_time(
-        scale.config(name, scenario, seed),
-        scale.durations_of(name),
-        until_s=scale.until_s,
-        every_s=scale.until_s / scale.points,
-        episodes=scale.episodes,
-    )
-    points = [[getattr(point, each) for each in CHANNELS] for point in history.points]
-    return {"points": points, "facts": dict(history.facts), "digest": history.digest}
+    asked = Evaluations(points=scale.points, episodes=scale.episodes, until_s=scale.until_s)
+    config = scale.config(name, scenario, seed)
+    return learn_in_virtual_time(config, scale.durations_of(name), asked).told()
 
 
 class Courses:

@@ -4,15 +4,24 @@ For Fig. 4 each seed's trained team plays the same episodes twice: every copy wi
 state, and every copy with that of the copy beside it, as a worker would serve it that has one state
 for all actors.
 
-For Fig. 8 all systems, and COMA, learn from the same number of environment steps. Episodes of AW
-and AWL are played by blocks; AWL's with parameters that are one update older, which stands for its
-asynchrony and is the same in every run. Learning rates and networks are those of PyMARL2, the games
-those of SMAC-lite.
+For Fig. 8 all systems learn in virtual time, with the durations of Table III. AW is one process
+that acts for 4 actors and updates after each of their episodes, while they stand still; AWL is 4
+workers of 3 actors, which never wait, and a learner that updates again and again. Every run plays
+the same number of environment steps, and goes on to a fixed virtual time if that is later. The
+greedy policy is evaluated at equal distances of either.
+
+The measures were fixed before these cells. The **return over steps**, the mean of a run's
+evaluations by steps, decides D4 and D5 as in the paper, whose abscissa is steps. The **return over
+time**, the mean of those by time, decides D9, which is ours. It is a share of that of a victory
+without losses, as in Fig. 8 (a) and (e). Win rates, (b) and (f), stand beside it and decide
+nothing, because runs that are affordable here do not win 2s3z. Learning rates and networks are
+those of PyMARL2, the games those of SMAC-lite.
 
 Differences from the paper:
 
 - Hidden states are mixed when trained teams play (Fig. 4); the paper mixes while it learns.
-- AWL's asynchrony is one update's lag, and it updates once for 12 episodes (Fig. 8).
+- An episode is played by the policy with which it began (Fig. 8), also where an update falls into
+  it; the three actors of a worker of AWL begin together, and wait for the longest episode.
 - COMA plays 8 episodes at once and updates twice, with the library's settings and the rate of all.
 """
 
@@ -25,14 +34,28 @@ from typing import Final
 import numpy as np
 
 from fullrank.common.types import JSON, Array, BoolArray, FloatArray
+from fullrank.config.tree import RunConfig
 from fullrank.local import LocalRun
 from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank.wiring.plugins import environment_of
-from fullrank_dmcaf.speed import COLOURS, NAMES, SYSTEMS, DmcafScale
+from fullrank_dmcaf.speed import (
+    COLOURS,
+    HOST,
+    ITERATION_S,
+    NAMES,
+    PLAYING,
+    SYSTEMS,
+    DmcafScale,
+    durations_of,
+    length_name,
+)
 from fullrank_papers import pictures
-from fullrank_papers.cells import Cell, Results
-from fullrank_papers.claims import ClaimResult, by_samples, undecided
+from fullrank_papers.cells import Cell, Later, Results
+from fullrank_papers.claims import ClaimResult, Whose, by_samples, undecided
+from fullrank_papers.paper import table
 from fullrank_papers.runs import configured
+from fullrank_papers.virtual import CHANNELS, Evaluations
+from fullrank_papers.virtual_learning import virtual_cell
 
 MEMORY: Final = "memory"
 COPIES: Final = 16
@@ -134,41 +157,40 @@ LOOKS: Final = {
     COMA: ("COMA", "#cc79a7"),
 }
 """Labels and colours."""
-PLAYING: Final = {
-    "episode": (*SETTINGS, "environment.copies=1"),
-    "aw": (*SETTINGS, "environment.copies=4", "collect.mode=keyed", "collect.block=4"),
-    "awl": (
-        *SETTINGS,
-        *("environment.copies=12", "collect.mode=keyed", "collect.block=3", "collect.lag=1"),
-    ),
+LEARNING: Final = {
+    **{system: (*SETTINGS, *playing) for system, playing in PLAYING.items()},
     COMA: (
         *("environment.name=smac_lite", "algorithm.name=coma", "algorithm.learning_rate=0.001"),
         "environment.copies=8",
     ),
 }
-D4: Final = "D4: with equal interactions AW and AWL learn sooner than Qmix (Fig. 8)."
+"""Settings of the learning curves."""
+D4: Final = "D4: with equal interactions AW and AWL learn {} sooner than Qmix (Fig. 8)."
 D5: Final = "D5: COMA is poor everywhere (Fig. 8): all three are ahead of it."
-POINTS: Final = 40
-"""Points of a stored curve."""
-MEAN_STEPS: Final = 20
-"""Steps of a short episode, from which the number of iterations is bounded."""
+SHARE: Final = 5.0
+"""Per cent of the largest return, 20, in a unit of returns."""
+D9: Final = "D9: in equal time AW learns {} sooner than Qmix, AWL than AW."
+STEPS, TIME = "by_steps", "points"
+"""Evaluations at equal distances of environment steps, and of virtual time."""
 
 
-def cells(scale: DmcafScale) -> list[Cell]:
+def course_config(name: str, system: str, seed: int) -> RunConfig:
+    """The run of a system on a map."""
+    chosen = (f"environment.map={name}", f"seed={seed}")
+    return configured(*LEARNING[system], *chosen, *HOST)
+
+
+def cells(scale: DmcafScale) -> list[Later]:
     """Learning curves on each map, seed by seed."""
     return [
-        Cell(
+        Later(
             name=_name(name, system, seed),
-            settings={
-                "settings": list(PLAYING[system]),
-                "steps": scale.steps,
-                "seed": seed,
-            },
-            compute=partial(_curve, name, system, scale.steps, seed),
-            weight=scale.steps / 100,
+            needs=(length_name(name),),
+            make=partial(_course_cell, name, system, seed, scale),
+            weight=scale.learnt[name] / 100,
         )
-        for name in scale.learnt
         for seed in scale.seeds
+        for name in scale.learnt
         for system in LEARNERS
     ]
 
@@ -177,66 +199,107 @@ def _name(name: str, system: str, seed: int) -> str:
     return f"learning-{name}-{system}-{seed}"
 
 
-def _curve(name: str, system: str, steps: int, seed: int) -> JSON:
-    """Win rates of exploring policies at equal distances, and the updates made."""
-    overrides = [
-        *PLAYING[system],
-        f"environment.map={name}",
-        f"seed={seed}",
-        f"iterations={2 * -(-steps // (2 * MEAN_STEPS))}",  # COMA makes two over a collection
-    ]
-    played, won = [0.0], [0.0]
-    for iteration in LocalRun(configured(*overrides), coded=False):
-        played.append(iteration.statistics["env_steps"])
-        won.append(iteration.statistics["battle_won_mean"])
-        if played[-1] >= steps:
-            break
-    bounds = np.linspace(0, steps, POINTS + 1)
-    at = np.digitize(played[1:], bounds)
-    rates = [
-        np.mean(np.array(won[1:])[at == place]) if (at == place).any() else None
-        for place in range(1, POINTS + 1)
-    ]
-    known = 0.0
-    curve = [known := float(known if rate is None else rate) for rate in rates]
-    return {"won": curve, "updates": len(won) - 1}
+def _course_cell(name: str, system: str, seed: int, scale: DmcafScale, results: Results) -> Cell:
+    """The course of a system, whose time counts where the paper tells its durations."""
+    steps = scale.learnt[name]
+    return virtual_cell(
+        _name(name, system, seed),
+        course_config(name, system, seed),
+        durations_of(name, system, results[length_name(name)]["steps"]),
+        Evaluations(
+            points=scale.points,
+            episodes=scale.evaluated,
+            until_steps=steps,
+            until_s=0.0 if system == COMA else steps / scale.per_iteration * ITERATION_S,
+        ),
+    )
 
 
-def _won(results: Results, scale: DmcafScale, name: str, system: str) -> Array:
-    """Win rates, shape (seeds, points)."""
-    return np.array([results[_name(name, system, seed)]["won"] for seed in scale.seeds])
+def channel(
+    results: Results,
+    scale: DmcafScale,
+    name: str,
+    system: str,
+    series: str,
+    *,
+    of: str = "return_mean",
+) -> Array:
+    """A channel of the evaluations of all seeds, shape (seeds, points)."""
+    place = CHANNELS.index(of)
+    every = [results[_name(name, system, seed)][series] for seed in scale.seeds]
+    return np.array([[point[place] for point in points] for points in every], np.float64)
 
 
-def judge_learning(results: Results, scale: DmcafScale) -> list[ClaimResult]:
-    """Judge D4 on each map, that a system learns sooner than the one before it, and D5 on all."""
+def judge_learning(results: Results, scale: DmcafScale) -> dict[str, list[ClaimResult]]:
+    """Judge D4 and D5 by the return over steps, and D9 by that over time, map by map."""
     if not scale.learnt:
         reason = "needs learning curves, which `--scale standard` has"
-        return [undecided(claim, reason) for claim in (D4, D5)]
-    judged, ahead = list[ClaimResult](), dict[str, Array]()
+        return {"Fig. 8": [undecided(each, reason) for each in (D4.format("3m"), D5)]}
+    judged, in_time, ahead = list[ClaimResult](), list[ClaimResult](), dict[str, Array]()
     for name in scale.learnt:
-        areas = {each: 100 * _won(results, scale, name, each).mean(axis=1) for each in LEARNERS}
+        areas, times = (
+            {
+                system: SHARE * channel(results, scale, name, system, series).mean(axis=1)
+                for system in systems
+            }
+            for series, systems in ((STEPS, LEARNERS), (TIME, SYSTEMS))
+        )
         ahead |= {f"{name} {NAMES[each]}": areas[each] - areas[COMA] for each in SYSTEMS}
+        qmix, said = SYSTEMS[0], "% of the largest return, over "
         judged.append(
             by_samples(
-                f"D4: with equal interactions AW learns {name} sooner than Qmix, AWL than AW.",
-                {
-                    f"{NAMES[latter]} - {NAMES[former]}": areas[latter] - areas[former]
-                    for former, latter in pairwise(SYSTEMS)
-                },
-                said="points of the mean win rate",
+                D4.format(name),
+                {f"{NAMES[each]} - Qmix": areas[each] - areas[qmix] for each in SYSTEMS[1:]},
+                said=f"{said}steps",
             )
         )
-    return [*judged, by_samples(D5, ahead, said="points of the mean win rate above COMA's")]
+        in_time.append(
+            by_samples(
+                D9.format(name),
+                {
+                    f"{NAMES[latter]} - {NAMES[former]}": times[latter] - times[former]
+                    for former, latter in pairwise(SYSTEMS)
+                },
+                said=f"{said}time",
+                whose=Whose.OURS,
+            )
+        )
+    judged.append(by_samples(D5, ahead, said="% of the largest return, over steps, above COMA's"))
+    return {"Fig. 8": judged, "Fig. 8 in time": in_time}
+
+
+def learning_table(results: Results, scale: DmcafScale) -> str:
+    """Returns and win rates over steps and time, episodes and updates, means over the seeds."""
+    rows = []
+    for name in scale.learnt:
+        for system in LEARNERS:
+            row: list[object] = [name, LOOKS[system][0]]
+            for series in (STEPS, TIME):
+                if series == TIME and system == COMA:
+                    row += ["-"] * 4
+                    continue
+                tell = partial(channel, results, scale, name, system, series)
+                row += [f"{SHARE * tell().mean():.1f}", f"{tell(of='win_rate').mean():.2f}"]
+                row += [f"{tell(of=of)[:, -1].mean():.0f}" for of in ("episodes", "iteration")]
+            rows.append(row)
+    one = ("return, %", "won", "episodes", "updates")
+    return table(["map", "system", *one, *(f"{head}, in time" for head in one)], rows)
 
 
 def draw_learning(results: Results, scale: DmcafScale, path: Path) -> None:
-    """Draw the win rates, a line for each seed and one for their mean."""
-    with pictures.panels(path, scale.learnt) as every:
-        for axes, name in zip(every, scale.learnt, strict=True):
-            for system, (label, colour) in LOOKS.items():
-                won = _won(results, scale, name, system)
-                axes.plot(won.T, color=colour, linewidth=0.6, alpha=0.5)
-                axes.plot(won.mean(axis=0), color=colour, label=label)
-            axes.set_xlabel(f"environment steps, {POINTS} parts of equal size")
-            axes.set_ylabel("win rate while exploring")
+    """Draw the returns by steps and by time, a line for each seed and one for their mean."""
+    panels = [(name, series) for name in scale.learnt for series in (STEPS, TIME)]
+    with pictures.panels(path, [name for name, _ in panels], columns=2) as every:
+        for axes, (name, series) in zip(every, panels, strict=True):
+            along, label = ("env_steps", "environment steps")
+            if series == TIME:
+                along, label = "time_s", "virtual time, iterations of Qmix"
+            for system, (said, colour) in LOOKS.items():
+                if series == TIME and system == COMA:
+                    continue
+                tell = partial(channel, results, scale, name, system, series)
+                earned, at = SHARE * tell(), tell(of=along).mean(axis=0)
+                axes.plot(at, earned.T, color=colour, linewidth=0.6, alpha=0.5)
+                axes.plot(at, earned.mean(axis=0), color=colour, label=said)
+            axes.set(xlabel=label, ylabel="return, % of the largest", ylim=(-3, 103))
             axes.legend(frameon=False)

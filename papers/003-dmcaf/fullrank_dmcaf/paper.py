@@ -6,10 +6,9 @@ longest of them; ready-first, every actor goes on at once. Inference takes no ti
 
 Differences from the paper:
 
-- Games are those of SMAC-lite; steps of the game and updates are sleeps.
-- AW's copies take their steps in lockstep; the paper's worker serves actors as they are ready.
-- Times are solved from AW's in Table III; of AWL's episodes for each update, 6, the paper says
-  nothing.
+- Games are those of SMAC-lite; steps of the game and updates are durations, or sleeps of services.
+- Times are solved from AW's in Table III, and no actor waits for a core.
+- AWL's learner updates once for each episode at most; the paper's has no such limit.
 - Parameters and episodes travel by gRPC, without a pool of shared memory.
 - Hierarchical Qmix and MaCA are not run.
 """
@@ -146,8 +145,8 @@ def judged(found: DmcafFindings) -> Judgement:
     scale, results = found.scale, found.results
     return {
         "Table I": [judge_interfaces()],
-        "Table III and Fig. 7": speed.judge_speed(results, scale.maps),
-        "Fig. 8": learning.judge_learning(results, scale),
+        "Table III and Fig. 7": speed.judge_speed(results, scale),
+        **learning.judge_learning(results, scale),
         "Fig. 9": [
             untested(
                 "D6: more environments earn more in MaCA (Fig. 9).",
@@ -163,16 +162,18 @@ def _values(found: DmcafFindings) -> Mapping[str, Any]:
     if not found.whole:
         return {}
     scale, results = found.scale, found.results
-    fastest, slowest = speed.qmix_iteration_s(results, scale.maps)
     values = {
         "speed": speed.table(results, scale.maps),
         "waiting": waiting_table(results[WAITING]),
-        "fastest": fastest,
-        "slowest": slowest,
+        "served_s": speed.SERVED_S,
+        "served": speed.served_said(results, scale),
+        "maps": ", ".join(f"{steps:,} ({name})" for name, steps in scale.learnt.items()),
         "played": scale.episodes,
         "seeds": len(scale.seeds),
     }
-    return values | ({"curves": ""} if scale.learnt else {})
+    if scale.learnt:
+        values["curves"] = learning.learning_table(results, scale)
+    return values
 
 
 def _draw(found: DmcafFindings, directory: Path) -> None:

@@ -14,9 +14,10 @@ from scipy import stats
 from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import paper, queues
 from fullrank_cmarl.claims import rank_correlation
-from fullrank_cmarl.systems import CHANNELS, SCALES, SYSTEMS, CmarlScale, cell_name, cells
+from fullrank_cmarl.systems import SCALES, SYSTEMS, CmarlScale, cell_name, cells
 from fullrank_papers.claims import ClaimResult, Held
 from fullrank_papers.paper import Findings
+from fullrank_papers.virtual import CHANNELS
 
 SMOKE = replace(SCALES["smoke"], short="")
 QUIET = {"episodes": 9, "blocked": 0.001, "minibatches": 9, "waited": 0.02}

@@ -1,4 +1,4 @@
-"""Claims of [DMCAF] on learning, on given curves, which ``fullrank reproduce dmcaf`` computes."""
+"""Claims of [DMCAF] on given curves and rates, which ``fullrank reproduce dmcaf`` computes."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,19 +6,32 @@ from typing import Any
 import pytest
 
 from fullrank.wiring.plugins import algorithm_config_of
-from fullrank_dmcaf import learning
-from fullrank_dmcaf.learning import LEARNERS, PLAYING, POINTS
-from fullrank_dmcaf.speed import SCALES
-from fullrank_papers.claims import Held
-from fullrank_papers.runs import configured
+from fullrank_dmcaf import learning, speed
+from fullrank_dmcaf.learning import LEARNERS, STEPS, TIME, course_config
+from fullrank_dmcaf.speed import SCALES, SCENARIOS, SYSTEMS, durations_of
+from fullrank_papers.claims import ClaimResult, Held
+from fullrank_papers.virtual import CHANNELS
 
 SCALE = replace(SCALES["standard"], seeds=(1, 2, 3))
+LETTERS = {Held.HELD: "H", Held.NOT_HELD: "N"}
 
 
-def curves(**rates: float) -> dict[str, Any]:
-    """Equal curves on all maps, with some difference between seeds."""
+def letters(judged: list[ClaimResult]) -> str:
+    return "".join(LETTERS.get(each.held, "-") for each in judged)
+
+
+def curves(**rates: tuple[float, float]) -> dict[str, Any]:
+    """Returns over steps and over time, equal on all maps, with some difference of seeds."""
     return {
-        f"learning-{name}-{system}-{seed}": {"won": [rates[system] + 0.001 * seed * place] * POINTS}
+        f"learning-{name}-{system}-{seed}": {
+            series: [
+                [
+                    {"return_mean": 20 * rate + 0.001 * seed * place}.get(channel, 1)
+                    for channel in CHANNELS
+                ]
+            ]
+            for series, rate in zip((STEPS, TIME), rates[system], strict=True)
+        }
         for name in SCALE.learnt
         for place, system in enumerate(LEARNERS)
         for seed in SCALE.seeds
@@ -26,24 +39,39 @@ def curves(**rates: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("rates", "verdicts"),
+    ("rates", "by_steps", "by_time"),
     [
-        ({"episode": 0.2, "aw": 0.3, "awl": 0.4, "coma": 0.1}, "HHH"),
-        ({"episode": 0.4, "aw": 0.3, "awl": 0.2, "coma": 0.1}, "NNH"),
-        ({"episode": 0.2, "aw": 0.3, "awl": 0.4, "coma": 0.35}, "HHN"),
+        (
+            {"episode": (0.2, 0.2), "aw": (0.3, 0.3), "awl": (0.4, 0.4), "coma": (0.1, 0)},
+            "HHH",
+            "HH",
+        ),
+        (
+            {"episode": (0.4, 0.2), "aw": (0.3, 0.3), "awl": (0.2, 0.4), "coma": (0.1, 0)},
+            "NNH",
+            "HH",
+        ),
+        (
+            {"episode": (0.2, 0.4), "aw": (0.4, 0.3), "awl": (0.3, 0.2), "coma": (0.25, 0)},
+            "HHN",
+            "NN",
+        ),
     ],
 )
-def test_systems_are_ranked_on_each_map_and_all_are_ahead_of_coma(
-    rates: dict[str, float], verdicts: str
+def test_steps_decide_d4_and_d5_and_time_decides_d9(
+    rates: dict[str, tuple[float, float]], by_steps: str, by_time: str
 ) -> None:
     judged = learning.judge_learning(curves(**rates), SCALE)
-    letters = {Held.HELD: "H", Held.NOT_HELD: "N"}
-    assert "".join(letters.get(each.held, "-") for each in judged) == verdicts
-    assert [each.claim[:2] for each in judged] == ["D4", "D4", "D5"]
+    assert {source: letters(each) for source, each in judged.items()} == {
+        "Fig. 8": by_steps,
+        "Fig. 8 in time": by_time,
+    }
+    claims = [each.claim.partition(":")[0] for found in judged.values() for each in found]
+    assert claims == ["D4", "D4", "D5", "D9", "D9"]
 
 
 def test_without_curves_both_claims_are_undecided() -> None:
-    judged = learning.judge_learning({}, SCALES["smoke"])
+    (judged,) = learning.judge_learning({}, SCALES["smoke"]).values()
     assert [(each.claim[:2], each.held) for each in judged] == [
         ("D4", Held.UNDECIDED),
         ("D5", Held.UNDECIDED),
@@ -52,6 +80,49 @@ def test_without_curves_both_claims_are_undecided() -> None:
 
 @pytest.mark.parametrize("system", LEARNERS)
 def test_every_system_is_configured(system: str) -> None:
-    config = configured(*PLAYING[system], "environment.map=2s3z", "iterations=1")
+    config = course_config("2s3z", system, 1)
     assert config.algorithm.name == ("coma" if system == "coma" else "qmix")
     assert algorithm_config_of(config) is not None
+
+
+def rates(**episodes: float) -> dict[str, Any]:
+    """Predicted rates of all maps, and those of services."""
+    predicted = {
+        f"predicted-{name}-{system}": {"episodes_per_s": episodes[system], "updates_per_s": 1.0}
+        for name in SCALE.maps
+        for system in SYSTEMS
+    }
+    served = {
+        f"served-{SCALE.served}-{system}": {
+            "episodes_per_s": episodes[f"served_{system}"],
+            "updates_per_s": 1.0,
+            "iterations": 20,
+        }
+        for system in speed.SERVED
+    }
+    return predicted | served
+
+
+@pytest.mark.parametrize(
+    ("episodes", "verdicts"),
+    [
+        ({"awl": 6.8, "served_episode": 0.9, "served_awl": 6.1}, "HH-"),
+        ({"awl": 16.0, "served_episode": 1.0, "served_awl": 13.0}, "NN-"),
+        ({"awl": 4.0, "served_episode": 0.8, "served_awl": 3.0}, "N--"),  # too slow a machine
+    ],
+)
+def test_throughput_is_judged_on_both_sides(episodes: dict[str, float], verdicts: str) -> None:
+    judged = speed.judge_speed(rates(episode=1.0, aw=1.8, **episodes), SCALE)
+    assert letters(judged) == verdicts
+    assert [each.claim.partition(":")[0] for each in judged] == ["D2", "D10", "D3"]
+
+
+def test_actors_of_aw_stand_still_while_their_worker_updates() -> None:
+    """Table III's AW follows from its durations: 4 episodes in p + 4 (1 - p) iterations of Qmix."""
+    length = 20.0
+    cell = speed._predicted_cell("3m", "aw", 8, {"length-3m": {"steps": length}})
+    assert cell.settings["durations"]["holds"]
+    assert not durations_of("3m", "awl", length).holds
+    found = cell.compute()
+    assert found["updates_per_s"] == pytest.approx(SCENARIOS["3m"].ratio("aw"), rel=0.25)
+    assert found["episodes_per_s"] == pytest.approx(found["updates_per_s"], rel=0.3)

@@ -10,8 +10,8 @@ from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
 from fullrank.config.collection import ContainerSettings
 from fullrank.local import LocalRun
-from fullrank_cmarl.virtual import VirtualDurations, VirtualHistory
-from fullrank_cmarl.virtual_learning import learn_in_virtual_time
+from fullrank_papers.virtual import Evaluations, VirtualDurations, VirtualHistory
+from fullrank_papers.virtual_learning import learn_in_virtual_time
 
 SMALL = {
     "environment.name": "two_step_game",
@@ -46,7 +46,8 @@ def learned(
     if containers is not None:
         collectors = replace(run.collectors, containers=True)
         run = replace(run, collectors=collectors, containers=containers)
-    return learn_in_virtual_time(run, durations, until_s=until_s, every_s=0.25, episodes=4)
+    asked = Evaluations(points=int(4 * until_s), episodes=4, until_s=until_s)
+    return learn_in_virtual_time(run, durations, asked)
 
 
 FREE = {
@@ -73,6 +74,53 @@ def test_the_bits_are_those_of_the_run_in_one_process(options: dict[str, Any]) -
     history = learned(config(**options))
     assert history.digest == run.parameter_digest()
     assert history.facts["iterations"] == 12
+
+
+def test_several_updates_over_a_collection_have_the_bits_of_one_process() -> None:
+    """COMA makes two of 8 episodes, which are played once, before the first."""
+    options = {"environment.name": "two_step_game", "algorithm.name": "coma", "iterations": 6}
+    run = load(options={**options, "environment.copies": 8, "algorithm.hidden": 8}).check().config
+    alone = LocalRun(run, coded=False)
+    alone.train()
+    history = learned(run, durations=replace(DURATIONS, scatter=0.0, wire_s=0.0, acting_s=0.0))
+    assert history.digest == alone.parameter_digest()
+    assert history.facts["episodes"] == 3 * 8
+    played_s, updated_s = 3 * 2 * 0.02, 6 * 0.05
+    assert len(history.points) == int((played_s + updated_s) / 0.25)
+
+
+@pytest.mark.parametrize("options", [{}, {"collect__mode": "free", "collectors__count": 2}])
+def test_a_run_ends_with_the_later_of_its_evaluations_by_time_and_by_steps(
+    options: dict[str, Any],
+) -> None:
+    endless = config(**options, iterations=10_000)
+    for until_s, until_steps, by_steps in ((0.5, 400, True), (20.0, 200, False)):
+        asked = Evaluations(points=4, episodes=4, until_s=until_s, until_steps=until_steps)
+        history = learn_in_virtual_time(endless, DURATIONS, asked)
+        assert [point.time_s for point in history.points] == [until_s * n / 4 for n in (1, 2, 3, 4)]
+        marks = [until_steps * n // 4 for n in (1, 2, 3, 4)]
+        reached = [point.env_steps for point in history.by_steps]
+        a_turn = 2 * 8 * 2  # steps of a block of each collector
+        assert all(0 <= at - mark < a_turn for at, mark in zip(reached, marks, strict=True))
+        assert (history.by_steps[-1].time_s > until_s) is by_steps
+        assert (history.facts["env_steps"] < until_steps + a_turn) is by_steps
+
+
+def test_players_whose_process_updates_stand_still_meanwhile() -> None:
+    """Two players with episodes of 2 s, and an update of 1 s after each of their episodes."""
+    free = {**FREE, "collect__block": 1, "environment__copies": 1, "collect__warmup_episodes": 2}
+    durations = VirtualDurations(step_s=1.0, acting_s=0.0, wire_s=0.0, update_s=1.0)
+    alone, held = (
+        learned(
+            config(**free, iterations=10_000),
+            durations=replace(durations, holds=holds),
+            until_s=41.0,
+        ).facts
+        for holds in (False, True)
+    )
+    assert alone["episodes"] == 2 * 20
+    assert held["episodes"] == 2 + 2 * 10  # 2 s, then 1 s, then 2 s and 2 s again and again
+    assert held["iterations"] == 1 + 2 * 9  # the last two are under way
 
 
 def test_durations_decide_when_and_not_what() -> None:
@@ -130,5 +178,5 @@ def test_actors_beyond_the_cores_share_them() -> None:
 
 def test_what_does_not_learn_from_episodes_is_refused() -> None:
     options = {"algorithm.name": "maddpg", "environment.name": "cooperative_navigation"}
-    with pytest.raises(ConfigError, match="= qmix, vdn or iql"):
+    with pytest.raises(ConfigError, match="= qmix, vdn, iql or coma"):
         learned(load(options=options).check().config)

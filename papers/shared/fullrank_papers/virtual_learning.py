@@ -7,14 +7,15 @@ configurations give equal histories, and keyed collection with lag 0 gives the b
 one process.
 """
 
+from collections.abc import Callable
+from dataclasses import asdict
 from itertools import count
 
 import numpy as np
 import torch
 
-from fullrank.algorithms.values import ValueLearner
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import FloatArray, IntArray
+from fullrank.common.types import JSON, FloatArray, IntArray
 from fullrank.config.tree import RunConfig
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 from fullrank.replay.storage import MemoryStorage
@@ -24,47 +25,43 @@ from fullrank.training.centralised import Centralised
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.wiring.containers import container_of, head_size_of
-from fullrank.wiring.plugins import algorithm_config_of, spec_of_agents
+from fullrank.wiring.plugins import spec_of_agents
 from fullrank.wiring.training import Training, block_player_of, capacity_of, plan_of, training_of
-from fullrank_cmarl.virtual import VirtualCourse, VirtualDurations, VirtualHistory
-from fullrank_cmarl.virtual_free import FreeVirtualRun
+from fullrank_papers.cells import Cell, settings_of
+from fullrank_papers.virtual import (
+    Evaluations,
+    VirtualCourse,
+    VirtualDurations,
+    VirtualHistory,
+)
+from fullrank_papers.virtual_free import FreeVirtualRun
 
 
 def learn_in_virtual_time(
-    config: RunConfig,
-    durations: VirtualDurations,
-    *,
-    until_s: float,
-    every_s: float,
-    episodes: int,
+    config: RunConfig, durations: VirtualDurations, asked: Evaluations
 ) -> VirtualHistory:
-    """Run until the configured iterations are committed, or the virtual time is over.
+    """Run until the configured iterations are committed, or the last evaluation is made.
 
     Args:
         config: The run; without collectors one process plays all copies, in lockstep.
         durations: Durations of steps, updates and wires.
-        until_s: End, virtual seconds.
-        every_s: Virtual time between two evaluations, seconds.
-        episodes: Episodes of an evaluation.
+        asked: The evaluations.
 
     Raises:
         ConfigError: The algorithm does not learn from whole episodes, or something is inconsistent.
     """
     torch.set_num_threads(config.compute.threads)
-    learner = algorithm_config_of(config)
-    if not isinstance(learner, ValueLearner):
-        raise ConfigError(
-            f"{config.algorithm.name} does not learn from whole episodes, and virtual time plays "
-            "whole ones: use algorithm.name = qmix, vdn or iql"
-        )
     training = training_of(config)
-    course = VirtualCourse(config, training, every_s=every_s, episodes=episodes)
-    layout = training.problem.episodes
-    assert layout is not None
+    layout, collector = training.problem.episodes, training.collector
     try:
-        if isinstance(training.collector.collection, KeyedCollection):
-            return _keyed_history(config, training, course, layout, durations, until_s=until_s)
-        collector = training.collector
+        if layout is None:
+            raise ConfigError(
+                f"{config.algorithm.name} does not learn from whole episodes, and virtual time "
+                "plays whole ones: use algorithm.name = qmix, vdn, iql or coma"
+            )
+        course = VirtualCourse(config, training, asked)
+        if isinstance(collector.collection, KeyedCollection):
+            return _keyed_history(config, training, course, layout, durations)
         player = block_player_of(
             config, collector.agents, state_size=collector.state_size, masked=collector.masked
         )
@@ -77,11 +74,40 @@ def learn_in_virtual_time(
             durations=durations,
         )
         try:
-            return run.history(until_s=until_s)
+            return run.history()
         finally:
             player.close()
     finally:
         training.collector.close()
+
+
+def virtual_cell(
+    name: str,
+    config: RunConfig,
+    durations: VirtualDurations,
+    asked: Evaluations,
+    *,
+    told: Callable[[VirtualHistory], JSON] = VirtualHistory.told,
+) -> Cell:
+    """A run in virtual time as a cell.
+
+    Args:
+        name: Name of the cell.
+        config: The run.
+        durations: Durations of steps, updates and wires.
+        asked: The evaluations.
+        told: What the cell keeps of the history.
+    """
+    settings = {
+        "run": settings_of(config),
+        "durations": asdict(durations),
+        "evaluations": asdict(asked),
+    }
+    return Cell(
+        name=name,
+        settings=settings,
+        compute=lambda: told(learn_in_virtual_time(config, durations, asked)),
+    )
 
 
 def _containers_of(config: RunConfig, training: Training) -> list[Container]:
@@ -103,10 +129,8 @@ def _keyed_history(
     course: VirtualCourse,
     layout: EpisodeLayout,
     durations: VirtualDurations,
-    *,
-    until_s: float,
 ) -> VirtualHistory:
-    """Run until the configured iterations are committed, or the time is over.
+    """Run until the configured iterations are committed, or the last evaluation is made.
 
     Args:
         config: Its collectors play the blocks, one if there are none.
@@ -114,7 +138,6 @@ def _keyed_history(
         course: Counts and evaluates.
         layout: Columns of a row.
         durations: Durations of steps, updates and wires.
-        until_s: End, virtual seconds.
     """
     collector, trainer, plan = training.collector, training.trainer, plan_of(config)
     capacity = capacity_of(config, training)
@@ -131,35 +154,39 @@ def _keyed_history(
     rollout = collector.collection
     assert isinstance(rollout, KeyedCollection)
     for iteration in count():
-        if iteration == config.iterations or done_s >= until_s:
+        if iteration == config.iterations or done_s >= course.until_s:
             break
-        collector.publish(iteration)
-        collected = collector.collect(iteration)
-        table.append(table.head, collected.rows)
-        sample = trainer.sample(iteration, tail=table.tail, head=table.head)
+        number, further = divmod(iteration, trainer.updates)
+        if not further:
+            collector.publish(number)
+            collected, first = collector.collect(number), table.head
+            table.append(first, collected.rows)
+        sample = trainer.sample(iteration, tail=table.tail, head=table.head, first=first)
         targets = compute(table.minibatch(sample), iteration=iteration)
         lengths = _lengths_of(collected.rows, layout)
-        since_s = published_s[rollout.version_of(iteration)] + durations.wire_s
+        since_s = published_s[rollout.version_of(number)] + durations.wire_s
         begin_s = done_s
-        for key in plan.keys(iteration):
+        for key in () if further else plan.keys(number):
             own = lengths[plan.copies_of(key.block)]
             place = idle_s.index(min(idle_s))
             block_s = durations.block_s(
                 own,
                 actors=min(plan.copies, plan.size * len(idle_s)),
-                key=(config.seed, iteration, key.block),
+                key=(config.seed, number, key.block),
             )
             idle_s[place] = max(idle_s[place], since_s) + block_s
             begin_s = max(begin_s, idle_s[place] + durations.wire_s)
         done_s = begin_s + durations.update_s
-        if done_s > until_s:
+        if done_s > course.until_s:
             break
         course.reach(np.nextafter(done_s, 0.0))
         trainer.apply(targets.updates, iteration=iteration)
-        published_s.append(done_s)
-        course.played(lengths.tolist())
         course.iteration = iteration + 1
-    course.reach(min(until_s, done_s))
+        if not further:
+            course.played(lengths.tolist())
+        if iteration + 1 == (number + 1) * trainer.updates:
+            published_s.append(done_s)
+    course.reach(min(course.until_s, done_s))
     return course.history()
 
 

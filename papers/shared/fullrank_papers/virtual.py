@@ -1,6 +1,7 @@
 """Virtual time of a run: durations as numbers, an agenda of events, and the course of a run."""
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -9,14 +10,16 @@ import numpy as np
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive, stream
-from fullrank.common.types import IntArray
+from fullrank.common.types import JSON, IntArray
 from fullrank.config.tree import RunConfig
-from fullrank.training.evaluation import Greedy, evaluate
+from fullrank.training.evaluation import Evaluation, Greedy, evaluate
 from fullrank.wiring.plugins import environment_of
 from fullrank.wiring.training import Training
 
 COPIES = 8
 """Copies in which evaluations are played."""
+CHANNELS = ("time_s", "iteration", "episodes", "env_steps", "return_mean", "win_rate")
+"""Columns kept of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class VirtualDurations:
     """Travel of episodes, or of parameters."""
     cores: int = 0
     """Cores that all actors share; 0: one for each."""
+    holds: bool = False
+    """True if one process acts and updates: free players stand still while it updates."""
 
     def __post_init__(self) -> None:
         least = min(self.step_s, self.acting_s, self.scatter, self.wire_s, self.cores)
@@ -85,6 +90,23 @@ class Agenda:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluations:
+    """Evaluations at equal distances of virtual time, of environment steps, or of both.
+
+    A run ends with the last of them.
+    """
+
+    points: int
+    """Number of evaluations, by time as by steps."""
+    episodes: int
+    """Episodes of each."""
+    until_s: float = 0.0
+    """Time of the last one, virtual seconds; 0: none by time."""
+    until_steps: int = 0
+    """Environment steps at the last one; 0: none by steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualPoint:
     """An evaluation of the centraliser's greedy policy."""
 
@@ -107,20 +129,32 @@ class VirtualHistory:
     """The course of a run in virtual time; equal configurations give equal histories."""
 
     points: tuple[VirtualPoint, ...]
+    """Evaluations at equal distances of time."""
+    by_steps: tuple[VirtualPoint, ...]
+    """Evaluations at equal distances of steps."""
     digest: str
     """Digest of the centraliser's parameters at the end."""
     facts: dict[str, float]
     """Counts and bytes of the whole run, by name."""
 
+    def told(self) -> JSON:
+        """Return the history for a cell; evaluations are lists of ``CHANNELS``."""
+        series = {"points": self.points, "by_steps": self.by_steps}
+        lists = {
+            name: [[getattr(point, channel) for channel in CHANNELS] for point in points]
+            for name, points in series.items()
+            if points
+        }
+        return {**lists, "facts": dict(self.facts), "digest": self.digest}
+
 
 class VirtualCourse:
-    """Counts a run, and evaluates its policy in regular virtual times.
+    """Counts a run, and evaluates its policy at regular times and numbers of steps.
 
     Args:
         config: The run's configuration.
         training: Its actor is evaluated.
-        every_s: Virtual time between two evaluations, seconds.
-        episodes: Episodes of an evaluation.
+        asked: The evaluations.
 
     Attributes:
         iteration: Committed iterations.
@@ -128,36 +162,58 @@ class VirtualCourse:
         env_steps: Environment steps played so far.
     """
 
-    def __init__(
-        self, config: RunConfig, training: Training, *, every_s: float, episodes: int
-    ) -> None:
-        self._training, self._every_s, self._count = training, every_s, episodes
-        self._environment = environment_of(config, copies=min(COPIES, episodes))
+    def __init__(self, config: RunConfig, training: Training, asked: Evaluations) -> None:
+        self._training, self._asked = training, asked
+        self._environment = environment_of(config, copies=min(COPIES, asked.episodes))
         self._seed = derive(config.seed, "virtual_evaluation")
-        self._points: list[VirtualPoint] = []
+        self._points, self._by_steps = list[VirtualPoint](), list[VirtualPoint]()
+        self._reached: tuple[int, Evaluation] | None = None
+        self._now_s = 0.0
         self.iteration = self.episodes = self.env_steps = 0
 
+    @property
+    def until_s(self) -> float:
+        """Return when the run ends; infinite while steps are left."""
+        return self._asked.until_s if self.env_steps >= self._asked.until_steps else math.inf
+
     def played(self, lengths: list[int]) -> None:
-        """Count episodes of these lengths."""
+        """Count episodes of these lengths, and evaluate the present policy where it is due."""
         self.episodes += len(lengths)
         self.env_steps += sum(lengths)
+        every = self._asked.until_steps / self._asked.points
+        for due in self._due(self._by_steps, every):
+            if due > self.env_steps:
+                break
+            self._by_steps.append(self._point(self._now_s))
 
     def reach(self, time_s: float) -> None:
         """Evaluate the present policy at every evaluation due before or at a time."""
-        while (due_s := (len(self._points) + 1) * self._every_s) <= time_s:
+        for due_s in self._due(self._points, self._asked.until_s / self._asked.points):
+            if due_s > time_s:
+                break
+            self._points.append(self._point(due_s))
+        self._now_s = float(time_s)
+
+    def _due(self, points: list[VirtualPoint], every: float) -> list[float]:
+        """Return the marks of the evaluations that are left; none if there are none at all."""
+        numbers = range(len(points), self._asked.points if every else 0)
+        return [(number + 1) * every for number in numbers]
+
+    def _point(self, time_s: float) -> VirtualPoint:
+        """Evaluate; a policy that was evaluated before has the same result."""
+        if self._reached is None or self._reached[0] != self.iteration:
             actor = Greedy(self._training.algorithm.actor)
-            reached = evaluate(self._environment, actor, self._count, self._seed)
-            won = reached.won
-            self._points.append(
-                VirtualPoint(
-                    time_s=due_s,
-                    iteration=self.iteration,
-                    episodes=self.episodes,
-                    env_steps=self.env_steps,
-                    return_mean=float(reached.returns.mean()),
-                    win_rate=None if won is None else float(won.mean()),
-                )
-            )
+            found = evaluate(self._environment, actor, self._asked.episodes, self._seed)
+            self._reached = self.iteration, found
+        found = self._reached[1]
+        return VirtualPoint(
+            time_s=time_s,
+            iteration=self.iteration,
+            episodes=self.episodes,
+            env_steps=self.env_steps,
+            return_mean=float(found.returns.mean()),
+            win_rate=None if found.won is None else float(found.won.mean()),
+        )
 
     def history(self, **facts: float) -> VirtualHistory:
         """Return the history so far."""
@@ -167,5 +223,9 @@ class VirtualCourse:
             "episodes": float(self.episodes),
             "env_steps": float(self.env_steps),
         }
-        digest = self._training.trainer.digest()
-        return VirtualHistory(points=tuple(self._points), digest=digest, facts={**counts, **facts})
+        return VirtualHistory(
+            points=tuple(self._points),
+            by_steps=tuple(self._by_steps),
+            digest=self._training.trainer.digest(),
+            facts={**counts, **facts},
+        )

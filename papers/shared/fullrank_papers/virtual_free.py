@@ -27,7 +27,7 @@ from fullrank.training.centralised import Centralised, Targets
 from fullrank.training.container import Container
 from fullrank.training.episodes import Outcomes
 from fullrank.wiring.training import Training, capacity_of, pace_of
-from fullrank_cmarl.virtual import Agenda, VirtualCourse, VirtualDurations, VirtualHistory
+from fullrank_papers.virtual import Agenda, VirtualCourse, VirtualDurations, VirtualHistory
 
 
 class VirtualBlock(NamedTuple):
@@ -59,6 +59,8 @@ class VirtualCollector:
     """Since when it waits to begin a block; None while it plays."""
     blocked_s: float = 0.0
     """Time that it has waited."""
+    held_s: float = 0.0
+    """Time for which updates have held the block that it plays."""
     taken_s: float = -1.0
     """Time of the newest trunk, or of the centraliser's policy, in a container."""
 
@@ -112,17 +114,19 @@ class FreeVirtualRun:
             )
         ]
 
-    def history(self, *, until_s: float) -> VirtualHistory:
-        """Run until the configured iterations are committed, or the virtual time is over."""
+    def history(self) -> VirtualHistory:
+        """Run until the configured iterations are committed, or the last evaluation is made."""
         for collector in self._collectors:
             self._receive(collector, collector.terms)
             self._begin_block(collector)
             if collector.learns:
                 self._learn(collector)
         while self._course.iteration < self._config.iterations:
-            if not self._agenda.next(until_s=until_s):
+            if not self._agenda.next(until_s=self._course.until_s):
                 break
-        end_s = until_s if self._course.iteration < self._config.iterations else self._agenda.now_s
+        end_s = self._agenda.now_s
+        if self._course.iteration < self._config.iterations:
+            end_s = max(end_s, self._course.until_s)
         self._course.reach(end_s)
         blocked_s = sum(
             each.blocked_s + (0.0 if each.blocked_since_s is None else end_s - each.blocked_since_s)
@@ -166,6 +170,10 @@ class FreeVirtualRun:
     def _finish_block(
         self, collector: VirtualCollector, key: BlockKey, played: PlayedBlock, version: int
     ) -> None:
+        if collector.held_s:
+            held_s, collector.held_s = collector.held_s, 0.0
+            self._agenda.after(held_s, lambda: self._finish_block(collector, key, played, version))
+            return
         self._course.reach(self._agenda.now_s)
         self._course.played(played.outcomes.lengths.tolist())
         episodes = played.episodes
@@ -191,7 +199,7 @@ class FreeVirtualRun:
         while self._store() or self._begin_update():
             pass
         for collector in self._collectors:
-            if collector.blocked_since_s is None:
+            if collector.blocked_since_s is None or (self._updating and self._durations.holds):
                 continue
             if len(collector.pending) <= 1:
                 collector.blocked_s += self._agenda.now_s - collector.blocked_since_s
@@ -227,6 +235,10 @@ class FreeVirtualRun:
         targets = self._compute(self._table.minibatch(sample), iteration=iteration)
         self._window.release()
         self._updating = True
+        if self._durations.holds:
+            for collector in self._collectors:
+                playing = collector.blocked_since_s is None
+                collector.held_s += self._durations.update_s * playing
         self._agenda.after(
             self._durations.update_s, lambda: self._commit(iteration, reach, targets)
         )
@@ -239,7 +251,10 @@ class FreeVirtualRun:
         self._training.trainer.apply(targets.updates, iteration=iteration)
         self._updating, self._course.iteration = False, iteration + 1
         terms = self._free.begin(iteration + 1)
-        self._agenda.after(self._durations.wire_s, lambda: self._publish(terms))
+        if self._durations.wire_s:
+            self._agenda.after(self._durations.wire_s, lambda: self._publish(terms))
+        else:
+            self._publish(terms)
         self._settle()
 
     def _publish(self, terms: PlayTerms) -> None:
