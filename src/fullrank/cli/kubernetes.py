@@ -1,4 +1,4 @@
-"""Runs on Kubernetes: a run is the objects of its instance, a JobSet, or sets of pods.
+"""Runs on Kubernetes: a run is the objects of its instance, a TrainJob, JobSet, or sets of pods.
 
 What waits in a queue, is preempted, retried or removed, Kueue, JobSet and Job decide.
 """
@@ -17,9 +17,11 @@ from fullrank.common.errors import ConfigError, NotFound, ServiceLost
 from fullrank.common.types import JSON
 
 KINDS = "pods,statefulsets.apps,deployments.apps,jobs.batch,persistentvolumeclaims"
-JOBSETS = "jobsets.jobset.x-k8s.io"
+LAYERS = ("jobsets.jobset.x-k8s.io", "trainjobs.trainer.kubeflow.org")
+"""Kinds of a whole run, which a cluster may lack; the second makes one of the first."""
 PART = "app.kubernetes.io"
 """Prefix of the labels name, instance (the run) and component (the role)."""
+WHOLE = ("TrainJob", "JobSet")
 REPLICAS = "fullrank/replicas"
 """Annotation with the number of pods that a stopped run had."""
 QUEUE, OWNER = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/job-uid"
@@ -63,7 +65,7 @@ class Kubernetes:
         claims = [each["metadata"]["name"] for each in _of("PersistentVolumeClaim", objects)]
         own = (f"claim {each}" for each in claims if each.endswith("controller"))
         results = store_of(objects) or next(own, "")
-        return RunObject(name, self.name, *_condition_of(objects), results)
+        return RunObject(name, self.name, *_condition_of(name, objects), results)
 
     def submit(self, name: str, config: Path | None) -> None:
         """Create the objects of a new instance, which is the overlay under another name.
@@ -93,7 +95,13 @@ class Kubernetes:
             call(*KUBECTL, "create", "--save-config", "--kustomize", folder, shown=True)
 
     def stop(self, name: str) -> str:
-        """Suspend a run, or scale its sets to 0."""
+        """Suspend a run, or scale its sets to 0.
+
+        Raises:
+            NotFound: It has ended, or does not run.
+        """
+        if (run := self.look(name)).state in (State.FINISHED, State.FAILED):
+            raise NotFound(f"{run}: nothing to stop; who deletes its objects, frees its machines")
         _patch_all(name, running=False)
         return f"told to stop, with a checkpoint; `fullrank run resume {name}` goes on"
 
@@ -114,12 +122,12 @@ def _objects(name: str = "") -> list[JSON]:
     """The objects of a run, or of all runs, in the current namespace."""
     selector = f"{PART}/name=fullrank,{PART}/instance{'=' * bool(name)}{name}"
     found: list[JSON] = []
-    for kinds in (KINDS, JOBSETS):
+    for kinds in (KINDS, *LAYERS):
         words = ("get", kinds, "--selector", selector, "--output", "json")
         try:
             found += json.loads(call(*KUBECTL, *words))["items"]
         except ServiceLost:
-            if kinds == KINDS:  # the cluster; the kind of a JobSet may not be installed
+            if kinds == KINDS:  # the cluster; a layer may not be installed
                 raise
     return found
 
@@ -136,22 +144,22 @@ def _patch_all(name: str, *, running: bool) -> None:
         raise NotFound(f"nothing of {name} is {state}: `fullrank run status {name}` says why")
 
 
-def _condition_of(objects: Sequence[JSON]) -> Condition:
+def _condition_of(name: str, objects: Sequence[JSON]) -> Condition:
     """The condition of a run, by its objects."""
-    for jobset in _of("JobSet", objects):
-        ends = {each["type"]: each for each in _conditions(jobset)}
-        if "Completed" in ends:
+    for whole in (each for kind in WHOLE for each in _of(kind, objects)):
+        ends = {each["type"]: each for each in _conditions(whole)}
+        if ends.keys() & {"Complete", "Completed"}:
             return by_exit(0)
         if "Failed" in ends:
             code, reason = _failure(objects)
             return by_exit(code or 1, reason or ends["Failed"].get("message", ""))
-        if jobset["spec"].get("suspend"):
-            reason = "suspended: stopped, or in its queue; `fullrank run resume` goes on"
+        if whole["spec"].get("suspend"):
+            reason = f"suspended: stopped, or in its queue; `fullrank run resume {name}` goes on"
             return Condition(State.PENDING, reason)
     if (pod := _controllers_pod(objects)) is not None:
         return _condition_of_pod(pod)
     stopped = any(REPLICAS in each["metadata"].get("annotations", {}) for each in objects)
-    reason = GOES_ON % "RUN" if stopped else "its controller has no pod yet"
+    reason = GOES_ON % name if stopped else "its controller has no pod yet"
     return Condition(State.PENDING, reason)
 
 
@@ -197,9 +205,12 @@ def _patch(found: JSON, *, running: bool) -> bool:
     meta, kind, spec = found["metadata"], found["kind"], found["spec"]
     place = f"{kind.lower()}/{meta['name']}"
     patch: JSON = {"spec": {"suspend": not running}}
-    if kind == "JobSet" and QUEUE in meta.get("labels", {}):  # Kueue sets what is suspended
-        words = ("get", "workloads", "--selector", f"{OWNER}={meta['uid']}", "--output", "name")
-        place, patch = call(*KUBECTL, *words).strip(), {"spec": {"active": running}}
+    if kind in WHOLE and QUEUE in meta.get("labels", {}):  # Kueue sets what is suspended
+        words = ("get", "workloads", "--selector", f"{OWNER}={meta['uid']}", "--output", "json")
+        queued = json.loads(call(*KUBECTL, *words))["items"]
+        if not queued or queued[0]["spec"].get("active", True) == running:
+            return False
+        place, patch = f"workload/{queued[0]['metadata']['name']}", {"spec": {"active": running}}
     elif kind in ("StatefulSet", "Deployment"):
         kept = meta.get("annotations", {}).get(REPLICAS)
         if (kept is None) if running else not spec.get("replicas"):
@@ -207,11 +218,15 @@ def _patch(found: JSON, *, running: bool) -> bool:
         replicas = int(kept) if running else 0
         note = None if running else str(spec["replicas"])
         patch = {"metadata": {"annotations": {REPLICAS: note}}, "spec": {"replicas": replicas}}
-    elif kind not in ("JobSet", "Job") or meta.get("ownerReferences") or _conditions(found):
-        return False  # what belongs to another object, or has ended
-    if place:
-        call(*KUBECTL, "patch", place, "--type=merge", "--patch", json.dumps(patch))
-    return bool(place)
+    elif (
+        kind not in (*WHOLE, "Job")
+        or meta.get("ownerReferences")
+        or _conditions(found)
+        or spec.get("suspend", False) != running
+    ):
+        return False  # what belongs to another object, has ended, or is so already
+    call(*KUBECTL, "patch", place, "--type=merge", "--patch", json.dumps(patch))
+    return True
 
 
 def _of(kind: str, objects: Sequence[JSON]) -> list[JSON]:

@@ -53,7 +53,8 @@ class RunObject(NamedTuple):
 
     def why(self) -> str:
         """Reason and exit code, as far as there are any."""
-        return self.reason + (f" (exit code {self.exit_code})" if self.exit_code else "")
+        code = f"(exit code {self.exit_code})" if self.exit_code else ""
+        return " ".join(filter(None, (self.reason, code)))
 
     def __str__(self) -> str:
         return ": ".join(filter(None, (f"{self.name} on {self.on}", self.state, self.why())))

@@ -38,10 +38,10 @@ def ended(code: int) -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "reason": "Error"}}
 
 
-def jobset(condition: str = "", *, suspend: bool = False) -> dict[str, Any]:
+def jobset(condition: str = "", *, kind: str = "JobSet", suspend: bool = False) -> dict[str, Any]:
     held = [{"type": condition, "status": "True", "message": f"jobset {condition}"}]
     status = {"conditions": held if condition else []}
-    return item("JobSet", "team-a-run", {"suspend": suspend}, status)
+    return item(kind, "team-a-run", {"suspend": suspend}, status)
 
 
 SETS = (item("StatefulSet", NAME, {"replicas": 1}), item("PersistentVolumeClaim", NAME))
@@ -58,11 +58,15 @@ ASKED = f"{TIMEOUT}exec {NAME}"
 LOG = f"{TIMEOUT}logs"
 
 
-def kubectl(*objects: dict[str, Any], jobsets: object = None, **more: object) -> Replies:
+def kubectl(*objects: dict[str, Any], jobsets: Any = None, **more: object) -> Replies:
     missing = {"fails": 'error: the server doesn\'t have a resource type "jobsets"'}
+    wholes: dict[str, object] = {"JobSet": missing, "TrainJob": missing}
+    for kind in wholes if jobsets is not None else ():
+        wholes[kind] = {"items": [each for each in jobsets if each["kind"] == kind]}
     return {
         f"{TIMEOUT}get pods,": {"items": objects},
-        f"{TIMEOUT}get jobsets": missing if jobsets is None else {"items": jobsets},
+        f"{TIMEOUT}get jobsets": wholes["JobSet"],
+        f"{TIMEOUT}get trainjobs": wholes["TrainJob"],
         **more,
     }
 
@@ -85,7 +89,9 @@ def kubectl(*objects: dict[str, Any], jobsets: object = None, **more: object) ->
         ([pod(ended(0))], [jobset("Completed")], {}, "FINISHED", 0, ""),
         ([pod(ended(3))], [jobset("Failed")], {LOG: "it raised"}, "FAILED", 3, "it raised"),
         ([], [jobset("Failed")], {}, "FAILED", 1, "jobset Failed"),
-        ([], [jobset(suspend=True)], {}, "PENDING", None, "suspended"),
+        ([], [jobset(suspend=True)], {}, "PENDING", None, "`fullrank run resume team-a`"),
+        ([], [jobset("Complete", kind="TrainJob"), jobset()], {}, "FINISHED", 0, ""),
+        ([], [jobset(kind="TrainJob", suspend=True), jobset()], {}, "PENDING", None, "suspended"),
         ([pod(RUNNING)], [jobset()], {ASKED: answered("STALLED", "x")}, "STALLED", None, "x"),
     ],
 )
@@ -133,12 +139,19 @@ def test_sets_are_scaled_to_nothing_and_back_and_jobs_suspended(
     }
     for each, kept in ((SETS[0], "1"), (learners, "4")):
         each["metadata"]["annotations"] = {"fullrank/replicas": kept}
+        each["spec"]["replicas"] = 0
+    job["spec"]["suspend"] = True
     fakes.set("kubectl", kubectl(*SETS, learners, job, owned, **patch))
     shown = fullrank("run", "status", "team-a", "--on", "kubernetes").output
     assert shown.startswith("team-a on kubernetes: PENDING: stopped")
+    assert "`fullrank run resume team-a` goes on" in shown
     assert f"results: claim {NAME}" in shown
+    again = fullrank("run", "stop", "team-a", "--on", "kubernetes")
+    assert again.code == 1
+    fakes.set("kubectl", kubectl(*SETS, learners, job, owned, **patch))
     assert fullrank("run", "resume", "team-a", "--on", "kubernetes").code == 0
     del SETS[0]["metadata"]["annotations"]
+    SETS[0]["spec"]["replicas"] = 1
     assert patches(fakes.calls()) == {
         f"statefulset/{NAME}": replicas(None, 1),
         "statefulset/team-a-learner": replicas(None, 4),
@@ -154,27 +167,34 @@ def replicas(note: str | None, number: int) -> dict[str, Any]:
 
 
 def test_what_has_ended_is_neither_stopped_nor_resumed(fakes: Fakes, fullrank: Any) -> None:
-    fakes.set("kubectl", kubectl(jobsets=[jobset("Completed")]))
-    for verb, state in (("stop", "at work"), ("resume", "stopped")):
-        outcome = fullrank("run", verb, "team-a", "--on", "kubernetes")
-        assert (outcome.code, outcome.error.count("\n")) == (1, 1)
-        assert f"nothing of team-a is {state}" in outcome.error
+    """Sets of a run that has ended are not scaled either: their pods alone tell its end."""
+    ends = ([pod(ended(0))], [pod(BACK_OFF, ended(3))])
+    for objects in ([jobset("Completed")], *([*SETS, *pods] for pods in ends)):
+        wholes = [each for each in objects if each["kind"] == "JobSet"]
+        fakes.set("kubectl", kubectl(*objects, jobsets=wholes, **{LOG: "it raised"}))
+        for verb, said in (("stop", "nothing to stop"), ("resume", "nothing of team-a is stopped")):
+            outcome = fullrank("run", verb, "team-a", "--on", "kubernetes")
+            assert (outcome.code, outcome.error.count("\n")) == (1, 1)
+            assert said in outcome.error
     edited = item("StatefulSet", NAME, {"replicas": 0}, annotations={"fullrank/replicas": "x"})
     fakes.set("kubectl", kubectl(edited))
     outcome = fullrank("run", "resume", "team-a", "--on", "kubernetes")
     assert (outcome.code, outcome.error.count("\n")) == (9, 1)
 
 
-def test_what_kueue_queues_is_stopped_by_kueue(fakes: Fakes, fullrank: Any) -> None:
-    queued = jobset()
+@pytest.mark.parametrize("kind", ["JobSet", "TrainJob"])
+def test_what_kueue_queues_is_stopped_by_kueue(kind: str, fakes: Fakes, fullrank: Any) -> None:
+    queued = jobset(kind=kind)
     queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "fullrank"
     get = f"{TIMEOUT}get workloads --selector kueue.x-k8s.io/job-uid=u1"
-    found = {get: "workload.kueue.x-k8s.io/jobset-team-a", f"{TIMEOUT}patch": ""}
+    load: dict[str, Any] = {"metadata": {"name": "jobset-team-a"}, "spec": {}}
+    found: dict[str, Any] = {get: {"items": [load]}, f"{TIMEOUT}patch": ""}
     fakes.set("kubectl", kubectl(jobsets=[queued], **found))
     assert fullrank("run", "stop", "team-a", "--on", "kubernetes").code == 0
-    assert patches(fakes.calls()) == {
-        "workload.kueue.x-k8s.io/jobset-team-a": {"spec": {"active": False}}
-    }
+    assert patches(fakes.calls()) == {"workload/jobset-team-a": {"spec": {"active": False}}}
+    load["spec"]["active"] = False
+    fakes.set("kubectl", kubectl(jobsets=[queued], **found))
+    assert fullrank("run", "stop", "team-a", "--on", "kubernetes").code == 1
 
 
 @pytest.mark.parametrize("overlay", ["job", "jobset"])
