@@ -16,7 +16,7 @@ import numpy as np
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import Array
-from fullrank.runs.statistics import RunResult, interquartile_means, named, task_of
+from fullrank.runs.statistics import ENDS, RunResult, interquartile_means, named, task_of
 
 RESAMPLES = 2_000
 CHANCE = 0.025
@@ -36,19 +36,18 @@ class Band(NamedTuple):
     high: Array
 
 
-def band(strata: Sequence[Array], statistic: OverStrata, *, share: float = 0.95) -> Band:
-    """A statistic with its stratified percentile bootstrap; equal values give an equal band.
+def band(strata: Sequence[Array], statistic: OverStrata) -> Band:
+    """A statistic with its stratified percentile bootstrap, 95 %; equal values give an equal band.
 
     Args:
         strata: Values of the runs of each stratum, each of shape (runs, points).
         statistic: The statistic of the strata.
-        share: Share of the resampled statistics inside the band.
     """
     generator = stream(0, "strata")
     drawn = [
         values[generator.integers(len(values), size=(RESAMPLES, len(values)))] for values in strata
     ]
-    low, high = np.percentile(statistic(drawn), [50 - 50 * share, 50 + 50 * share], axis=0)
+    low, high = np.percentile(statistic(drawn), ENDS, axis=0)
     return Band(statistic([values[None] for values in strata])[0], low, high)
 
 

@@ -23,6 +23,8 @@ Statistic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Statistic of the entries of each row, shape (rows, n) to (rows,)."""
 
 RESAMPLES = 10_000
+ENDS = (2.5, 97.5)
+"""Percentiles between which 95 % of the resampled statistics lie."""
 
 
 def row_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -38,24 +40,15 @@ def interquartile_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return row_means(np.partition(rows, (cut, count - cut - 1), axis=1)[:, cut : count - cut])
 
 
-def bootstrap(
-    values: NDArray[np.float64],
-    *,
-    seed: int = 0,
-    share: float = 0.95,
-    statistic: Statistic = row_means,
-) -> Interval:
-    """Percentile bootstrap of a mean; equal values and seed give an equal interval.
+def bootstrap(values: NDArray[np.float64], *, statistic: Statistic = row_means) -> Interval:
+    """Percentile bootstrap of a mean, 95 %; equal values give an equal interval.
 
     Args:
         values: Independent observations, shape (n,), n at least 1.
-        seed: Seed of the resamples.
-        share: Share of the resampled means inside the interval.
         statistic: The mean to take.
     """
-    picked = stream(seed, "bootstrap").integers(len(values), size=(RESAMPLES, len(values)))
-    resampled = statistic(values[picked])
-    low, high = np.percentile(resampled, [50 - 50 * share, 50 + 50 * share])
+    picked = stream(0, "bootstrap").integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.percentile(statistic(values[picked]), ENDS)
     return Interval(float(statistic(values[None])[0]), float(low), float(high))
 
 
@@ -73,16 +66,15 @@ def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
     return Interval(float(mean), float(mean - reach), float(mean + reach))
 
 
-def wilson(successes: NDArray[np.bool_], *, share: float = 0.95) -> Interval:
-    """Compute Wilson's score interval of a proportion, which is sound at 0 and 1 too.
+def wilson(successes: NDArray[np.bool_]) -> Interval:
+    """Compute Wilson's score interval of a proportion, 95 %, which is sound at 0 and 1 too.
 
     Args:
         successes: Independent outcomes, shape (n,), n at least 1.
-        share: Share of such intervals that contain the true proportion.
     """
     from scipy.special import ndtri
 
-    n, mean, z = len(successes), float(successes.mean()), float(ndtri(0.5 + share / 2))
+    n, mean, z = len(successes), float(successes.mean()), float(ndtri(0.975))
     centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z * np.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
     low, high = max(0.0, float(centre - reach)), min(1.0, float(centre + reach))
