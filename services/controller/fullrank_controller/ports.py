@@ -11,6 +11,8 @@ from fullrank.host.run_directory import announce
 from fullrank.net.channel import Security
 from fullrank.net.prometheus import Exporter, gauge
 from fullrank.net.server import Server
+from fullrank.runs.identity import CHECKPOINTS
+from fullrank.runs.record import METRICS
 from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.driver import Driver
 from fullrank_controller.learners.servicer import ObeyingServicer
@@ -92,11 +94,11 @@ class ControllerPorts:
         def is_last(iteration: int) -> bool:
             return run.progress.finished and iteration + 1 == run.progress.iterations
 
-        iterations = IterationLog(directory.metrics)
+        iterations = IterationLog(directory.path / METRICS)
         subscriptions = Subscriptions(iterations, is_last=is_last)
         server = Server(
             monitor_pb2.DESCRIPTOR.services_by_name["MonitorService"],
-            MonitorServicer(run, self.driver, subscriptions, directory.checkpoints),
+            MonitorServicer(run, self.driver, subscriptions, directory.path / CHECKPOINTS),
             security=self.security,
             prebuilt=PREBUILT,
         )

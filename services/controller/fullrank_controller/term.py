@@ -12,6 +12,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.shared_memory import written_block
 from fullrank.net.codec import encode_agent
 from fullrank.runs.events import Began, EventLog
+from fullrank.runs.identity import JOURNAL
 from fullrank.runs.journal import Journal
 from fullrank.runs.verdicts import Verdicts
 from fullrank.v1 import controller_pb2 as pb
@@ -171,7 +172,7 @@ def _welcome(
 def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
     """Open the journal; this term's iterations supersede those of earlier terms."""
     return Journal(
-        directory.journal,
+        directory.path / JOURNAL,
         term=directory.term,
         first=restored.resumes_at,
         confirm=directory.confirm,

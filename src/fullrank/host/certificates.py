@@ -115,14 +115,8 @@ class Authority:
 
 def new_authority(run: str, *, now: datetime) -> Authority:
     """Create a self-signed authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(run)
-    builder = (
-        _builder(name, key.public_key(), days=DAYS, now=now)
-        .issuer_name(name)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
+    key, name = ec.generate_private_key(ec.SECP256R1()), _name(run)
+    builder = _builder(name, key.public_key(), issuer=name, signs=True, days=DAYS, now=now)
     return Authority(certificate=builder.sign(key, SHA256()), key=key)
 
 
@@ -130,15 +124,12 @@ def sign(
     authority: Authority, names: Sequence[x509.GeneralName], *, days: int, now: datetime
 ) -> tuple[bytes, bytes]:
     """Create a certificate for these names and its key, both PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key, name = ec.generate_private_key(ec.SECP256R1()), _name(names[0].value)
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    by, subject = authority.key.public_key(), authority.certificate.subject
     certificate = (
-        _builder(_name(names[0].value), key.public_key(), days=days, now=now)
-        .issuer_name(authority.certificate.subject)
-        .add_extension(issuer, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        _builder(name, key.public_key(), issuer=subject, signs=False, days=days, now=now)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by), critical=False)
         .add_extension(x509.ExtendedKeyUsage(both), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(authority.key, SHA256())
@@ -151,22 +142,16 @@ def _name(text: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, public: ec.EllipticCurvePublicKey, *, days: int, now: datetime
+    subject: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    *,
+    issuer: x509.Name,
+    signs: bool,
+    days: int,
+    now: datetime,
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Authorities sign certificates only; services sign handshakes only."""
-    return x509.KeyUsage(
+    """Begin a certificate; authorities sign certificates only, services handshakes only."""
+    usage = x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
         crl_sign=signs,
@@ -176,6 +161,19 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
         key_agreement=False,
         encipher_only=False,
         decipher_only=False,
+    )
+    constraints = x509.BasicConstraints(ca=signs, path_length=0 if signs else None)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -219,7 +217,9 @@ def initialise(
             f"run {run!r}: a certificate names it in lower-case letters, digits and -, at most 50"
         )
     if not (folder / AUTHORITY / AUTHORITY_KEY).exists():
-        _write_authority(folder / AUTHORITY, new_authority(run, now=now))
+        made, place = new_authority(run, now=now), folder / AUTHORITY
+        _write(place / TRUSTED, made.certificate.public_bytes(Encoding.PEM))
+        _write(place / AUTHORITY_KEY, pem(made.key))
     authority = load_authority(folder)
     if authority.run != run:
         raise ConfigError(f"{folder} holds certificates of run {authority.run}; choose another")
@@ -337,11 +337,6 @@ def _identity(certificate: x509.Certificate) -> Identity:
     if len(uris) != 1:
         raise ValueError(f"it holds {len(uris)} URIs, not one")
     return Identity.parse(uris[0])
-
-
-def _write_authority(folder: Path, authority: Authority) -> None:
-    _write(folder / TRUSTED, authority.certificate.public_bytes(Encoding.PEM))
-    _write(folder / AUTHORITY_KEY, pem(authority.key))
 
 
 def _write(path: Path, data: bytes) -> None:

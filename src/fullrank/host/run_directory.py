@@ -233,9 +233,7 @@ def lock_run(run_dir: Path) -> ExitStack:
     Raises:
         RunDirectoryInUse: Another controller holds it.
     """
-    return _lock(
-        run_dir, f"{run_dir} is held by another controller; stop it or choose another --run-dir"
-    )
+    return _lock(run_dir, run_dir, "controller")
 
 
 def lock_replay(directory: Path) -> ExitStack:
@@ -244,12 +242,7 @@ def lock_replay(directory: Path) -> ExitStack:
     Raises:
         RunDirectoryInUse: A replay service, or a run in one process, holds it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    return _lock(
-        directory,
-        f"{directory} is held by another process, a replay service or a run in one process; stop "
-        "it or choose another --run-dir",
-    )
+    return _lock(directory, directory, "process, a replay service or a run in one process")
 
 
 def lock_launch(run_dir: Path) -> ExitStack:
@@ -260,13 +253,7 @@ def lock_launch(run_dir: Path) -> ExitStack:
     Raises:
         RunDirectoryInUse: Another command trains in the directory.
     """
-    logs = run_dir / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    return _lock(
-        logs,
-        f"{run_dir} is held by another `fullrank train` or `run resume`; stop it or choose another "
-        "--run-dir",
-    )
+    return _lock(run_dir / "logs", run_dir, "`fullrank train` or `run resume`")
 
 
 def trainer_of(run_dir: Path) -> int | None:
@@ -291,7 +278,8 @@ def holder_of(directory: Path) -> int | None:
     return None
 
 
-def _lock(directory: Path, refusal: str) -> ExitStack:
+def _lock(directory: Path, held: Path, holder: str) -> ExitStack:
+    directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         for path, flags in ((directory, os.O_RDONLY), (directory / LOCK, os.O_RDWR | os.O_CREAT)):
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
@@ -299,8 +287,11 @@ def _lock(directory: Path, refusal: str) -> ExitStack:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = f" (process {number})" if (number := _stated(directory)) else ""
-                raise RunDirectoryInUse(f"{refusal}{holder}") from None
+                process = f" (process {number})" if (number := _stated(directory)) else ""
+                raise RunDirectoryInUse(
+                    f"{held} is held by another {holder}{process}; stop it or choose another "
+                    "--run-dir"
+                ) from None
             except OSError as error:  # network file systems lock only what is open for writing
                 if path != directory or error.errno not in _UNSUPPORTED:
                     raise

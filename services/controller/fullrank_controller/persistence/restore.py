@@ -8,9 +8,10 @@ from fullrank.audit.proof import BLOCKS, Evidence
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.runs.checkpoint import Checkpoint, newest, saved
+from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry
-from fullrank.runs.record import IterationRecord, from_facts
+from fullrank.runs.record import METRICS, IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_condemned
 from fullrank.sinks.jsonl import condemn, keep
 from fullrank.wiring.training import Training
@@ -56,18 +57,18 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
         CheckpointUnusable: There are or were checkpoints and none can be used: the run never
             restarts from the beginning without notice.
     """
-    checkpoint = _checkpoint_in(directory)
+    checkpoint, metrics = _checkpoint_in(directory), directory.path / METRICS
     committed, head = 0, 0
     if checkpoint is not None:
         committed, head = checkpoint.iteration + 1, checkpoint.facts["replay_head"]
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)
-    entries, fault = read_whole(directory.journal, first=committed)
+    entries, fault = read_whole(directory.path / JOURNAL, first=committed)
     if fault:
         log.warning("journal_ends_early iteration=%d %s", committed + len(entries), fault)
     if directory.store is not None:  # whose metrics end with the newest checkpoint
-        keep(directory.metrics, [from_facts(entry.facts["record"]) for entry in entries])
-    condemn(directory.metrics, committed + len(entries), term=directory.term)
+        keep(metrics, [from_facts(entry.facts["record"]) for entry in entries])
+    condemn(metrics, committed + len(entries), term=directory.term)
     journalled = list(_repeatable(entries))
     for entry in entries[: len(journalled)]:
         if BLOCKS in entry.facts:  # its rows are kept, not played again
@@ -89,15 +90,16 @@ def _checkpoint_in(directory: RunDirectory) -> Checkpoint | None:
     """The newest usable checkpoint; None for a run that has none yet."""
     for path in drop_condemned(directory.path):
         log.warning("checkpoint_condemned path=%s", path)
-    if not saved(directory.checkpoints):
+    checkpoints = directory.path / CHECKPOINTS
+    if not saved(checkpoints):
         if checkpoints_lost(directory.path):
             raise CheckpointUnusable(
-                f"{directory.checkpoints}: the run has committed iterations, and nothing is left "
+                f"{checkpoints}: the run has committed iterations, and nothing is left "
                 "from which it could resume; restore checkpoints and journal from a copy, or start "
                 "anew in another directory"
             )
         return None
-    checkpoint = newest(directory.checkpoints)
+    checkpoint = newest(checkpoints)
     for reason in checkpoint.passed_over:
         log.warning("checkpoint_passed_over reason=%s", reason)
     return checkpoint

@@ -20,15 +20,12 @@ from fullrank.host.run_directory import is_elsewhere, lock_run, place_of, withdr
 from fullrank.replay.store import rename_tables
 from fullrank.runs.ending import Ending, keep_caveat, lasting_caveats, write_ending
 from fullrank.runs.identity import (
-    CHECKPOINTS,
     CONFIGURATION,
     IDENTITY,
-    JOURNAL,
     STAMP,
     check_continues,
     read_identity,
 )
-from fullrank.runs.record import METRICS
 from fullrank.runs.snapshot import REPLAY
 from fullrank.runs.store import SharedStore
 
@@ -108,21 +105,6 @@ class RunDirectory:
         with suppress(StaleTerm):
             self.confirm()
             withdraw(self.path, service)
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the checkpoints."""
-        return self.path / CHECKPOINTS
-
-    @property
-    def metrics(self) -> Path:
-        """File with the records of committed iterations."""
-        return self.path / METRICS
-
-    @property
-    def journal(self) -> Path:
-        """Folder of the journal."""
-        return self.path / JOURNAL
 
 
 def hold(path: Path, config: RunConfig) -> RunDirectory:

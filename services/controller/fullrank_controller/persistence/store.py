@@ -12,9 +12,10 @@ from fullrank.common.failpoints import reach
 from fullrank.common.updates import update_digest
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import Committed, EventLog, Published, TakenBack
+from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.journal import Journal
 from fullrank.runs.journal_format import encode
-from fullrank.runs.record import IterationRecord, to_facts
+from fullrank.runs.record import METRICS, IterationRecord, to_facts
 from fullrank.runs.recovery import drop_condemned, reaches_back_to
 from fullrank.runs.store import SharedStore
 from fullrank.sinks.jsonl import condemn
@@ -215,7 +216,7 @@ class RunStore:
         if directory.store is not None:
             directory.store.add(stored.segment, stored.pieces)
             directory.store.ship()
-        condemn(directory.metrics, first, term=directory.term)
+        condemn(directory.path / METRICS, first, term=directory.term)
         drop_condemned(directory.path)
 
     def publish(self, record: IterationRecord) -> None:
@@ -272,14 +273,14 @@ class RunStore:
             await asyncio.to_thread(store.ship)
 
     def _checkpoint(self, committed: int, head: int) -> None:
-        directory = self._directory
+        directory, checkpoints = self._directory, self._directory.path / CHECKPOINTS
         directory.confirm()
         save(
-            directory.checkpoints,
+            checkpoints,
             iteration=committed - 1,
             arrays=self._training.state(resume_at=committed),
             facts={"run": directory.run, "term": directory.term, "replay_head": head},
             keep=self._keep,
         )
-        keep_from = reaches_back_to(saved(directory.checkpoints), keep=self._keep)
+        keep_from = reaches_back_to(saved(checkpoints), keep=self._keep)
         self._journal.begin_segment(committed, keep_from=keep_from)

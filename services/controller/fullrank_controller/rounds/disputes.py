@@ -22,6 +22,7 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
 from fullrank.runs.checkpoint import Checkpoint
 from fullrank.runs.ending import held_since
+from fullrank.runs.identity import JOURNAL
 from fullrank.runs.journal import read
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.recovery import newest_before
@@ -138,7 +139,7 @@ class Disputes:
         path = self._directory.path
         checkpoint = newest_before(path, since) or newest_before(path, dispute.iteration)
         first = checkpoint.iteration + 1 if checkpoint else 0
-        entries = read(self._directory.journal, first=first)
+        entries = read(self._directory.path / JOURNAL, first=first)
         if len(entries) <= dispute.iteration - first:
             raise CheckpointUnusable(
                 f"neither a checkpoint nor the journal reaches back to iteration {first}; raise "

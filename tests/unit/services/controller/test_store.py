@@ -26,8 +26,7 @@ def directory(path: Path, *, term: int, taken: bool = False) -> Any:
     return SimpleNamespace(
         run="run",
         term=term,
-        journal=path / "journal",
-        checkpoints=path / "checkpoints",
+        path=path,
         store=None,
         confirm=confirm,
     )
@@ -39,14 +38,14 @@ async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> No
     store = RunStore(
         taken,
         cast(Any, training),
-        journal=Journal(taken.journal, term=1, first=0, confirm=taken.confirm),
+        journal=Journal(tmp_path / "journal", term=1, first=0, confirm=taken.confirm),
         event_log=EventLog(),
         publish=lambda record: None,
         keep=1,
     )
     with pytest.raises(StaleTerm):
         await store.checkpoint(committed=1, head=0)
-    assert not saved(taken.checkpoints)
+    assert not saved(tmp_path / "checkpoints")
 
 
 def test_the_iterations_that_a_term_repeats_stay_those_of_the_term_before(tmp_path: Path) -> None:
