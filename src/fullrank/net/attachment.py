@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
@@ -20,7 +20,7 @@ from fullrank.host.certificates import Role
 from fullrank.host.process import STOPPED, Launch, first, stop_event
 from fullrank.host.run_directory import resolve
 from fullrank.net.channel import Security, expiry_of
-from fullrank.net.controller_client import ControllerClient
+from fullrank.net.controller_client import ControllerClient, Order
 from fullrank.net.errors import checked
 from fullrank.net.limits import Silence
 from fullrank.net.prometheus import Exporter, gauge
@@ -35,9 +35,6 @@ WELCOME_S = 10.0
 
 FIRST_LINE_S, LONGEST_LINE_S = 1.0, 600.0
 """Intervals between two lines about a controller that is away: the first, and the longest."""
-
-Order = TypeVar("Order", pb.ControllerMessage, pb.CollectorOrder)
-"""A message of the controller to a learner or a collector."""
 
 Leave: TypeAlias = Callable[[], Awaitable[None]]
 """Takes leave of a controller, within a time of its own."""

@@ -18,6 +18,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 
 Order = TypeVar("Order", pb.ControllerMessage, pb.CollectorOrder)
+"""A message of the controller to a learner or a collector."""
 WorkCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.ControllerMessage]
 CollectCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.CollectorOrder]
 
