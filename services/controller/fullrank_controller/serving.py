@@ -85,7 +85,7 @@ def open_term(
     with ExitStack() as stack:
         run = begin(config, directory, training, restored, replay_address=replay_address)
         stack.callback(run.event_log.close)
-        sinks = stack.enter_context(closing(_sinks(config, directory, run, [totals, *observers])))
+        sinks = stack.enter_context(closing(_sinks(config, directory, run, totals, *observers)))
         journal = stack.enter_context(closing(open_journal(directory, restored)))
         watchdog = stack.enter_context(_watchdog(config, directory, run, training))
         yield Term(
@@ -108,10 +108,7 @@ def open_term(
 
 
 def _sinks(
-    config: RunConfig,
-    directory: RunDirectory,
-    run: Run,
-    further: Sequence[MetricsSink],
+    config: RunConfig, directory: RunDirectory, run: Run, *further: MetricsSink
 ) -> Fanout[IterationRecord]:
     """Receivers of each record: the configured sinks, the log and further ones."""
     configured = open_sinks(

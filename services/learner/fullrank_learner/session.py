@@ -286,13 +286,9 @@ class LearnerSession:
             event_log=self._event_log,
             began_at=began_at,
         )
-        self._inbox = inbox = AssignmentInbox(
-            context,
-            contributor,
-            replay,
-            peer=self._client.peer,
-            shares_memory=memory is not None,
-        )
+        shares, peer = memory is not None, self._client.peer
+        inbox = AssignmentInbox(context, contributor, replay, peer=peer, shares_memory=shares)
+        self._inbox = inbox
         while True:
             message = await received(call, pb.ControllerMessage)
             if not self._left:

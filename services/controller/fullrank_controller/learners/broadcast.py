@@ -6,9 +6,9 @@ it, or its assignment has been replaced.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import TypeAlias
 
 from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.roles import Algorithm, Parameters
@@ -33,12 +33,8 @@ from fullrank_controller.learners.outbox import EncodedAssignment
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster
 
-
-class EncodeAssignment(Protocol):
-    """Encodes one assignment."""
-
-    def __call__(self, *, shared: bool) -> EncodedAssignment:
-        """The messages; with the sections, or with their places in the controller's block."""
+EncodeAssignment: TypeAlias = Callable[..., EncodedAssignment]
+"""Encodes an assignment: with the sections or, ``shared``, their places in the own block."""
 
 
 class SharedSections:

@@ -95,14 +95,7 @@ class Dispatcher:
         self._record((row, holders[row]) for row in rows)
         width = self._opened.assignment.code.rows_per_learner
         for share, (first, *_) in groupby(rows, key=lambda row: row // width):
-            encode = partial(
-                self._encoder.encode,
-                share,
-                ids=ids,
-                sample=self._sample,
-                deadline_s=self._deadline_s,
-            )
-            await self._send(holders[first], first, encode)
+            await self._send(holders[first], first, partial(self._encoder.encode, share, ids=ids))
 
     async def add(self, added: Mapping[Member, Mapping[int, UnitIndex]], *, hedged: bool) -> None:
         """Send extra rows, single units, to their holders."""
@@ -115,13 +108,7 @@ class Dispatcher:
             (row, member) for member, units_by_row in added.items() for row in units_by_row
         )
         for member, units_by_row in added.items():
-            encode = partial(
-                self._encoder.encode_units,
-                units_by_row,
-                ids=ids,
-                sample=self._sample,
-                deadline_s=self._deadline_s,
-            )
+            encode = partial(self._encoder.encode_units, units_by_row, ids=ids)
             await self._send(member, next(iter(units_by_row)), encode)
         log.log(
             logging.DEBUG if hedged else logging.WARNING,
@@ -157,8 +144,9 @@ class Dispatcher:
     async def _send(self, member: Member, row: int, encode: EncodeAssignment) -> None:
         self._latest[member.learner] = member, row, encode
         shared = member.vectors is not None
-        encoded = encode(shared=shared)
-        member.outbox.assign(encoded, deadline_s=self._deadline_s)
+        deadline_s = self._deadline_s
+        encoded = encode(sample=self._sample, deadline_s=deadline_s, shared=shared)
+        member.outbox.assign(encoded, deadline_s=deadline_s)
         self._timeline.assigned(member.learner, row)
         reach("row.assigned")
         if not shared:
