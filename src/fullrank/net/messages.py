@@ -1,8 +1,8 @@
 """Messages as the types of the library, and back; versions of neighbours."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from typing import TypeVar
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -25,9 +25,25 @@ T = TypeVar("T")
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
     """A sample as a message."""
-    facts = asdict(sample)
-    episodes = facts.pop("draw") or None  # the draw of rows has no fields
-    return common_pb2.Sample(**facts, episodes=episodes)
+    episodes = sample.draw if isinstance(sample.draw, EpisodeDraw) else None
+    return common_pb2.Sample(
+        table=sample.table,
+        seed=sample.seed,
+        iteration=sample.iteration,
+        tail=sample.tail,
+        head=sample.head,
+        size=sample.size,
+        priority=_message(common_pb2.Priority, sample.priority),
+        episodes=_message(common_pb2.EpisodeDraw, episodes),
+        once=_message(common_pb2.EachOnce, sample.once),
+    )
+
+
+def _message(kind: type[T], part: Any) -> T | None:
+    """The message of a part of a sample, whose fields bear the same names."""
+    if part is None:
+        return None
+    return kind(**{field.name: getattr(part, field.name) for field in fields(part)})
 
 
 def sample_of(message: common_pb2.Sample) -> Sample:
@@ -45,12 +61,12 @@ def sample_of(message: common_pb2.Sample) -> Sample:
     )
 
 
-def _part(kind: Callable[..., T], message: common_pb2.Sample, name: str) -> T | None:
-    """A part of a sample, whose fields bear the names of those of its message."""
+def _part(kind: type[T], message: common_pb2.Sample, name: str) -> T | None:
+    """A part of a sample from its message."""
     if not message.HasField(name):  # type: ignore[arg-type]
         return None
-    part = getattr(message, name)
-    return kind(**{field.name: getattr(part, field.name) for field in part.DESCRIPTOR.fields})
+    part, own = getattr(message, name), fields(cast(Any, kind))
+    return kind(**{field.name: getattr(part, field.name) for field in own})
 
 
 def episode_sizes(layout: EpisodeLayout | None) -> replay_pb2.EpisodeSizes | None:
