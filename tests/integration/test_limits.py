@@ -21,6 +21,7 @@ from fullrank.net.controller_client import ControllerClient
 from fullrank.net.server import METADATA_BYTES
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
+from fullrank_controller import streams
 from fullrank_controller.learners import servicer
 
 pytestmark = pytest.mark.integration
@@ -42,7 +43,7 @@ async def test_streams_beyond_the_limit_of_one_connection_are_refused_and_others
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "AT_ONCE", 8)
-    monkeypatch.setattr("fullrank_controller.learners.servicer.HELLO_S", WAIT_S)
+    monkeypatch.setattr("fullrank_controller.streams.HELLO_S", WAIT_S)
     async with controller(tmp_path) as cluster:
         greedy = ControllerClient(await cluster.address())
         calls = [greedy.work() for _ in range(40)]
@@ -127,7 +128,8 @@ async def test_a_connection_that_never_speaks_http_is_closed(
 async def test_a_stream_that_does_not_go_on_is_cut_and_its_index_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, introduced: bool
 ) -> None:
-    monkeypatch.setattr(servicer, "READY_S" if introduced else "HELLO_S", 0.5)
+    module, limit = (servicer, "READY_S") if introduced else (streams, "HELLO_S")
+    monkeypatch.setattr(module, limit, 0.5)
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
         cluster.serve()
         idle = ControllerClient(await cluster.address())
