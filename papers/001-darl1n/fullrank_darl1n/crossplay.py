@@ -126,6 +126,7 @@ def normalised(results: Results, side: str) -> dict[str, NDArray[np.float64]]:
 def judge_crossplay(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge the claims on Fig. 4(b); one seed decides nothing."""
     agents, against = trials(scale)[DARL1N].size.agents, _as_good(results)
+    needs = f"needs {JUDGED} agents"
     said = f"M = {agents} of the paper's {JUDGED}; {some(against) or 'as in the paper'}"
     return [
         undecided(
@@ -133,11 +134,7 @@ def judge_crossplay(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             said,
             Strength("measured, 1 seed", Held.UNDECIDED),
         ),
-        undecided(
-            "Both sides that EPC trains do better than MADDPG's and MFAC's.",
-            f"needs a battle of {JUDGED}",
-            UNBUILT,
-        ),
+        undecided("Both sides that EPC trains do better than MADDPG's and MFAC's.", needs, UNBUILT),
     ]
 
 

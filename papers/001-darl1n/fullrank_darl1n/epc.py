@@ -14,7 +14,6 @@ plain ones there; both gradients are taken at the same parameters.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -141,17 +140,10 @@ class Critic(nn.Module):
 
 
 class TeamTransitions(Transitions):
-    """B transitions of M equal agents, each also as one tensor, shape (B, M, size)."""
+    """B transitions of M equal agents."""
 
     next_action: Tensor | None = None
-    """Actions of the target policies, which are the same for all critics."""
-
-    @cached_property
-    def team(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Observations, actions and next observations."""
-        parts = self.observation, self.action, self.next_observation
-        observation, action, following = (torch.stack([*part], 1) for part in parts)
-        return observation, action, following
+    """Actions of the target policies, the same for all critics, shape (B, M, actions)."""
 
 
 @register(EPC)
@@ -177,7 +169,8 @@ class EntityMADDPG(ActorCritic):
         self, agent: int, nets: Networks, batch: TeamTransitions, draws: Draws
     ) -> Mapping[str, Tensor]:
         """Compute the critic loss and the policy loss of agent i, as MADDPG does."""
-        i, (observation, action, following) = agent, batch.team
+        i, parts = agent, (batch.observation, batch.action, batch.next_observation)
+        observation, action, following = (torch.stack([*part], 1) for part in parts)
         others = [k for k in range(len(batch.agents)) if k != i]
         with torch.no_grad():
             following_action = self._next_action(nets, batch, draws)

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import numpy as np
 
 from fullrank.common.types import Array
-from fullrank_darl1n.population import grown
 from fullrank_darl1n.published import (
     AGENTS,
     BASELINES,
     BATTLE,
     DARL1N,
+    ENGINE_METHODS,
     EPC,
     FOOD,
     GRASSLAND,
@@ -54,7 +54,7 @@ SMALL, APART = 6, 10.0
 """Food Collection is small up to so many agents; its rewards in Table II are then so far apart."""
 TEAM = TeamSpec(FOOD, next(size for size in FOOD.sizes if size.agents == AGENTS))
 """The team of Fig. 3 and of Table VI."""
-NO_EPC = "no run of EPC"
+NO_EPC, BEFORE_EPC = "no run of EPC", "DARL1N converges before EPC, too, but in Ising."
 LARGE = {
     "Ising: EPC converges at once with 16 agents and more.": "needs 16 to 64 spins",
     "Ising: EPC ends highest with 64 agents.": "needs 64 spins",
@@ -166,8 +166,8 @@ def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
         for team in (TeamSpec(t, size) for t in (GRASSLAND, BATTLE) for size in scale.sizes_of(t))
     ]
     return [
-        *(claim.judged(results, scale) for claim in (*claims, *contests)),
-        *judge_grown(results, scale),
+        *(claim.judged(results, scale) for claim in (*claims, *contests, *_with_epc(scale))),
+        *(() if scale.populations else (undecided(BEFORE_EPC, NO_EPC, UNBUILT),)),
         *(undecided(claim, needs, UNBUILT) for claim, needs in LARGE.items()),
         untested(
             "Grassland and Adversarial Battle: the rewards of the tables.",
@@ -176,41 +176,37 @@ def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     ]
 
 
-def judge_grown(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
-    """Judge the claims on EPC by the teams that it has grown; each agent has a machine."""
-    sooner_claim, higher_claim = (
-        "DARL1N converges before EPC, too, but in Ising.",
-        f"Food Collection: with up to {SMALL} agents DARL1N ends as high as EPC, within the "
-        f"{APART:g} points of Table II, or higher.",
-    )
-    if not scale.populations:
-        return [undecided(sooner_claim, NO_EPC, UNBUILT)]
-    found, leads, censored = dict[str, Array](), dict[str, Array](), list[str]()
-    for team in (team for team in scale.teams() if team.task is not ISING):
-        short, agents = f"{team.task.name} {team.size.agents}", team.size.agents
-        theirs = [mean_curve([run]) for run in grown(results, scale, team)]
-        if not theirs or len(seeds(results, scale, team)) < len(scale.seeds):
-            censored.append(f"{short}, without EPC")
-            continue
-        own = by_seed(results, scale, team)[DARL1N][: len(theirs)]
-        learnt = {DARL1N: own, EPC: theirs}
-        apart = {name: [each.apart(agents) for each in curves] for name, curves in learnt.items()}
-        values = sooner(apart, LearningCurve.settled, 1, others=(EPC,))[EPC]
-        if values is None:
-            censored.append(short)
-        else:
-            found[short] = values
-        ends = [each.until(scale.grown).end for each in own]
-        leads[short] = np.array(ends) - _ends(theirs)
-    return [
-        by_samples(sooner_claim, found, censored=censored, said="seconds sooner"),
-        by_samples(
-            higher_claim,
-            leads,
+def _with_epc(scale: Darl1nScale) -> list[LearningClaim]:
+    """Claims on EPC, which has a processor for each agent if DARL1N has; none without its runs."""
+    teams = [team for team in scale.teams() if team.task is not ISING]
+    small = [team for team in teams if team.task is FOOD and team.size.agents <= SMALL]
+
+    def told(of: Callable[[SeedCurves], Array | None]) -> Callable[..., LearningParts]:
+        return lambda learnt, team: {
+            EPC: of(learnt) if len(learnt[EPC]) == len(learnt[DARL1N]) else None
+        }
+
+    def sooner_than_epc(learnt: SeedCurves) -> Array | None:
+        return sooner(learnt, LearningCurve.settled, 1, others=(EPC,))[EPC]
+
+    def lead(learnt: SeedCurves) -> Array:
+        own = [each.until(learnt[EPC][0].iterations[-1]) for each in learnt[DARL1N]]
+        return _ends(own) - _ends(learnt[EPC])
+
+    claims = [
+        LearningClaim(
+            claim=BEFORE_EPC, teams=teams, parts=told(sooner_than_epc), said="seconds sooner"
+        ),
+        LearningClaim(
+            claim=f"Food Collection: with up to {SMALL} agents DARL1N ends as high as EPC, within "
+            f"the {APART:g} points of Table II, or higher.",
+            teams=small,
+            parts=told(lead),
             low=-APART,
             said=f"lead after {scale.grown} iterations",
         ),
     ]
+    return claims if scale.populations else []
 
 
 def _ends(curves: Sequence[LearningCurve]) -> Array:
@@ -223,9 +219,10 @@ def _leads(learnt: SeedCurves, unit: float = 1.0) -> LearningParts:
 
 
 def _spread(learnt: SeedCurves) -> tuple[float, float]:
-    """The lowest mean beginning and the best mean end of any method."""
-    begin = min(float(np.mean([each.returns[0] for each in own])) for own in learnt.values())
-    return begin, max(float(_ends(own).mean()) for own in learnt.values())
+    """The lowest mean beginning and the best mean end of any method, but for EPC."""
+    curves = [learnt[method] for method in ENGINE_METHODS]
+    begin = min(float(np.mean([each.returns[0] for each in own])) for own in curves)
+    return begin, max(float(_ends(own).mean()) for own in curves)
 
 
 def gain(learnt: SeedCurves) -> float:

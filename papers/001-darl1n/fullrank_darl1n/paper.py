@@ -15,6 +15,7 @@ Differences from the paper:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,7 +34,7 @@ from fullrank_darl1n import (
     times,
     wireless,
 )
-from fullrank_darl1n.population import grown, populations
+from fullrank_darl1n.population import populations
 from fullrank_darl1n.published import (
     BATTLE,
     DARL1N,
@@ -60,7 +61,6 @@ from fullrank_darl1n.runs import (
     curves,
     fixed_return,
     learners,
-    mean_curve,
     seeds,
     trained,
 )
@@ -193,18 +193,12 @@ def learning_table(results: Results, scale: Darl1nScale) -> str:
     return "\n".join(_of_task(results, scale, *each) for each in by_task.items() if each[1])
 
 
-def shown_curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, LearningCurve]:
-    """Mean curves by method, with EPC's where there are populations."""
-    theirs = grown(results, scale, team)
-    return curves(results, scale, team) | ({EPC: mean_curve(theirs)} if theirs else {})
-
-
 def _of_task(
     results: Results, scale: Darl1nScale, task: Darl1nTask, teams: Sequence[TeamSpec]
 ) -> str:
     rows = []
     for team in teams:
-        learnt = shown_curves(results, scale, team)
+        learnt = curves(results, scale, team)
         fixed = fixed_return([learnt[method] for method in ENGINE_METHODS])
         for method in (*(name for name in METHODS if name in task.printed), OURS):
             ours = _measured(learnt.get(method), fixed)
@@ -262,7 +256,7 @@ def _draw_learning(results: Results, scale: Darl1nScale, path: Path) -> None:
     size = (max(11.0 / columns, 4.2), 3.1)
     with pictures.panels(path, titles, columns=columns, size=size, beneath=3) as every:
         for axes, team in zip(every, teams, strict=True):
-            for method, curve in shown_curves(results, scale, team).items():
+            for method, curve in curves(results, scale, team).items():
                 axes.plot(curve.seconds, curve.returns, color=COLOURS[method], label=method)
             axes.set(xlabel="processor seconds", ylabel="return of the learners' side")
 
@@ -285,16 +279,17 @@ def _draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
 
 def _draw_wireless(results: Results, scale: Darl1nScale, path: Path) -> None:
     """Fig. 5: returns against episodes for each z; thin lines for draws, thick ones for means."""
-    titles = [f"z = {deadline}" for deadline in wireless.DEADLINES]
+    of = partial(wireless.found, results, scale)
+    titles = [f"z = {z}" for z in wireless.DEADLINES]
     with pictures.panels(path, titles, size=(4.5, 3.6), beneath=3) as every:
         for axes, z in zip(every, wireless.DEADLINES, strict=True):
-            random = wireless.found(results, scale, wireless.SAC, z, "random").mean()
+            random = of(wireless.SAC, z, "random").mean()
             axes.axhline(random, color="#9aa5b1", linestyle="--", label="random play")
-            for method, label in ((wireless.SAC, "SAC"), (DARL1N, "DARL1N")):
-                episodes, returns = wireless.curve(results, scale, method, z)
+            for method in (wireless.SAC, DARL1N):
+                (episodes,), returns = of(method, z, "episodes")[:1], of(method, z, "returns")
                 axes.plot(episodes, returns.T, color=COLOURS[method], linewidth=0.6, alpha=0.35)
-                axes.plot(episodes, returns.mean(axis=0), color=COLOURS[method], label=label)
-            axes.set(xlabel="episodes of experience", ylabel="return of all users", xscale="log")
+                axes.plot(episodes, returns.mean(axis=0), color=COLOURS[method], label=method)
+            axes.set(xlabel="episodes learnt from", ylabel="return of all users", xscale="log")
             axes.set_ylim(bottom=0.0)
 
 

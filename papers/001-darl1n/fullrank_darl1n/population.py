@@ -5,21 +5,23 @@ pair of them, including a run paired with itself, are the parents of a run in th
 team has twice the agents: the first half begins with the networks of the one parent, the second
 with those of the other. Targets begin equal to the networks, optimiser and transitions anew.
 
-A population is the sample of a seed, and its best run, by the returns of the last 90 iterations,
-stands for it; all its runs are evaluated on the same episodes.
+A population is the sample of a seed, and its best run, by the last three evaluations, stands for
+it; all its runs are evaluated on the same episodes.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations_with_replacement
 from typing import NamedTuple, TypeAlias
+
+import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON, FloatArray
 from fullrank.local import LocalRun
 from fullrank_darl1n.published import EPC, FOOD, Darl1nScale, TeamSpec
-from fullrank_darl1n.runs import mean_curve
 from fullrank_darl1n.trials import Trial, curve_of
 from fullrank_papers.cells import Cell, Results, settings_of
 
@@ -73,17 +75,15 @@ class Population(NamedTuple):
                 run = LocalRun(replace(trial.config(), seed=seed), coded=False)
                 begin(run.training.algorithm, pair)
                 runs.append((curve_of(trial, run), networks_of(run.training.algorithm)))
-            runs.sort(key=lambda each: -mean_curve([each[0]]).end)
+            runs.sort(key=lambda each: -np.mean(each[0]["returns"][-3:]))
             stages[str(trial.size.agents)] = [curve for curve, _ in runs]
             chosen = [team for _, team in runs[:SELECTED]]
             parents = list(combinations_with_replacement(chosen, 2))
         return stages
 
     def _trials(self) -> list[Trial]:
-        return [
-            Trial(task=FOOD, size=size, method=EPC, scale=self.scale, seed=self.seed)
-            for size in TEAMS
-        ]
+        make = partial(Trial, task=FOOD, method=EPC, scale=self.scale, seed=self.seed)
+        return [make(size=size) for size in TEAMS]
 
 
 def networks_of(algorithm: Algorithm) -> Team:

@@ -7,15 +7,17 @@ at once. A fixed return has neither fault.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.types import JSON, Array
+from fullrank_darl1n.population import grown
 from fullrank_darl1n.published import (
     DARL1N,
     ENGINE_METHODS,
+    EPC,
     SETTLED,
     WINDOW,
     Darl1nScale,
@@ -64,10 +66,6 @@ class LearningCurve:
             seconds=self.seconds[begin],
             returns=self.returns[begin],
         )
-
-    def apart(self, machines: int) -> "LearningCurve":
-        """The curve with the seconds of one of so many machines, all alike."""
-        return replace(self, seconds=self.seconds / machines)
 
     def settled(self) -> int | None:
         """Index of the first evaluation that ends 90 iterations meeting the criterion."""
@@ -148,24 +146,25 @@ def trained(results: Results, scale: Darl1nScale) -> list[TeamSpec]:
     return [team for team in scale.teams() if seeds(results, scale, team)]
 
 
-def curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, LearningCurve]:
-    """Curves by method, and ours beside the paper's: means over the ``seeds``; empty without."""
+def _runs(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, list[JSON]]:
+    """Runs of the ``seeds`` by method, ours beside the paper's, and those of EPC."""
     compared, whole = scale.compared(team), seeds(results, scale, team)
     if compared[DARL1N] != DARL1N:
         compared[OURS] = DARL1N
-    return {
-        method: mean_curve([results[trial(scale, team, run, seed).name] for seed in whole])
+    found = {
+        method: [results[trial(scale, team, run, seed).name] for seed in whole]
         for method, run in compared.items()
-        if whole
     }
+    return {**found, EPC: grown(results, scale, team)}
+
+
+def curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, LearningCurve]:
+    """Mean curves by method."""
+    found = _runs(results, scale, team)
+    return {method: mean_curve(runs) for method, runs in found.items() if runs}
 
 
 def by_seed(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, list[LearningCurve]]:
-    """Curves of the ``seeds`` by method."""
-    return {
-        method: [
-            mean_curve([results[trial(scale, team, run, seed).name]])
-            for seed in seeds(results, scale, team)
-        ]
-        for method, run in scale.compared(team).items()
-    }
+    """Curves of the ``seeds`` by method; those of EPC may be fewer."""
+    found = _runs(results, scale, team)
+    return {method: [mean_curve([run]) for run in runs] for method, runs in found.items()}

@@ -117,9 +117,8 @@ class ScalableActorCritic:
         self._bounds = bounds(self.logits)
         self._table = Values()
         salts = stream(0, "tabular_keys")
-        whole = np.iinfo(np.uint64)
         self._owner, self._salts = (
-            salts.integers(1, whole.max, shape, np.uint64, endpoint=True)
+            salts.integers(1, 2**64 - 1, shape, np.uint64, endpoint=True)
             for shape in ((copies, agents), environment.hood.shape[1:])
         )
 
@@ -163,7 +162,8 @@ class ScalableActorCritic:
 
     def _learn(self, episode: Episode, *, step: int) -> None:
         places, values = self._table.places(self.keys(episode)), self._table.values
-        learn_values(values, places, episode.reward, rate=step**-0.4, discount=self._discount)
+        for now, after, earned in zip(places[:-1], places[1:], episode.reward, strict=True):
+            values[now] += step**-0.4 * (earned + self._discount * values[after] - values[now])
         around = self._seen(values[places], absent=0.0).sum(axis=-1)
         weight = step**-0.6 / around.shape[2] * self._discount ** np.arange(len(around))
         visited = self._copy, self._agent, episode.state
@@ -213,19 +213,3 @@ def bounds(logits: Array) -> Array:
     """Bounds in [0, 1] between the A actions of softmax policies, shape (..., A - 1)."""
     between: Array = softmax(logits, axis=-1).cumsum(axis=-1)[..., :-1]
     return between
-
-
-def learn_values(
-    values: Array, places: IntArray, reward: Array, *, rate: float, discount: float
-) -> None:
-    """Update values by TD(0) along an episode, in place.
-
-    Args:
-        values: All tables.
-        places: Indices of x_i(t) into ``values``, shape (T + 1, E, M), distinct for each t.
-        reward: Rewards, shape (T, E, M).
-        rate: The step size alpha.
-        discount: The discount gamma.
-    """
-    for now, following, earned in zip(places[:-1], places[1:], reward, strict=True):
-        values[now] += rate * (earned + discount * values[following] - values[now])

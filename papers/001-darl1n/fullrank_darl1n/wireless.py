@@ -48,7 +48,6 @@ EVERY = 10
 WATCHED = 20
 HIDDEN = 32
 """Width of DARL1N's networks, as in the authors' code."""
-NO_RUNS = "no run of SAC is part of this reproduction"
 _LEARNING_SEED, _EVALUATION_SEED = 0, 1000
 
 
@@ -85,8 +84,7 @@ class WirelessRun(NamedTuple):
     def cell(self) -> Cell:
         """The run as a cell; its results are by draw."""
         own, episodes = self.method == DARL1N, self.scale.episodes
-        worlds = [self.world(draw) for draw in self.draws]
-        tables = {"worlds": worlds, "episodes": episodes}
+        tables = {"worlds": [*map(self.world, self.draws)], "episodes": episodes}
         how = {"run": settings_of(self.config())} if own else tables
         return Cell(
             name=self.name,
@@ -99,19 +97,12 @@ class WirelessRun(NamedTuple):
     def config(self) -> RunConfig:
         """Configuration of DARL1N."""
         (draw,) = self.draws
-        options = {
-            "seed": draw,
-            "iterations": min(UPDATES, self.scale.episodes // TOGETHER),
-            "learners": USERS,
-            "environment.name": "wireless",
-            "environment.agents": USERS,
-            "environment.copies": WATCHED,
-            **{f"environment.{key}": value for key, value in self.world(draw).items()},
-            "algorithm.name": DARL1N,
-            "algorithm.batch_size": BATCH,
-            "algorithm.hidden": HIDDEN,
-            "algorithm.evaluate_every": EVERY,
-        }
+        world = {"name": "wireless", "agents": USERS, "copies": WATCHED, **self.world(draw)}
+        method = {"name": DARL1N, "batch_size": BATCH, "hidden": HIDDEN, "evaluate_every": EVERY}
+        iterations = min(UPDATES, self.scale.episodes // TOGETHER)
+        options: dict[str, Any] = {"seed": draw, "iterations": iterations, "learners": USERS}
+        for part, settings in (("environment", world), ("algorithm", method)):
+            options |= {f"{part}.{key}": value for key, value in settings.items()}
         return configured(options=options)
 
     def _tables(self) -> JSON:
@@ -130,7 +121,7 @@ class WirelessRun(NamedTuple):
             "seconds": [seconds] * len(returns),
             "return": [*map(self._played, self.draws, learnt)],
             "random": [self._played(draw, chance) for draw in self.draws],
-            "episodes": (every * (np.arange(curves.shape[1]) + 0.5)).tolist(),
+            "episodes": [(every * (np.arange(curves.shape[1]) + 0.5)).tolist()],
             "returns": curves.round(3).tolist(),
         }
 
@@ -145,7 +136,7 @@ class WirelessRun(NamedTuple):
         return {
             "seconds": [seconds],
             "return": [self._played(self.draws[0], Greedy(run.training.algorithm.actor))],
-            "episodes": [TOGETHER * each.iteration for each in watched],
+            "episodes": [[TOGETHER * each.iteration for each in watched]],
             "returns": [[each.return_mean for each in watched]],
         }
 
@@ -170,14 +161,8 @@ def cells(scale: Darl1nScale) -> list[Cell]:
 
 
 def found(results: Results, scale: Darl1nScale, method: str, z: int, what: str) -> Array:
-    """A result by draw, shape (draws, ...)."""
+    """A result by draw, shape (draws, ...); episodes learnt from are the same for all."""
     return np.concatenate([results[run.name][what] for run in runs(scale, method, z)])
-
-
-def curve(results: Results, scale: Darl1nScale, method: str, z: int) -> tuple[Array, Array]:
-    """Episodes learnt from, and returns by draw, shape (draws, episodes)."""
-    first = runs(scale, method, z)[0]
-    return np.array(results[first.name]["episodes"]), found(results, scale, method, z, "returns")
 
 
 def judge_wireless(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
@@ -187,7 +172,7 @@ def judge_wireless(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
         f"DARL1N earns more where they have many (z = {MANY}).",
     )
     if not scale.episodes:
-        return [undecided(claim, NO_RUNS, UNBUILT) for claim in claims]
+        return [undecided(claim, "no run of SAC", UNBUILT) for claim in claims]
     leads = {
         z: found(results, scale, DARL1N, z, "return") - found(results, scale, SAC, z, "return")
         for z in DEADLINES
@@ -203,13 +188,9 @@ def wireless_table(results: Results, scale: Darl1nScale) -> str:
     rows = []
     for z in DEADLINES:
         of = partial(found, results, scale)
-        random, sac, own = earned = (
-            of(SAC, z, "random"),
-            of(SAC, z, "return"),
-            of(DARL1N, z, "return"),
-        )
-        means = [f"{values.mean():.1f}" for values in earned]
-        times = [f"{of(method, z, 'seconds').mean():.1f}" for method in (SAC, DARL1N)]
-        rows.append([z, *means, shown(sac - random), shown(own - sac), *times])
+        random, sac, own = of(SAC, z, "random"), of(SAC, z, "return"), of(DARL1N, z, "return")
+        times = of(SAC, z, "seconds"), of(DARL1N, z, "seconds")
+        numbers = [f"{values.mean():.1f}" for values in (random, sac, own, *times)]
+        rows.append([z, *numbers[:3], shown(sac - random), shown(own - sac), *numbers[3:]])
     heads = ("z", "random", "SAC", "DARL1N", "SAC - random", "DARL1N - SAC", "seconds: SAC")
     return table([*heads, "DARL1N"], rows)

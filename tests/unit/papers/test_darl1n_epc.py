@@ -15,7 +15,7 @@ from fullrank.environments.arena.environment import Arena
 from fullrank.local import LocalRun
 from fullrank.replay.layout import Layout
 from fullrank_darl1n.epc import EntityMADDPG, EntityNetwork, entities
-from fullrank_darl1n.learning_claims import judge_grown
+from fullrank_darl1n.learning_claims import judge_learning
 from fullrank_darl1n.population import RUNS, Population, begin, grown, networks_of
 from fullrank_darl1n.published import EPC, FOOD, SCALES, TASKS, TeamSpec
 from fullrank_darl1n.runs import learners
@@ -201,7 +201,7 @@ def judged(ends: Sequence[float], *, pace: float) -> list[Held]:
     for seed, end in enumerate(ends):
         runs = {str(agents): [curve(end, pace * agents)] for agents in (3, 6)}
         found[Population(scale, seed).name] = runs
-    return [each.held for each in judge_grown(found, scale)]
+    return [each.held for each in judge_learning(found, scale) if "EPC" in each.claim][:2]
 
 
 def test_claims_on_epc_are_judged_seed_by_seed_and_larger_teams_are_censored() -> None:

@@ -17,13 +17,12 @@ from fullrank_darl1n.published import DARL1N, SCALES
 from fullrank_darl1n.scalable_actor_critic import (
     ScalableActorCritic,
     Values,
-    learn_values,
     step_count,
 )
 from fullrank_darl1n.wireless import (
     SAC,
     Uplinks,
-    curve,
+    found,
     judge_wireless,
     runs,
     wireless_table,
@@ -35,15 +34,6 @@ SEED = 5
 
 def uplink(agents: int, copies: int) -> LatticeEnvironment:
     return Wireless(horizon=6, simultaneous=True).make(agents=agents, copies=copies)
-
-
-def test_a_step_of_temporal_differences_is_that_by_hand() -> None:
-    values = np.array([4.0, -2.0, 7.0])
-    places = np.array([0, 1, 0]).reshape(3, 1, 1)
-    reward = np.array([1.0, 2.0]).reshape(2, 1, 1)
-    learn_values(values, places, reward, rate=0.5, discount=0.9)
-    # 4 + 0.5 (1 + 0.9 * -2 - 4), then -2 + 0.5 (2 + 0.9 * 1.6 + 2)
-    np.testing.assert_allclose(values, [1.6, 0.72, 7.0], atol=1e-12)
 
 
 def by_the_equations(environment: LatticeEnvironment, episodes: int) -> np.ndarray[Any, Any]:
@@ -150,8 +140,9 @@ def test_claims_on_tables_and_networks_are_judged_by_draw(
 @pytest.mark.parametrize("method", [SAC, DARL1N])
 def test_a_run_tells_curves_and_ends_by_draw(method: str) -> None:
     scale = replace(SCALES["smoke"], episodes=40, seeds=(0, 1))
-    found = {run.name: run.cell().compute() for run in runs(scale, method, 2)}
-    episodes, returns = curve(found, scale, method, 2)
+    results = {run.name: run.cell().compute() for run in runs(scale, method, 2)}
+    episodes, *_ = found(results, scale, method, 2, "episodes")
+    returns = found(results, scale, method, 2, "returns")
     assert episodes.tolist() == ([each + 0.5 for each in range(40)] if method == SAC else [0.0])
     assert returns.shape == (2, len(episodes))
     assert ((returns > 0) & (returns < 225)).all()
