@@ -14,9 +14,10 @@ from fullrank.environments import make_environment
 from fullrank.environments.arena.environment import Arena
 from fullrank.local import LocalRun
 from fullrank.replay.layout import Layout
+from fullrank_darl1n import population, trials
 from fullrank_darl1n.epc import EntityMADDPG, EntityNetwork, entities
 from fullrank_darl1n.learning_claims import judge_learning
-from fullrank_darl1n.population import RUNS, Population, begin, grown, networks_of
+from fullrank_darl1n.population import Population, Team, begin, grown, networks_of
 from fullrank_darl1n.published import EPC, FOOD, SCALES, TASKS, TeamSpec
 from fullrank_darl1n.runs import learners
 from fullrank_darl1n.trials import Trial
@@ -165,17 +166,30 @@ def test_a_larger_team_begins_with_the_agents_of_its_parents_in_turn() -> None:
             assert np.array_equal(view(child, f"target_{role}", agent), view(child, role, agent))
 
 
-def test_a_population_grows_from_its_best_runs() -> None:
-    population = Population(TINY, 0)
-    stages = population.cell().compute()
-    assert {agents: len(runs) for agents, runs in stages.items()} == {"3": RUNS, "6": RUNS}
-    for runs in stages.values():
-        ends = [np.mean(run["returns"]) for run in runs]
-        assert ends == sorted(ends, reverse=True)
-        assert [run["iterations"] for run in runs] == [[0, 1]] * RUNS
-    (best,) = grown({population.name: stages}, TINY, TeamSpec(FOOD, FOOD.sizes[1]))
-    assert best == stages["6"][0]
-    assert not grown({population.name: stages}, TINY, TeamSpec(FOOD, FOOD.sizes[2]))
+def test_pairs_of_the_best_runs_are_the_parents_of_the_next_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores = iter([0.0, 1.0, 9.0, 5.0, 9.0, 3.0, *[0.0, 1.0] * 3])  # before and after each run
+    teams, parents = list[Team](), list[list[int]]()
+
+    def trained(algorithm: Algorithm) -> Team:
+        teams.append(networks_of(algorithm))
+        return teams[-1]
+
+    def begun(algorithm: Algorithm, pair: Sequence[Team]) -> None:
+        parents.append([number for each in pair for number, t in enumerate(teams) if t is each])
+        begin(algorithm, pair)
+
+    monkeypatch.setattr(trials, "_return", lambda trial, run, number: next(scores))
+    monkeypatch.setattr(population, "networks_of", trained)
+    monkeypatch.setattr(population, "begin", begun)
+    own = Population(TINY, 0)
+    stages = own.cell().compute()
+    assert parents == [[], [], [], [1, 1], [1, 2], [2, 2]]
+    assert [run["returns"] for run in stages["3"]] == [[9.0, 5.0], [9.0, 3.0], [0.0, 1.0]]
+    assert [run["iterations"] for run in stages["6"]] == [[0, 1]] * 3
+    assert grown({own.name: stages}, TINY, TeamSpec(FOOD, FOOD.sizes[1])) == [stages["6"][0]]
+    assert not grown({own.name: stages}, TINY, TeamSpec(FOOD, FOOD.sizes[2]))
 
 
 def test_epc_collects_as_its_authors_do() -> None:
