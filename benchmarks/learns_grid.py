@@ -6,11 +6,12 @@ which changes what a step costs: learning rates, traces and discounts. What is n
 equal for the two of PPO as far as both have it, as in ``examples/three_agents.toml``; PQN has
 JaxMARL's own. Greedy policies play the same 200 episodes every 25,600 steps, which does not count.
 
-``--choose`` trains each setting with one seed until -425, or until it has had as many steps as the
-best one before; a player gets the one with the fewest steps, which no load changes. Then, without
-``--choose``, the players take turns at their settings with other seeds. Prints the median over
-seeds of Fullrank's time by a peer's, of which at most 1.1 is claimed without compilation and 0.5
-with it; exits with 1 if that fails. Every training is a line of JSON in ``--logs`` and is not
+``--choose`` trains each setting with one seed until -425; a player gets the one with the fewest
+steps, which no load changes. A setting is given up after as many steps as the best one before, or
+after a quarter of them once its return lies 30 below that of the best one after as many. Then,
+without ``--choose``, the players take turns at their settings with other seeds. Prints the median
+over seeds of Fullrank's time by a peer's, of which at most 1.1 is claimed without compilation and
+0.5 with it; exits with 1 if that fails. Every training is a line of JSON in ``--logs`` and is not
 repeated.
 
     OMP_NUM_THREADS=1 python benchmarks/learns_grid.py --choose
@@ -27,7 +28,6 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
-from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeAlias
@@ -49,6 +49,8 @@ EQUAL = {"clip": 0.15, "entropy": 0.0, "steps": 640_000}
 """Of JaxMARL's IPPO: as in the example, whose learning rate is 0 after so many steps."""
 OURS, PEERS = "fullrank-ippo", ("jaxmarl-ippo", "jaxmarl-pqn")
 LOOK_STEPS = 25_600
+BEHIND = 30.0
+"""Return by which a setting may lie behind the best one before."""
 CHOOSING_SEED = 10
 
 
@@ -80,11 +82,11 @@ class Watch:
 
     Args:
         training: Takes what is found.
-        most: Environment steps after which to stop.
+        rival: Returns of the best training before, which has the return.
     """
 
-    def __init__(self, training: Training, most: float) -> None:
-        self.training, self._most = training, most
+    def __init__(self, training: Training, rival: Sequence[float]) -> None:
+        self.training, self._rival = training, rival
         self._began = self._aside = (0.0, 0.0)
 
     def start(self, compile_s: float = 0.0) -> None:
@@ -95,17 +97,23 @@ class Watch:
         """Evaluate a policy.
 
         Raises:
-            Finished: It has the return, or the training its steps.
+            Finished: It has the return, or is given up.
         """
         training, now = self.training, _times()
         spent = [n - b - a for n, b, a in zip(now, self._began, self._aside, strict=True)]
         training.cpu_s, training.wall_s = (round(each, 2) for each in spent)
         training.steps, training.updates = steps, updates
         training.returns.append(round(float(played(act).mean), 1))
-        if training.reached or steps >= self._most:
+        if training.reached or self._behind():
             raise Finished
         after = _times()
         self._aside = self._aside[0] + after[0] - now[0], self._aside[1] + after[1] - now[1]
+
+    def _behind(self) -> bool:
+        own, rival = self.training.returns, self._rival
+        if len(own) >= len(rival):
+            return bool(rival)
+        return 4 * len(own) >= len(rival) and own[-1] < rival[len(own) - 1] - BEHIND
 
 
 def _times() -> tuple[float, float]:
@@ -141,12 +149,12 @@ PLAYERS: Mapping[str, Callable[[Watch, Settings, int], None]] = {
 }
 
 
-def train(player: str, settings: Settings, seed: int, most: float) -> Training:
-    """Train a player to its goal, its end or as many environment steps."""
+def train(player: str, settings: Settings, seed: int, rival: Sequence[float]) -> Training:
+    """Train a player to its goal or its end, or until it is given up."""
     torch.set_num_threads(1)
     training = Training(player=player, settings=settings, seed=seed, returns=[])
     with suppress(Finished), redirect_stdout(sys.stderr):
-        PLAYERS[player](Watch(training, most), settings, seed)
+        PLAYERS[player](Watch(training, rival), settings, seed)
     return training
 
 
@@ -166,12 +174,12 @@ def process() -> Any:
 
 
 def trained(
-    pool: Any, player: str, settings: Settings, seed: int, logs: Path, most: float = inf
+    pool: Any, player: str, settings: Settings, seed: int, logs: Path, rival: Sequence[float] = ()
 ) -> Training:
     """A training of the log, or a new one in a process."""
     if (found := kept(player, settings, seed, logs)) is not None:
         return found
-    training: Training = pool.apply(train, (player, settings, seed, most))
+    training: Training = pool.apply(train, (player, settings, seed, rival))
     with logs.open("a") as log:
         print(json.dumps(asdict(training)), file=log)
     print(training, file=sys.stderr, flush=True)
@@ -213,8 +221,8 @@ def choose(players: Sequence[str], logs: Path) -> None:
         with process() as pool:
             for own in GRID:
                 first = best(player, logs)
-                most = first.steps if first and first.reached else inf
-                found = trained(pool, player, own, CHOOSING_SEED, logs, most)
+                rival = first.returns if first and first.reached else ()
+                found = trained(pool, player, own, CHOOSING_SEED, logs, rival)
                 steps = f"{found.steps:,}" if found.reached else f"not in {found.steps:,}"
                 words = " | ".join(map(str, own.values()))
                 print(f"| {player} | {words} | {steps} | {max(found.returns)} |", flush=True)
