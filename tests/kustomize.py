@@ -34,7 +34,7 @@ def render(folder: Path) -> str:
 
 def parse(text: str) -> list[Manifest]:
     """The objects in YAML."""
-    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+    return [manifest for manifest in yaml.load_all(text, yaml.CSafeLoader) if manifest]
 
 
 @cache

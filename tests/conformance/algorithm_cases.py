@@ -13,7 +13,7 @@ from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.qplex import QPLEX
 from fullrank.algorithms.sac import SAC
 from fullrank.common.types import FloatArray
-from fullrank.conformance.subjects import BATCH, HIDDEN, SEED, TEAMS, Subject
+from fullrank.conformance.subjects import BATCH, HIDDEN, MIXED, SEED, TEAMS, Subject
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.replay import Layout
 
@@ -27,6 +27,11 @@ VIEWERS = tuple(
     for number, actions in enumerate((5, 3))
 )
 """Agents that observe images."""
+SCREENS, LOCKS = (
+    {"environment.name": f"tests.unit.environments.games:{game}", "environment.agents": 0}
+    for game in ("Screens", "Locks")
+)
+"""Environments of agents that observe images, or make several choices."""
 READABLE = "maddpg by autograd"
 """The algorithm as stated by its losses, with another depth than the hand-written kernel."""
 
@@ -55,6 +60,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qmix of one unit": ("qmix", {"micro_batches": 1, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
+
+FEW_CODES = ("mds", "fractional")
+"""A code of single units, and one of their sum."""
 
 
 def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
@@ -93,9 +101,12 @@ def subject(name: str) -> Subject:
     """Return the subject of a case."""
     registered, settings = VARIANTS.get(name, (name, {}))
     if name.endswith("of images"):
-        return Subject(registered, settings, agents=VIEWERS)
+        return Subject(registered, settings, agents=VIEWERS, world=SCREENS)
     if name.endswith("choices"):
-        return Subject(registered, settings, agents=TEAMS["of agents with several choices"])
+        choosing = TEAMS["of agents with several choices"]
+        return Subject(registered, settings, agents=choosing, world=LOCKS)
+    if name.endswith("of three parts"):  # a third of MIXED has units enough
+        return Subject(registered, settings, agents=MIXED[:3])
     sides = {"ddpg_sides": ("lone",)} if hasattr(algorithms.get(registered), "ddpg_sides") else {}
     return Subject(registered, settings, sides)
 

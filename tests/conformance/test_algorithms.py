@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms.action_values import ActionValues
 from fullrank.algorithms.problem import Unit
+from fullrank.codes import codes
 from fullrank.common.errors import Cancelled
 from fullrank.conformance import AlgorithmLaws
 from fullrank.conformance.algorithms import check_company
@@ -21,6 +22,7 @@ from fullrank.networks.fused import kernels
 from fullrank.networks.fused.maddpg import FusedMADDPG
 
 from .algorithm_cases import (
+    FEW_CODES,
     PARTS,
     build,
     by_autograd,
@@ -41,9 +43,25 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 
 
 class TestAlgorithms(AlgorithmLaws):
+    """The laws of all cases; each is trained with a code of single units and with one of sums.
+
+    More codes show no more: a round knows an algorithm by its number of units, their sizes and the
+    target alone (``Problem``), and by updates on the grid, which is a law of algorithms. Of such
+    updates each code has the law that any decodable set gives the bits of the target, and trains
+    one algorithm of single units (``test_exactness.py``) and one of sums (``test_value_runs.py``).
+    All codes with all algorithms are thorough.
+    """
+
     @pytest.fixture(params=cases())
     def subject(self, request: pytest.FixtureRequest) -> Subject:
         return subject(request.param)
+
+    @pytest.fixture(
+        params=[FEW_CODES, pytest.param((*codes,), marks=pytest.mark.thorough)],
+        ids=["two codes", "all codes"],
+    )
+    def tried(self, request: pytest.FixtureRequest) -> Sequence[str]:
+        return tuple(request.param)
 
 
 def written_by_hand(name: str) -> bool:

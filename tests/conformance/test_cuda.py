@@ -74,6 +74,7 @@ def test_parameters_stay_on_their_device_until_they_are_read(
     assert not np.array_equal(read, before)
 
 
+@pytest.mark.integration
 def test_no_operation_on_a_device_reads_memory_of_the_host_and_no_product_is_in_tf32(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

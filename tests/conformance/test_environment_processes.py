@@ -17,6 +17,8 @@ from fullrank.training.block_player import BlockPlayer, PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.wiring.training import Training, block_player_of, training_of
 
+pytestmark = pytest.mark.integration
+
 FAULTY = "tests.conformance.faulty_game:FaultyGame"
 COMMON: dict[str, Any] = {
     "environment.copies": 5,

@@ -2,7 +2,7 @@
 
 import warnings
 from functools import cache
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any
 
 import pytest
@@ -13,19 +13,12 @@ from fullrank.common.errors import CodeError
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
 
-ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {
-    "four_alike": ({"environment.agents": 4}, 4),
-    "two_sides": (
-        {
-            "environment.name": "predator_prey",
-            "environment.agents": 3,
-            "algorithm.ddpg_sides": ["predator"],
-        },
-        3,
-    ),
-    "soft": ({"environment.agents": 3, "algorithm.name": "masac"}, 3),
+TWO_SIDES: dict[str, Any] = {
+    "environment.name": "predator_prey",
+    "environment.agents": 3,
+    "algorithm.ddpg_sides": ["predator"],
 }
-SMALL = {
+SMALL: dict[str, Any] = {
     "iterations": 5,
     "environment.copies": 2,
     "collect.steps": 13,
@@ -37,35 +30,31 @@ SMALL = {
 MAY_BE_INEXACT = {"vandermonde"}
 
 
-def learners_for(name: str, units: int) -> int:
-    """A number of learners for which the code exists and recovers single units, else 0."""
-    for rows in (units + 2, 15):
+def sizes_for(name: str) -> tuple[int, int] | None:
+    """Agents and learners for which the code exists and recovers single units."""
+    for agents, rows in product((3, 4), (0, 15)):
+        learners = rows or agents + 2
         try:
-            if make_code(name, rows=rows, units=units).recovers_units:
-                return rows
+            if make_code(name, rows=learners, units=agents).recovers_units:
+                return agents, learners
         except CodeError:
             continue
-    return 0
+    return None
 
 
 with warnings.catch_warnings(action="ignore"):  # conditions are the subject of this file
-    CASES = [
-        (name, environment, learners)
-        for name in shipped(codes)
-        for environment, (_, units) in ENVIRONMENTS.items()
-        if (learners := learners_for(name, units))
-    ]
+    CASES = [(name, *sizes) for name in shipped(codes) if (sizes := sizes_for(name))]
 
 
-def config(environment: str, **options: Any) -> RunConfig:
+def config(**options: Any) -> RunConfig:
     keys = {key.replace("__", "."): value for key, value in options.items()}
-    return load(options=SMALL | ENVIRONMENTS[environment][0] | keys).check().config
+    return load(options=SMALL | TWO_SIDES | keys).check().config
 
 
 @cache
-def reference(environment: str) -> tuple[tuple[str, ...], str]:
+def reference(agents: int = 3) -> tuple[tuple[str, ...], str]:
     """Update digests and final parameters of the centralised run."""
-    run = LocalRun(config(environment), coded=False)
+    run = LocalRun(config(environment__agents=agents), coded=False)
     return tuple(iteration.update_digest for iteration in run), run.parameter_digest()
 
 
@@ -74,13 +63,13 @@ def test_every_code_that_recovers_single_units_is_tried() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("name", "environment", "learners"), CASES)
+@pytest.mark.parametrize(("name", "agents", "learners"), CASES)
 def test_any_code_with_stragglers_commits_the_bits_of_the_centralised_run(
-    name: str, environment: str, learners: int
+    name: str, agents: int, learners: int
 ) -> None:
     run = LocalRun(
         config(
-            environment,
+            environment__agents=agents,
             learners=learners,
             code__name=name,
             stragglers__name="fixed_k",
@@ -89,7 +78,7 @@ def test_any_code_with_stragglers_commits_the_bits_of_the_centralised_run(
         independent_learners=True,
     )
     iterations = run.train()
-    digests, parameters = reference(environment)
+    digests, parameters = reference(agents)
     exact = list(takewhile(lambda iteration: iteration.exact, iterations))
     assert tuple(iteration.update_digest for iteration in exact) == digests[: len(exact)]
     if name not in MAY_BE_INEXACT:
@@ -123,8 +112,8 @@ def test_micro_batches_commit_the_bits_of_the_centralised_run(
     """Two alike agents and an adversary, and 37 transitions, which no number here divides."""
     late = {"stragglers__name": "fixed_k", "stragglers__k": 1}
     options = {"algorithm__micro_batches": parts, "learners": learners, "code__name": name, **late}
-    run = LocalRun(config("two_sides", **options), independent_learners=True)
-    alone = LocalRun(config("two_sides", **options), coded=False)
+    run = LocalRun(config(**options), independent_learners=True)
+    alone = LocalRun(config(**options), coded=False)
     assert all(iteration.exact for iteration in run)
     alone.train()
-    assert run.parameter_digest() == alone.parameter_digest() != reference("two_sides")[1]
+    assert run.parameter_digest() == alone.parameter_digest() != reference()[1]

@@ -1,6 +1,7 @@
 """The examples of algorithms from outside keep the laws, in one short file each."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from fullrank.conformance import AlgorithmLaws
 from fullrank.conformance.subjects import Subject
+
+from .algorithm_cases import FEW_CODES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_LINES = 120
@@ -21,6 +24,7 @@ def test_each_is_one_short_file() -> None:
         assert len(path.read_text().splitlines()) <= MOST_LINES, path
 
 
+@pytest.mark.integration
 class TestExamples(AlgorithmLaws):
     @pytest.fixture(params=sorted(FILES))
     def subject(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Subject:
@@ -29,3 +33,7 @@ class TestExamples(AlgorithmLaws):
         if name not in sys.modules:
             import_module(name)
         return Subject(name, SETTINGS.get(name, {}))
+
+    @pytest.fixture
+    def tried(self) -> Sequence[str]:
+        return FEW_CODES

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 import torch
 from tests.registries import shipped
 
@@ -25,6 +26,7 @@ for name in {shipped(algorithms)}:
 """
 
 
+@pytest.mark.integration
 def test_the_fingerprint_is_the_same_in_another_process() -> None:
     torch.set_num_threads(1)
     agents = make_environment(WORLD, agents=4, copies=1).agents

@@ -1,10 +1,14 @@
 """Short runs in which the laws train an algorithm, in one place and coded."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import CodeError, ConfigError
 from fullrank.config import RunConfig, load
+from fullrank.config.code import code_of
+from fullrank.config.tree import PluginSettings
 from fullrank.conformance.subjects import Subject
 from fullrank.local import LocalRun
 
@@ -20,8 +24,8 @@ WORLDS: tuple[Mapping[str, Any], ...] = (
 """Environments, in the first of which that an algorithm does not refuse it is trained."""
 
 
-def trained(subject: Subject, **code: Any) -> RunConfig:
-    """Return a short run in the first of ``WORLDS`` that the algorithm does not refuse.
+def trained(subject: Subject) -> RunConfig:
+    """Return a short run in the subject's world, or in the first of ``WORLDS`` that it accepts.
 
     Raises:
         ConfigError: It refuses all of them.
@@ -40,10 +44,9 @@ def trained(subject: Subject, **code: Any) -> RunConfig:
         "collect.warmup": 60,
         "collect.warmup_copies": 3,
         **{f"algorithm.{key}": value for key, value in ({**fields, **subject.settings}).items()},
-        **{key.replace("__", "."): value for key, value in code.items()},
     }
     refusals = list[str]()
-    for world in WORLDS:
+    for world in [subject.world] if subject.world else WORLDS:
         try:
             checked = load(options=options | dict(world)).check().config
             LocalRun(checked).training.collector.require_one_team()
@@ -54,14 +57,15 @@ def trained(subject: Subject, **code: Any) -> RunConfig:
     raise ConfigError(f"{subject.name} refuses every environment; {'; '.join(refusals)}")
 
 
-def coded(subject: Subject, reference: LocalRun, code: str) -> RunConfig | None:
+def coded(reference: RunConfig, problem: Problem, code: str) -> RunConfig | None:
     """Return the same run with a code and late learners; None where the code does not exist."""
-    problem = reference.training.problem
-    late = {"stragglers__name": "fixed_k", "stragglers__k": 1}
+    late = PluginSettings(name="fixed_k", params={"k": 1})
     for learners in (len(problem.units) + 2, 15):
+        config = replace(
+            reference, learners=learners, code=PluginSettings(name=code), stragglers=late
+        )
         try:
-            config = trained(subject, code__name=code, learners=learners, **late)
-            assert LocalRun(config).code
+            code_of(config, units=len(problem.units), target=problem.target)
         except (CodeError, ConfigError):
             continue
         return config

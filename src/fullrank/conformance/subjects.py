@@ -88,12 +88,14 @@ class Subject:
         settings: Its settings; ``batch_size`` and ``hidden`` are those of the laws.
         in_teams: Further settings that name agents or sides of ``TEAMS``.
         agents: Team in place of the first of ``TEAMS`` that the algorithm trains.
+        world: Options of an environment with such agents, in which short runs are trained.
     """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     in_teams: Mapping[str, Any] = field(default_factory=dict)
     agents: Sequence[AgentSpec] = ()
+    world: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, *, batch: int = BATCH, hidden: int = HIDDEN) -> AlgorithmConfig:
         """Return the configuration with minibatches and hidden layers of these sizes."""

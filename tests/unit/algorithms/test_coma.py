@@ -243,6 +243,7 @@ def test_the_target_critic_is_copied_every_few_updates() -> None:
         assert not np.array_equal(critic, first)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_the_two_step_game_is_learned(recurrent: bool) -> None:
     """Random play earns 4.1 on average; the choice that needs no partner earns 7."""

@@ -125,6 +125,7 @@ def test_a_mixer_by_the_state_is_refused_where_there_are_images_alone() -> None:
         run(algorithm__name="pqn", algorithm__mixer="monotonic")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "options",
     [

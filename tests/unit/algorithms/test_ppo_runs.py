@@ -137,6 +137,7 @@ def test_sides_learn_from_their_own_rewards_and_are_no_team() -> None:
         run(algorithm__name="mappo", **hunt).training.collector.require_one_team()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["ippo", "mappo"])
 def test_the_two_step_game_is_learned(name: str) -> None:
     """Random play earns 4.1 on average; the choice that needs no partner earns 7."""
@@ -209,6 +210,7 @@ def test_derived_columns_do_not_depend_on_the_other_episodes(options: dict[str, 
     assert alone[:, layout.columns["advantage"]].any()
 
 
+@pytest.mark.integration
 def test_two_arms_learn_to_reach_and_are_exported() -> None:
     """Standing in the middle of the range loses 4 / 3 a step and arm: 10.7 an episode."""
     learned = run(**REACH, iterations=200)
@@ -227,6 +229,7 @@ def test_two_arms_learn_to_reach_and_are_exported() -> None:
         np.testing.assert_allclose(1.0 + 2.0 * np.tanh(hidden[0]), action[arm], rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_a_team_with_memory_solves_the_switch_riddle_and_is_exported() -> None:
     """Two prisoners: the optimum is the share of starts in which both come, about a half."""
     learned = run(

@@ -158,6 +158,7 @@ def test_the_statistics_have_the_names_of_cleanrl() -> None:
     assert rates == pytest.approx([0.01 * (1 - done / 8) for done in range(8)])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("mixer", "earned"), [("sum", 7.0), ("monotonic", 8.0)])
 def test_the_two_step_game_is_learned_as_far_as_the_mixer_can_say(
     mixer: str, earned: float

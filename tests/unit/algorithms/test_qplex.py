@@ -131,6 +131,7 @@ def test_impossible_settings_are_refused() -> None:
         QPLEX(heads=0)
 
 
+@pytest.mark.integration
 def test_the_two_step_game_is_learned() -> None:
     """The choice that needs a partner earns 8, which a sum of values cannot express."""
     options: dict[str, Any] = {

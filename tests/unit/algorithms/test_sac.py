@@ -290,6 +290,7 @@ def trained(name: str, environment: str, **options: Any) -> tuple[LocalRun, floa
     return learned, float(evaluate(played, actor, 20, seed=1).returns.mean())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["masac", "isac"])
 def test_the_two_step_game_is_learned(name: str) -> None:
     """Random play earns 4.1 on average; the choice that needs no partner earns 7."""
@@ -297,6 +298,7 @@ def test_the_two_step_game_is_learned(name: str) -> None:
     assert earned >= 7.0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["masac", "isac"])
 def test_two_arms_learn_to_reach_and_are_exported(name: str) -> None:
     """Standing in the middle of the range loses 4 / 3 a step and arm: 10.7 an episode."""

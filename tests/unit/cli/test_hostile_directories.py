@@ -132,6 +132,7 @@ def test_the_run_as_it_is_is_read(verb: str, original: Path, tmp_path: Path, ful
     check(fullrank, verb, run)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "kind"), cases(KINDS))
 def test_a_file_of_another_kind_ends_every_verb_with_one_line(
     name: str, kind: str, original: Path, tmp_path: Path, fullrank: Any
@@ -142,6 +143,7 @@ def test_a_file_of_another_kind_ends_every_verb_with_one_line(
         check(fullrank, verb, run)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "content"), cases(CONTENTS))
 def test_a_file_of_hostile_content_ends_every_verb_with_one_line(
     name: str, content: str, original: Path, tmp_path: Path, fullrank: Any

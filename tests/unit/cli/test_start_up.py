@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from fullrank import __version__
+
+pytestmark = pytest.mark.integration
 
 WITHOUT = """
 import io, json, logging, sys

@@ -20,7 +20,13 @@ from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
 from fullrank_controller.rounds import replay_pipeline
 
 
-@pytest.mark.parametrize("team", TEAMS)
+@pytest.mark.parametrize(
+    "team",
+    [
+        pytest.param(each, marks=() if each in ("maddpg", "qmix") else pytest.mark.integration)
+        for each in TEAMS
+    ],
+)
 def test_every_iteration_is_recomputed(
     team: str, trained: Callable[[str], Path], fullrank: Any
 ) -> None:

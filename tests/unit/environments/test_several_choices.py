@@ -109,6 +109,7 @@ def run(**options: Any) -> LocalRun:
     return LocalRun(load(options=SMALL | chosen).check().config, coded=False)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "form"), [("ippo", "several"), ("mappo", "in a dictionary")])
 def test_teams_learn_every_choice(name: str, form: str) -> None:
     """Random play names 5 / 6 a step and agent, 10 in six steps; the best is 24."""

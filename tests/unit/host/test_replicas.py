@@ -53,6 +53,7 @@ def lives(tmp_path: Path, *, kind: str) -> tuple[list[str], int, str]:
     return sorted(deaths.read_text().split()), ended.returncode, ended.stderr
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["signal", str(Stuck.exit_code)])
 def test_a_replica_that_is_killed_or_stuck_is_started_again_and_that_is_said(
     tmp_path: Path, kind: str
@@ -63,6 +64,7 @@ def test_a_replica_that_is_killed_or_stuck_is_started_again_and_that_is_said(
     assert said.count("replica_died replica=0") == 3
 
 
+@pytest.mark.integration
 def test_a_replica_that_says_why_it_ends_is_not_started_again(tmp_path: Path) -> None:
     assert lives(tmp_path, kind="3")[:2] == (["0", "1"], 3)
 
@@ -95,6 +97,7 @@ sys.exit(children.run_replicas(launch, replica, say=logging.warning, clock=time.
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("flooded", ["supervisor", "replica"])
 def test_signals_that_come_faster_than_they_are_handled_end_a_process_well(flooded: str) -> None:
     """A handler in Python would be interrupted before its first line, until recursion fails."""

@@ -4,9 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
-import kubernetes_validate
 import yaml
 from tests.kustomize import DEPLOY, parse, render
+from tests.unit.manifests.test_objects import RELEASES, validate
 from tests.workloads import JOBSETS, workloads_in
 
 from fullrank.config import load
@@ -29,9 +29,7 @@ def test_prometheus_scrapes_every_pod_of_an_overlay_with_the_component(
         "labels: [{pairs: {app.kubernetes.io/instance: fullrank}, includeSelectors: true}]\n"
     )
     objects = parse(render(mine))
-    for each in objects:
-        if each["kind"] not in (MONITOR, "JobSet"):
-            kubernetes_validate.validate(each, "1.33", strict=True)
+    validate(objects, RELEASES[0])
     (monitor,) = (each["spec"] for each in objects if each["kind"] == MONITOR)
     wanted = monitor["selector"]["matchLabels"]
     (endpoint,) = monitor["podMetricsEndpoints"]

@@ -2,10 +2,12 @@
 
 import shutil
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
+from kubernetes_validate import utils
 from tests.kustomize import DEPLOY, Manifest, manifests, parse, render
 from tests.workloads import (
     JOBSETS,
@@ -27,6 +29,8 @@ RELEASES = ("1.33", "1.35", "1.37")
 CUSTOM = ("JobSet", "TrainingRuntime", "TrainJob", "Issuer", "Certificate", "PodMonitor")
 """Kinds that a cluster has from elsewhere, whose schemas are not at hand."""
 BUDGET = "PodDisruptionBudget"
+
+utils.schema_contents = cache(utils.schema_contents)  # megabytes, which it reads for each object
 
 
 @pytest.mark.parametrize(

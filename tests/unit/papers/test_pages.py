@@ -23,6 +23,7 @@ MOST_WORDS = 2_500
 every_paper = pytest.mark.parametrize(("name", "scale"), COMMITTED)
 
 
+@pytest.mark.integration
 @every_paper
 def test_the_committed_cells_are_whole_and_give_the_committed_pages(
     name: str, scale: str, tmp_path: Path

@@ -130,6 +130,7 @@ def test_durations_decide_when_and_not_what() -> None:
     assert len(histories[1].points) > len(histories[0].points)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("containers", [None, FEW], ids=["plain", "own"])
 def test_equal_seeds_give_equal_histories(containers: ContainerSettings | None) -> None:
     first, same, other = (
@@ -151,6 +152,7 @@ def test_heads_change_what_is_played_and_the_share_of_the_bytes_travels() -> Non
         assert share == pytest.approx(0.6, abs=0.02)
 
 
+@pytest.mark.integration
 def test_collectors_add_up_until_the_window_stops_them() -> None:
     fast = replace(DURATIONS, scatter=0.0)
     played = [

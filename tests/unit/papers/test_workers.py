@@ -15,6 +15,8 @@ from tests.waiting import wait_until
 from fullrank.common.types import JSON
 from fullrank_papers.cells import Cell, CellOrigin, CellStore, Later, gather
 
+pytestmark = pytest.mark.integration
+
 
 def run(
     cells: list[Cell],

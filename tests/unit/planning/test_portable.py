@@ -86,6 +86,7 @@ def planned(**environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.integration
 def test_a_plan_is_the_same_with_the_instructions_of_an_older_processor() -> None:
     found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
     older = planned(OPENBLAS_CORETYPE="Nehalem", NPY_DISABLE_CPU_FEATURES=" ".join(found))

@@ -55,6 +55,7 @@ def test_every_citation_resolves_in_the_bibliography() -> None:
     assert cited - known == set()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("tool", ["configuration.py", "proto_reference.py"])
 def test_a_page_written_by_a_tool_is_fresh(tool: str) -> None:
     command = [sys.executable, str(ROOT / "tools" / tool), "--check"]
@@ -135,6 +136,7 @@ assert len(LocalRun(load(options=options).check().config).train()) == 2
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("blocks", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_the_environment_in_the_guide_trains(blocks: int) -> None:
     code = "".join(_blocks("docs/bring-your-environment.md", "python")[:blocks])

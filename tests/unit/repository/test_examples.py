@@ -28,6 +28,7 @@ def printed(name: str) -> list[str]:
     return run.stdout.splitlines()
 
 
+@pytest.mark.integration
 def test_the_quickstart_ends_with_the_bits_of_the_centralised_run() -> None:
     *iterations, coded, centralised = printed("quickstart.py")
     assert len(iterations) == 20

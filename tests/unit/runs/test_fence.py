@@ -54,6 +54,7 @@ def tapped(
     return bool(reached)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dies", [True, False])
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_successor_that_comes_at_any_moment_finds_what_was_published_and_loses_nothing(
@@ -87,6 +88,7 @@ def test_a_successor_that_comes_at_any_moment_finds_what_was_published_and_loses
             assert first[0].published in (list(range(found[0])), list(range(found[0] - 1)))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_newcomer_that_is_frozen_at_any_moment_while_the_run_goes_on_harms_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int

@@ -183,6 +183,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.integration
 def test_a_directory_is_taken_whole_or_again_if_its_controller_was_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
