@@ -32,7 +32,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_combinations_are_trained_once_and_compared(fullrank: Command, file: Path) -> None:
+def test_combinations_are_trained_once_and_compared_and_one_that_was_begun_goes_on(
+    fullrank: Command, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcome = fullrank("bench", str(file))
     assert outcome.code == 0, outcome.error
     assert "run 4 of 4" in outcome.output
@@ -45,8 +47,15 @@ def test_combinations_are_trained_once_and_compared(fullrank: Command, file: Pat
     ]  # fmt: skip
     metrics = {path: path.read_bytes() for path in runs.glob("*/metrics.jsonl")}
     assert len(metrics) == 4
+
+    (begun, *_) = sorted(runs.glob("*-seed0"))
+    identity = json.loads((begun / "run.json").read_text())
+    assert identity.pop("ending")["state"] == "finished"
+    (begun / "run.json").write_text(json.dumps(identity))
+    resumed: list[Path] = []
+    monkeypatch.setattr("fullrank.cli.compare.go_on", lambda path, local: resumed.append(path))
     again = fullrank("bench", str(file))
-    assert again.code == 0, again.error
+    assert (again.code, resumed) == (0, [begun]), again.error
     assert {path: path.read_bytes() for path in metrics} == metrics
 
     file.write_text(FILE.format(directory=runs, iterations=3))
@@ -69,8 +78,6 @@ def test_a_run_that_fails_does_not_keep_the_others_from_training(
     with (runs / "comparison" / "scores.csv").open() as scores:
         assert len([*csv.DictReader(scores)]) == 3
     assert [*occupied.iterdir()] == [occupied / "thesis.txt"]
-    (occupied / "thesis.txt").unlink()
-    assert fullrank("bench", str(file)).code == 0
 
 
 def test_settings_are_combined_with_all_others(tmp_path: Path) -> None:
@@ -88,20 +95,6 @@ def test_settings_are_combined_with_all_others(tmp_path: Path) -> None:
     assert (config.environment.name, config.algorithm.name) == ("smac_lite", "iql")
     assert config.algorithm.params == {"discount": 0.5, "hidden": 16}
     assert (config.seed, config.iterations) == (4, 7)
-
-
-def test_a_run_that_was_begun_goes_on(
-    fullrank: Command, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert fullrank("bench", str(file)).code == 0
-    (run, *_) = sorted((file.parent / "runs").glob("*-seed0"))
-    identity = json.loads((run / "run.json").read_text())
-    assert identity.pop("ending")["state"] == "finished"
-    (run / "run.json").write_text(json.dumps(identity))
-    resumed: list[Path] = []
-    monkeypatch.setattr("fullrank.cli.compare.go_on", lambda path, local: resumed.append(path))
-    assert fullrank("bench", str(file)).code == 0
-    assert resumed == [run]
 
 
 @pytest.mark.parametrize(

@@ -125,15 +125,14 @@ def alone(run: str, objects: list[Manifest]) -> None:
 def test_two_runs_in_one_namespace_share_no_object_and_select_no_pod_of_each_other(
     overlays: Overlays, overlay: str
 ) -> None:
-    runs = {
-        run: overlays.render(run, named(run, f"[../{overlay}]")) for run in ("team-a", "team-b")
-    }
-    keys = [{(each["kind"], each["metadata"]["name"]) for each in runs[run]} for run in runs]
+    """One has the name of the overlay as it is, which the repository's manifests have."""
+    named_run = overlays.render("team-a", named("team-a", f"[../{overlay}]"))
+    alone("team-a", named_run)
+    runs = named_run, manifests(overlay)
+    keys = [{(each["kind"], each["metadata"]["name"]) for each in objects} for objects in runs]
     assert keys[0] & keys[1] == set()
-    for run, objects in runs.items():
-        alone(run, objects)
-        (others,) = (labels_of(runs[other]) for other in runs if other != run)
-        selectors = list(selectors_of(objects))
+    for own, other in (runs, runs[::-1]):
+        selectors, others = list(selectors_of(own)), labels_of(other)
         assert selectors
         assert not any(selects(each, labels) for each in selectors for labels in others)
 

@@ -86,6 +86,7 @@ def test_updates_never_touch_the_trunk(name: str) -> None:
     assert all((old != new).any() for old, new in pairwise(heads))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_update_on_a_device_reads_no_memory_of_the_host_and_has_no_tf32(
     name: str, monkeypatch: pytest.MonkeyPatch
