@@ -168,6 +168,7 @@ def computed(algorithm: Algorithm, units: Sequence[UnitIndex]) -> dict[UnitIndex
     return {unit: update.tobytes() for unit, update in updates}
 
 
+@pytest.mark.integration
 def test_a_learner_needs_the_policies_of_those_near_its_unit_alone() -> None:
     algorithm, blind = make("ising", 25), make("ising", 25)
     needed = {algorithm.problem.sections[section] for section in algorithm.problem.needs(12)}

@@ -63,6 +63,7 @@ def test_combinations_are_trained_once_and_compared_and_one_that_was_begun_goes_
     assert (other.code, "other settings than the bench" in other.error) == (2, True)
 
 
+@pytest.mark.integration
 def test_a_run_that_fails_does_not_keep_the_others_from_training(
     fullrank: Command, file: Path
 ) -> None:

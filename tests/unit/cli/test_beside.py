@@ -76,6 +76,7 @@ def test_references_come_first_then_each_newest_checkpoint_once(tmp_path: Path) 
     assert played(tmp_path, config) == [first]  # it was evaluated before
 
 
+@pytest.mark.integration
 def test_what_is_played_changes_no_bit_of_the_run(tmp_path: Path) -> None:
     config = tiny()
 
@@ -101,6 +102,7 @@ def test_networks_that_are_too_large_are_not_held_twice(
         follow(tmp_path, config, environment_beside(config), Resting(1), lambda standing: None)
 
 
+@pytest.mark.integration
 def test_an_environment_of_another_package_is_played_in_a_process_of_its_own(
     tmp_path: Path,
 ) -> None:

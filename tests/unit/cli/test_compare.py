@@ -73,6 +73,7 @@ def test_runs_that_cannot_be_compared_are_one_line(fullrank: Command, tmp_path: 
         assert len(outcome.error.splitlines()) == 1
 
 
+@pytest.mark.integration
 def test_the_figure_and_numbers_of_a_comparison_are_written(
     fullrank: Command, tmp_path: Path
 ) -> None:

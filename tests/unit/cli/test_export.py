@@ -58,6 +58,7 @@ def test_the_card_tells_environment_variant_code_seeds_and_returns(
     assert [line.count("[") for line in returns] == [3, 3]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "options",
     [

@@ -40,6 +40,7 @@ def test_an_episode_is_written_into_the_run_step_by_step(fullrank: Command, chas
         assert animation.info["loop"] == 0
 
 
+@pytest.mark.integration
 def test_an_mp4_has_the_same_pictures_and_rests_on_the_last(fullrank: Command, chase: Path) -> None:
     film = chase / "episode.mp4"
     assert fullrank("render", str(chase), "--output", str(film)) == (0, f"{film}\n", "")
@@ -206,6 +207,7 @@ def test_rovers_are_linked_with_their_towers_and_goals() -> None:
     assert set(moments[1].scene.labels) == {2, 3}
 
 
+@pytest.mark.integration
 def test_an_arena_can_be_drawn_and_a_lattice_cannot(fullrank: Command, tmp_path: Path) -> None:
     arena = finished(tmp_path / "arena", environment__name="food_collection")
     assert fullrank("render", str(arena)).code == 0

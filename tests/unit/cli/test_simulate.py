@@ -157,6 +157,7 @@ def test_a_mistake_is_one_line(
     assert len(printed.splitlines()) == 1
 
 
+@pytest.mark.integration
 def test_a_sweep_is_drawn_with_its_limits(run: Callable[..., str], tmp_path: Path) -> None:
     picture = tmp_path / "sweep.png"
     wires = ("--bandwidth", "1e9", "--stragglers", "2", "--delay", "1")

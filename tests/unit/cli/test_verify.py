@@ -92,6 +92,7 @@ def test_updates_too_large_to_store_are_recomputed_from_checkpoint_to_checkpoint
     assert "no checkpoint holds the parameters before it" in outcome.output
 
 
+@pytest.mark.integration
 def test_a_table_that_was_lost_and_filled_anew_is_a_caveat_until_the_end_and_no_fault(
     tmp_path: Path, fullrank: Any
 ) -> None:

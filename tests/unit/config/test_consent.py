@@ -279,6 +279,7 @@ def test_installed_code_is_named_by_its_distribution_and_version(
     assert "of mpe2 0.9, and this user has trained that of mpe2 " in str(caught.value)
 
 
+@pytest.mark.integration
 def test_a_process_for_a_copy_is_bound_as_its_parent_is(mine: Path) -> None:
     check_trusted(settings(), origin="runs/mine")
     (mine / "helper.py").write_text(RAN)  # after the check, as a race would have it

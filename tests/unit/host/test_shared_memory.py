@@ -28,6 +28,7 @@ def copy_of(block: ReadBlock, checksum: int, *, offset: int = START) -> bool:
     return intact
 
 
+@pytest.mark.integration
 def test_another_process_reads_what_was_written(written: WrittenBlock) -> None:
     checksum = written.write(START, VALUES)
     location = written.location

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 from tests.kustomize import DEPLOY, parse, render
 from tests.unit.manifests.test_objects import RELEASES, validate
@@ -15,6 +16,7 @@ PORT = 9464
 MONITOR = "PodMonitor"
 
 
+@pytest.mark.integration
 def test_prometheus_scrapes_every_pod_of_an_overlay_with_the_component(
     overlay: str, tmp_path: Path
 ) -> None:

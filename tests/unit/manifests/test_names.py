@@ -122,6 +122,7 @@ def alone(run: str, objects: list[Manifest]) -> None:
                 assert host == "127.0.0.1" or ("Service", host) in names, (name, address)
 
 
+@pytest.mark.integration
 def test_two_runs_in_one_namespace_share_no_object_and_select_no_pod_of_each_other(
     overlays: Overlays, overlay: str
 ) -> None:
@@ -137,6 +138,7 @@ def test_two_runs_in_one_namespace_share_no_object_and_select_no_pod_of_each_oth
         assert not any(selects(each, labels) for each in selectors for labels in others)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("component", sorted({*COMPONENTS} - {"pod"}))
 def test_every_component_takes_the_run_s_name(overlays: Overlays, component: str) -> None:
     added = f"[../../components/{component}]"
@@ -154,6 +156,7 @@ def _rows() -> list[str]:
     return [line for line in text.splitlines() if line.startswith("| `")]
 
 
+@pytest.mark.integration
 def test_secrets_of_the_run_s_certificates_are_those_that_its_pods_mount(
     overlays: Overlays, tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_equal_seeds_give_equal_histories(containers: ContainerSettings | None) 
     assert first.facts["iterations"] == 12
 
 
+@pytest.mark.integration
 def test_heads_change_what_is_played_and_the_share_of_the_bytes_travels() -> None:
     own = learned(config(**FREE, iterations=40), containers=FEW)
     none = learned(config(**FREE, iterations=40), containers=replace(FEW, learn=False))

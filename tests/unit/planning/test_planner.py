@@ -79,6 +79,7 @@ def test_a_change_is_followed_within_fifty_iterations() -> None:
     assert run.round_s[130:].mean() < 0.6
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", SEEDS)
 def test_changes_are_rationed(seed: int) -> None:
     nervous = [late(7), NOBODY, late(3), NOBODY, late(7), NOBODY]

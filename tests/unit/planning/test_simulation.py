@@ -138,6 +138,7 @@ def code_of(name: str, units: int, spare: int) -> Code:
     return make_code(name, rows=units + spare, units=units, **params)
 
 
+@pytest.mark.integration
 @given(name=NAMES, sizes=SIZES, seed=st.integers(0, 1000))
 def test_bisection_finds_where_the_round_turns_decodable(
     name: str, sizes: tuple[int, int], seed: int

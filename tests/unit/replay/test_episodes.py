@@ -83,7 +83,7 @@ def test_samples_are_whole_episodes_that_lie_in_the_table(appends: list[list[int
             episodes = drawn(held.minibatch(sample_of(sample_message(wanted))))
             assert len(episodes) == 200
             assert {tuple(episode) for episode in episodes} == set(map(tuple, whole[-newest:]))
-        for tail in range(held.tail, whole[-1][0] + 1):
+        for tail in range(held.tail, whole[-1][0] + 1, 3):
             wanted = replace(sample(held, size=200, iteration=iteration), tail=tail)
             within = {tuple(episode) for episode in whole if episode[0] >= tail}
             assert set(map(tuple, drawn(held.minibatch(wanted)))) == within

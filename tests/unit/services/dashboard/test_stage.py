@@ -130,6 +130,7 @@ async def test_nothing_is_played_of_runs_and_environments_of_elsewhere(
     assert playing.given == []
 
 
+@pytest.mark.integration
 async def test_a_command_that_fails_says_why_in_its_own_words() -> None:
     with pytest.raises(FullrankError, match=r"there is no run 'nowhere'"):
         await fullrank("render", "--", "nowhere")

@@ -54,6 +54,7 @@ async def opened(client: ReplayClient, run_term: RunTerm, *, capacity: int = CAP
     return await client.open_table(row_size=ROW_SIZE, capacity=capacity, head=0, run_term=run_term)
 
 
+@pytest.mark.integration
 async def test_every_call_goes_on_once_the_service_is_back() -> None:
     said: list[str] = []
     outages = Outages()
