@@ -234,14 +234,6 @@ def test_blocks_are_padded_scaled_and_give_back_every_entry() -> None:
     assert widen(places["2.bias"], 4).tolist()[2:] == [-1, -1]
 
 
-def test_longer_episodes_of_other_units_change_no_bit() -> None:
-    algorithm = make(config("qmix"))
-    rows = rows_of(algorithm, [3, 9, 100, 33, 16, 48])
-    together = updates(algorithm, rows, [2, 0, 1])
-    for unit in range(3):
-        assert updates(algorithm, rows, [unit])[unit].tobytes() == together[unit].tobytes()
-
-
 def test_what_an_earlier_call_computed_changes_no_bit() -> None:
     algorithm, fresh = make(config("qmix")), make(config("qmix"))
     rows = rows_of(algorithm, LENGTHS)
