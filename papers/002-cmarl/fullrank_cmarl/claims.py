@@ -5,17 +5,19 @@ compare one measure, the win rate over time: the mean of a run's evaluations.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from fullrank.common.types import Array
-from fullrank_cmarl.systems import SYSTEMS, CmarlScale, Courses
+from fullrank_cmarl.systems import INDEPENDENT, SYSTEMS, CmarlScale, Courses
 from fullrank_papers.claims import (
     CIRCULAR,
     UNBUILT,
     ClaimResult,
     Judgement,
+    Whose,
     by_samples,
     judge,
     undecided,
@@ -107,6 +109,12 @@ def judge_learning(courses: Courses, scale: CmarlScale) -> Judgement:
             )
         ],
     }
+
+
+def judge_independent(courses: Courses, scale: CmarlScale) -> ClaimResult:
+    """Judge claim C12 on the maps of another project."""
+    claim = "C12: CMARL learns SMAX, a battle of another project, faster than APE-X."
+    return replace(_Judge(courses, scale).learning(claim, *INDEPENDENT), whose=Whose.OURS)
 
 
 class _Judge:

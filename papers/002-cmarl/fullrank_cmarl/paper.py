@@ -19,7 +19,7 @@ Differences from the paper:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -30,8 +30,16 @@ from fullrank.common.types import JSON
 from fullrank.config.tree import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import queues
-from fullrank_cmarl.claims import BY_ACTORS, judge_learning, judge_share
-from fullrank_cmarl.systems import PACKAGE, SCALES, SYSTEMS, CmarlScale, Courses, cells
+from fullrank_cmarl.claims import BY_ACTORS, judge_independent, judge_learning, judge_share
+from fullrank_cmarl.systems import (
+    PACKAGE,
+    SCALES,
+    SYSTEMS,
+    CmarlScale,
+    Courses,
+    cells,
+    independent_cells,
+)
 from fullrank_papers import pictures
 from fullrank_papers.cells import Cell, Results
 from fullrank_papers.claims import CIRCULAR, ClaimResult, Judgement, judge, undecided
@@ -181,11 +189,19 @@ PANELS: Final = {
 }
 
 
+def elsewhere(found: CmarlFindings) -> tuple[Courses, CmarlScale]:
+    """The courses on SMAX, and their scale."""
+    scale = replace(found.scale, maps=found.scale.independent)
+    return Courses(found.results, scale), scale
+
+
 def judged(found: CmarlFindings) -> Judgement:
     """Results by source."""
     courses = Courses(found.results, found.scale)
+    apart = elsewhere(found)
     return {
         **judge_learning(courses, found.scale),
+        **({"SMAX": [judge_independent(*apart)]} if found.scale.independent else {}),
         "Sec. 2.1": [queues.judge_queues(found.results)],
         "Sec. 2.2": [judge_share(courses)],
         "Sec. 2": [judge_collection(found.results)],
@@ -210,6 +226,8 @@ def _values(found: CmarlFindings) -> Mapping[str, Any]:
             "systems": _systems(courses),
             "by_map": _by_map(courses, scale),
         }
+    if (apart := elsewhere(found))[0].computed:
+        values["independent"] = _by_map(*apart)
     if collection_rates(found.results):
         values["collected"] = ""
     return values
@@ -242,7 +260,7 @@ def _by_map(courses: Courses, scale: CmarlScale) -> str:
             areas = [courses.area(name, scenario, seed) for seed in seeds]
             won = [courses.won(name, scenario, seed) for seed in seeds]
             row.append(f"{np.mean(areas):.3f}, {np.mean(won):.2f}" if areas else "-")
-        rows.append(row)
+        rows += [row] if courses.pairs([name]) else []
     return table(["system", *scale.maps], rows)
 
 
@@ -318,6 +336,7 @@ PAPER = Paper(
             step_s=scale.step_s, iterations=scale.iterations
         ),
         "learning": cells,
+        "smax": independent_cells,
     },
     judged=judged,
     modules=("fullrank_cmarl.paper", "fullrank.algorithms.container_learner"),

@@ -15,6 +15,7 @@ from fullrank.config.tree import RunConfig
 from fullrank_papers.cells import Cell, Results, settings_of
 from fullrank_papers.paper import toml
 from fullrank_papers.runs import configured
+from fullrank_papers.smax import battle
 from fullrank_papers.virtual import CHANNELS, Evaluations, VirtualDurations
 from fullrank_papers.virtual_learning import learn_in_virtual_time
 
@@ -70,6 +71,8 @@ SYSTEMS: Final[Mapping[str, CmarlSystem]] = MappingProxyType(
     }
 )
 """Systems by name."""
+INDEPENDENT: Final = ("cmarl", "apex")
+"""Systems that are compared on SMAX, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,8 @@ class CmarlScale:
 
     maps: tuple[str, ...]
     seeds: tuple[int, ...]
+    independent: tuple[str, ...] = ()
+    """Maps of SMAX, on which CMARL meets one other system."""
     until_s: float
     """Length of a run, virtual seconds."""
     points: int
@@ -127,7 +132,7 @@ class CmarlScale:
         """Return the configuration of a system on a map."""
         system = SYSTEMS[name]
         config = configured(
-            *("environment.name=smac_lite", f"environment.map={scenario}"),
+            *battle(scenario),
             *("algorithm.name=qmix", f"seed={seed}", "iterations=1000000"),
             *("compute.threads=1", "compute.device=cpu", "metrics.sinks=[]"),
             f"collect.warmup_copies={system.actors}",
@@ -189,6 +194,12 @@ def _course(name: str, scenario: str, seed: int, scale: CmarlScale) -> JSON:
     asked = Evaluations(points=scale.points, episodes=scale.episodes, until_s=scale.until_s)
     config = scale.config(name, scenario, seed)
     return learn_in_virtual_time(config, scale.durations_of(name), asked).told()
+
+
+def independent_cells(scale: CmarlScale) -> list[Cell]:
+    """The courses on battles of another project."""
+    order = product(scale.seeds, scale.independent, INDEPENDENT)
+    return [cell(name, scenario, seed, scale) for seed, scenario, name in order]
 
 
 class Courses:

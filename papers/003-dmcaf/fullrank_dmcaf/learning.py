@@ -54,6 +54,7 @@ from fullrank_papers.cells import Cell, Later, Results
 from fullrank_papers.claims import ClaimResult, Whose, by_samples, undecided
 from fullrank_papers.paper import table
 from fullrank_papers.runs import configured
+from fullrank_papers.smax import battle
 from fullrank_papers.virtual import CHANNELS, Evaluations
 from fullrank_papers.virtual_learning import virtual_cell
 
@@ -100,7 +101,7 @@ def memory_cells(scale: DmcafScale) -> list[Cell]:
             weight=0.1 * scale.trained,
             beside=True,
         )
-        for seed in scale.seeds
+        for seed in scale.teams
     ]
 
 
@@ -125,7 +126,7 @@ def _played(iterations: int, episodes: int, seed: int) -> JSON:
 
 def memory(results: Results, scale: DmcafScale) -> dict[str, Array]:
     """Returns by play, shape (seeds, episodes)."""
-    found = [results[f"{MEMORY}-{seed}"] for seed in scale.seeds]
+    found = [results[f"{MEMORY}-{seed}"] for seed in scale.teams]
     return {play: np.array([each[play] for each in found]) for play in LABELS}
 
 
@@ -176,8 +177,7 @@ STEPS, TIME = "by_steps", "points"
 
 def course_config(name: str, system: str, seed: int) -> RunConfig:
     """The run of a system on a map."""
-    chosen = (f"environment.map={name}", f"seed={seed}")
-    return configured(*LEARNING[system], *chosen, *HOST)
+    return configured(*LEARNING[system], *battle(name), f"seed={seed}", *HOST)
 
 
 def cells(scale: DmcafScale) -> list[Later]:

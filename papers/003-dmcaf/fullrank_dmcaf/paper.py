@@ -170,6 +170,7 @@ def _values(found: DmcafFindings) -> Mapping[str, Any]:
         "maps": ", ".join(f"{steps:,} ({name})" for name, steps in scale.learnt.items()),
         "played": scale.episodes,
         "seeds": len(scale.seeds),
+        "teams": len(scale.teams),
     }
     if scale.learnt:
         values["curves"] = learning.learning_table(results, scale)

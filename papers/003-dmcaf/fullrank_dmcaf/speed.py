@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from fullrank.common.types import JSON
-from fullrank.environments import make_environment
 from fullrank.training.evaluation import evaluate, random_actions
+from fullrank.wiring.plugins import environment_of
 from fullrank_papers import pictures
 from fullrank_papers.cells import Cell, Later, Results
 from fullrank_papers.claims import (
@@ -33,6 +33,7 @@ from fullrank_papers.claims import (
 from fullrank_papers.paper import table as table_of
 from fullrank_papers.paper import toml
 from fullrank_papers.runs import configured, observe
+from fullrank_papers.smax import PREFIX, battle
 from fullrank_papers.virtual import Evaluations, VirtualDurations, VirtualHistory
 from fullrank_papers.virtual_learning import virtual_cell
 
@@ -101,7 +102,9 @@ class DmcafScale:
     evaluated: int = 32
     """Episodes of an evaluation."""
     seeds: tuple[int, ...]
-    """Seeds of what is learnt."""
+    """Seeds of the learning curves."""
+    teams: tuple[int, ...] = (1, 2, 3)
+    """Seeds of the teams whose hidden states are mixed."""
 
 
 SCALES = {name: DmcafScale(**sizes) for name, sizes in toml(PACKAGE, "scales.toml").items()}
@@ -156,7 +159,7 @@ def length_name(name: str) -> str:
 
 
 def _length(name: str) -> JSON:
-    environment = make_environment("smac_lite", copies=64, map=name)
+    environment = environment_of(configured(*battle(name)), copies=64)
     act = random_actions(environment.agents, seed=0)
     played = evaluate(environment, act, episodes=LENGTH_EPISODES, seed=0)
     return {"steps": float(played.lengths.mean())}
@@ -170,7 +173,7 @@ def durations_of(name: str, system: str, length: float) -> VirtualDurations:
         system: The system.
         length: Steps of an episode.
     """
-    share = SCENARIOS[name].playing_share
+    share = SCENARIOS[name.removeprefix(PREFIX)].playing_share
     return VirtualDurations(
         step_s=share * ITERATION_S / length,
         acting_s=0.0,
@@ -183,7 +186,7 @@ def durations_of(name: str, system: str, length: float) -> VirtualDurations:
 def cells(scale: DmcafScale) -> list[Cell | Later]:
     """Lengths of episodes, and the systems on each map, whose times follow from them."""
     return [
-        *map(length_cell, scale.maps),
+        *(length_cell(name) for name in dict.fromkeys([*scale.maps, *scale.learnt])),
         *(
             Later(
                 name=f"predicted-{name}-{system}",

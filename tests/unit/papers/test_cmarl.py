@@ -15,7 +15,8 @@ from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import paper, queues
 from fullrank_cmarl.claims import rank_correlation
 from fullrank_cmarl.systems import SCALES, SYSTEMS, CmarlScale, cell_name, cells
-from fullrank_papers.claims import ClaimResult, Held
+from fullrank_papers.cells import Cell
+from fullrank_papers.claims import ClaimResult, Held, Whose
 from fullrank_papers.paper import Findings
 from fullrank_papers.virtual import CHANNELS
 
@@ -183,3 +184,19 @@ def test_every_scale_configures_every_system(scale: Any) -> None:
     of_cmarl = {method for name, method in drawn.items() if "-cmarl" in name}
     assert of_cmarl == {"uniform" if scale is SCALES["smoke"] else "prioritised"}
     assert {method for name, method in drawn.items() if "-cmarl" not in name} == {"uniform"}
+
+
+def test_smax_is_judged_where_a_scale_has_it() -> None:
+    scale = replace(SMOKE, independent=("smax-3m",))
+    apart = {
+        cell_name(name, "smax-3m", seed): course(rate + 0.001 * seed * rate)
+        for name, rate in (("cmarl", 0.6), ("apex", 0.4))
+        for seed in scale.seeds
+    }
+    (result,) = paper.judged(findings(apart, scale))["SMAX"]
+    assert (result.held, result.whose) == (Held.HELD, Whose.OURS)
+    assert "SMAX" not in paper.judged(findings(apart))
+    made = paper.PAPER.parts["smax"](scale)
+    assert {each.name for each in made} == apart.keys()
+    environments = [cast(Cell, each).settings["run"]["environment"] for each in made]
+    assert {(each["name"], each["map"]) for each in environments} == {("smax", "3m")}
