@@ -16,7 +16,7 @@ COMMITTED = [
     ("coded-maddpg", "standard"),
     ("darl1n", "standard"),
     ("cmarl", "smoke"),
-    ("dmcaf", "smoke"),
+    ("dmcaf", "standard"),
     ("multi-gpu", "smoke"),
 ]
 MOST_WORDS = 2_500

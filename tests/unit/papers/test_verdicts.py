@@ -128,7 +128,7 @@ def rounded_otherwise(value: Any, draws: np.random.Generator) -> Any:
         ("coded-maddpg", "standard"),
         ("darl1n", "standard"),
         ("cmarl", "smoke"),
-        ("dmcaf", "smoke"),
+        ("dmcaf", "standard"),
         ("multi-gpu", "smoke"),
     ],
 )
@@ -151,5 +151,5 @@ def test_equal_cells_give_equal_verdicts_however_a_processor_rounds(name: str, s
 
 
 def test_a_cell_of_today_names_the_rules_and_an_older_one_does_not() -> None:
-    lines = (ROOT / "papers/003-dmcaf/smoke" / CELLS).read_text().splitlines()
+    lines = (ROOT / "papers/003-dmcaf/standard" / CELLS).read_text().splitlines()
     assert {json.loads(line)["rules"] for line in lines} == {RULES}
