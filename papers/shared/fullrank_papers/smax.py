@@ -118,7 +118,7 @@ class Smax:
             for i in range(battles.agents)
         )
         self.state_size = self._look.state.shape[1]
-        self._won = np.zeros(copies, bool)
+        self._won: BoolArray = np.zeros(copies, bool)
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
         """See ``Environment.reset``."""
@@ -149,9 +149,10 @@ class Smax:
         keys = np.stack([self._keys[:, 0] ^ self._steps, self._keys[:, 1]], axis=1)
         self._state, self._look, reward, ended = self._battles.step(keys, self._state, chosen)
         units = self._look.alive[: self.copies]
-        standing, beaten = units[:, :n].any(axis=1), ~units[:, n:].any(axis=1)
-        self._won = standing & beaten
-        over = ~standing | beaten
+        standing: BoolArray = units[:, :n].any(axis=1)
+        beaten: BoolArray = np.logical_not(units[:, n:].any(axis=1))
+        self._won = np.logical_and(standing, beaten)
+        over: BoolArray = np.logical_or(~standing, beaten)
         paid = SCALE * reward[: self.copies].astype(np.float64)
         return Step(
             observation=self._observation(),
