@@ -106,7 +106,7 @@ class SweptWorld(NamedTuple):
     def trials(self, scale: Darl1nScale, distance: Distance) -> list[Trial]:
         """One run for each seed; none where the scale has too few to judge means."""
         changes = self.rewards if distance == DEFAULT else {"distance": distance, **self.rewards}
-        seeds = scale.seeds if self.rewards else scale.more_seeds or scale.seeds
+        seeds = scale.more_seeds or scale.seeds
         return [
             Trial(
                 task=self.task,

@@ -11,7 +11,8 @@ Differences from the paper:
 - `mds` is the best of some orthonormal frames, not a Vandermonde matrix of unknown nodes;
   `random_sparse` is drawn again until no row is empty.
 - Times of codes are virtual, on machines solved from three cells of Table VI.
-- EPC and SAC are not run.
+- DARL1N learns from 2,000 episodes' transitions in Fig. 5, SAC from 30,000 episodes.
+- EPC is not run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -250,7 +250,7 @@ class Darl1nScale:
     batch: int
     seeds: tuple[int, ...]
     more_seeds: tuple[int, ...] = ()
-    """Seeds of the distances of Sec. VII, but for those with the rewards of Fig. 6."""
+    """Seeds of the distances of Sec. VII."""
     timed: int
     """Timed iterations behind each iteration time."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)

@@ -149,10 +149,10 @@ class Smax:
         keys = np.stack([self._keys[:, 0] ^ self._steps, self._keys[:, 1]], axis=1)
         self._state, self._look, reward, ended = self._battles.step(keys, self._state, chosen)
         units = self._look.alive[: self.copies]
-        standing: BoolArray = units[:, :n].any(axis=1)
-        beaten: BoolArray = np.logical_not(units[:, n:].any(axis=1))
-        self._won = np.logical_and(standing, beaten)
-        over: BoolArray = np.logical_or(~standing, beaten)
+        standing = units[:, :n].any(axis=1)
+        beaten = np.logical_not(units[:, n:].any(axis=1))
+        self._won = standing & beaten
+        over = ~standing | beaten
         paid = SCALE * reward[: self.copies].astype(np.float64)
         return Step(
             observation=self._observation(),
