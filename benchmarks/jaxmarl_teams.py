@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, Settings] = {
 }
 """What differs from JaxMARL's own settings, beside 256 copies and 1.5 million steps."""
 OWN: Mapping[str, Settings] = {
-    "ippo": {"trace": 0.95, "clip": 0.2, "entropy": 0.01, "steps": 1_500_000},
+    "ippo": {"trace": 0.95, "clip": 0.2, "value_clip": 0.2, "entropy": 0.01, "steps": 1_500_000},
     "pqn": {"trace": 0.3, "steps": 1_500_000},
 }
 """JaxMARL's own settings, and the steps of a training, that others than these may change."""
@@ -206,8 +206,9 @@ class IPPO(Team):
         ratio = jnp.exp(log_likelihood(logits, action) - before)
         gained = (gained - gained.mean()) / (gained.std() + 1e-8)
         clip, entropy_weight = self.settings["clip"], self.settings["entropy"]
+        near_by = self.settings["value_clip"]
         policy = jnp.minimum(ratio * gained, ratio.clip(1 - clip, 1 + clip) * gained).mean()
-        near = old + (value - old).clip(-clip, clip)
+        near = old + (value - old).clip(-near_by, near_by) if near_by else value
         errors = jnp.maximum((value - target) ** 2, (near - target) ** 2).mean()
         every = jax.nn.log_softmax(logits)
         entropy = -(jnp.exp(every) * every).sum(-1).mean()

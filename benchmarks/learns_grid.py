@@ -2,9 +2,10 @@
 
 Three players learn cooperative navigation with one thread: ``ippo`` by ``LocalRun``, and IPPO and
 PQN-VDN as JaxMARL states them (``jaxmarl_teams``). All have the same grid of 12 settings, none of
-which changes what a step costs: learning rates, traces and discounts. What is not in the grid is
-equal for the two of PPO as far as both have it, as in ``examples/three_agents.toml``; PQN has
-JaxMARL's own. Greedy policies play the same 200 episodes every 25,600 steps, which does not count.
+which changes what a step costs: three learning rates by four traces, with the example's and both
+peers' own traces among them, and the peers' discount. What is not in the grid is equal for the two
+of PPO as far as both have it, as in ``examples/three_agents.toml``; PQN has what ``jaxmarl_teams``
+gives it. Greedy policies play the same 200 episodes every 25,600 steps, which does not count.
 
 ``--choose`` trains each setting with one seed until -425; a player gets the one with the fewest
 steps, which no load changes. A setting is given up after as many steps as the best one before, or
@@ -28,6 +29,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeAlias
@@ -42,10 +44,10 @@ from learns_peers import EXAMPLE, MOST_RATIOS, STEPS, TARGETS, Finished, played
 Settings: TypeAlias = Mapping[str, float]
 GRID: Sequence[Settings] = [
     dict(zip(("rate", "trace", "discount"), each, strict=True))
-    for each in product((0.01, 0.003, 0.001), (0.8, 0.5), (0.85, 0.9))
+    for each in product((0.01, 0.003, 0.001), (0.95, 0.8, 0.5, 0.3), (0.9,))
 ]
 NAMES = {"rate": "learning_rate"}
-EQUAL = {"clip": 0.15, "entropy": 0.0, "steps": 640_000}
+EQUAL = {"clip": 0.15, "value_clip": 0.0, "entropy": 0.0, "steps": 640_000}
 """Of JaxMARL's IPPO: as in the example, whose learning rate is 0 after so many steps."""
 OURS, PEERS = "fullrank-ippo", ("jaxmarl-ippo", "jaxmarl-pqn")
 LOOK_STEPS = 25_600
@@ -246,12 +248,16 @@ def timed(
 
 
 def judged(found: Mapping[str, Sequence[Training]]) -> bool:
-    """Print the ratios; a training that did not arrive counts with its end."""
-    holds = True
-    for peer in [name for name in PEERS if name in found and OURS in found]:
+    """Print the ratios. A peer's training that did not arrive counts with its end, ours never."""
+    compared = [name for name in PEERS if name in found and OURS in found]
+    holds = bool(compared)
+    for peer in compared:
         pairs = list(zip(found[OURS], found[peer], strict=True))
-        without = median(ours.cpu_s / own.cpu_s for ours, own in pairs)
-        counted = median(ours.cpu_s / (own.cpu_s + own.compile_s) for ours, own in pairs)
+        spent = [ours.cpu_s if ours.reached else inf for ours, _ in pairs]
+        without = median(s / own.cpu_s for s, (_, own) in zip(spent, pairs, strict=True))
+        counted = median(
+            s / (own.cpu_s + own.compile_s) for s, (_, own) in zip(spent, pairs, strict=True)
+        )
         arrived = [sum(own.reached for own in found[name]) for name in (OURS, peer)]
         print(
             f"\n{OURS} beside {peer}: {without:.2f} of its time without compilation, "

@@ -21,7 +21,7 @@ import argparse
 import sys
 import tomllib
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from statistics import mode
@@ -48,8 +48,14 @@ REGIMES = Path(__file__).parent / "regimes"
 
 
 def regime_of(name: str) -> Regime:
-    """The regime of a file."""
+    """The regime of a file.
+
+    Raises:
+        ValueError: A key is none of a regime's.
+    """
     table = tomllib.loads((REGIMES / f"{name}.toml").read_text())
+    if unknown := table.keys() - {each.name for each in fields(Regime)}:
+        raise ValueError(f"{name}.toml: a regime has no {', '.join(sorted(unknown))}")
     return TypeAdapter(Regime).validate_python(table)
 
 

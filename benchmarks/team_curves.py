@@ -242,16 +242,16 @@ def main() -> int:
 
 
 def compared(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool:
-    """Print the cost of the goal by map and algorithm; return whether MAPPO's is below QMIX's."""
+    """Print the cost of the goal by map and algorithm; return whether MAPPO's is below QMIX's.
+
+    False unless a map has ended teams of both.
+    """
     print("| map | algorithm | won 0.8 | CPU s | 95 % | updates | thousand steps |")
     print("|---|---|---|---|---|---|---|")
-    medians = {}
-    for name, own in teams.items():
-        medians[name] = _row(name, arms[name].goal, own) if own else inf
-    maps = {name.partition("/")[0] for name in teams}
-    return all(
-        medians.get(f"{task}/mappo", inf) < medians.get(f"{task}/qmix", inf) for task in maps
-    )
+    medians = {name: _row(name, arms[name].goal, own) for name, own in teams.items() if own}
+    maps = {name.partition("/")[0] for name in medians}
+    both = [task for task in maps if {f"{task}/mappo", f"{task}/qmix"} <= medians.keys()]
+    return bool(both) and all(medians[f"{task}/mappo"] < medians[f"{task}/qmix"] for task in both)
 
 
 def _row(name: str, goal: float, teams: Sequence[Team]) -> float:
@@ -287,7 +287,7 @@ def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool
     """
     print("| task | algorithm | seeds | million steps | best return | published | outside by |")
     print("|---|---|---|---|---|---|---|")
-    within = True
+    within = any(teams.values())
     for name, own in teams.items():
         if not own:
             continue

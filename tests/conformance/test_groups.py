@@ -1,6 +1,6 @@
 """Groups of agents that share networks: what they learn, and equal bits for every code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,18 +67,23 @@ RUNS: dict[str, dict[str, Any]] = {
         for name, share in zip(TEAMS, ("none", "side", "none", "none"), strict=True)
     },
 }
-LATE: dict[str, Any] = {"code.name": "mds", "stragglers.name": "fixed_k", "stragglers.k": 1}
+CODES: Sequence[dict[str, Any]] = (
+    {"code.name": "fractional"},
+    {"code.name": "mds", "stragglers.name": "fixed_k", "stragglers.k": 1},
+)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_shared_networks_learn_the_same_bits_with_a_code_and_stragglers(name: str) -> None:
+def test_shared_networks_learn_the_same_bits_with_codes_and_stragglers(name: str) -> None:
     def trained(*, coded: bool, **code: Any) -> tuple[Any, str]:
         options = SMALL | {"algorithm.name": name} | RUNS[name] | code
         run = LocalRun(load(options=options).check().config, coded=coded)
         facts = [(each.update_digest, each.statistics) for each in run.train()]
         return facts, run.parameter_digest()
 
-    assert trained(coded=True, **LATE) == trained(coded=False)
+    expected = trained(coded=False)
+    for code in CODES:
+        assert trained(coded=True, **code) == expected
 
 
 def share_of(name: str) -> Mapping[str, tuple[str, ...]]:

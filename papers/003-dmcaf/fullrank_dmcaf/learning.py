@@ -22,6 +22,8 @@ Differences from the paper:
 - Hidden states are mixed when trained teams play (Fig. 4); the paper mixes while it learns.
 - An episode is played by the policy with which it began (Fig. 8), also where an update falls into
   it; the three actors of a worker of AWL begin together, and wait for the longest episode.
+- Systems warm up unequally (Fig. 8): Qmix plays 800 steps alone before its first update, AW and AWL
+  32 episodes with all their actors, so that they begin later by steps and sooner by time.
 - COMA plays 8 episodes at once and updates twice, with the library's settings and the rate of all.
 """
 

@@ -74,7 +74,7 @@ def reproduce(
         raise ConfigError(f"--scale: {paper} has no scale {scale}; its scales are {known}")
     sizes, parts = chosen.scales[scale], _parts(only, chosen)
     if seeds:
-        named = ("seeds", "more_seeds")
+        named = ("seeds", "more_seeds", "teams")
         sizes = replace(sizes, **{name: _seeds(seeds) for name in named if hasattr(sizes, name)})
     home = Path("papers") / chosen.folder
     directory = output or home / scale

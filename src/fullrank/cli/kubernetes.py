@@ -98,9 +98,9 @@ class Kubernetes:
         """Suspend a run, or scale its sets to 0.
 
         Raises:
-            NotFound: It has ended, or does not run.
+            NotFound: It has finished, or does not run.
         """
-        if (run := self.look(name)).state in (State.FINISHED, State.FAILED):
+        if (run := self.look(name)).state is State.FINISHED:
             raise NotFound(f"{run}: nothing to stop; who deletes its objects, frees its machines")
         _patch_all(name, running=False)
         return f"told to stop, with a checkpoint; `fullrank run resume {name}` goes on"

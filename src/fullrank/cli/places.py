@@ -17,7 +17,7 @@ from fullrank.common.errors import ConfigError, DeadlinePassed, FullrankError, N
 
 Place: TypeAlias = ThisHost | Compose | Kubernetes
 PLACES: dict[str, Place] = {place.name: place for place in (ThisHost(), Compose(), Kubernetes())}
-ANSWER_S, AT_ONCE = 30.0, 32
+ANSWER_S, AT_ONCE = 100.0, 32
 """Longest wait for the answers of all that are asked at once, and how many these are at most."""
 Asked = TypeVar("Asked")
 Reply = TypeVar("Reply")

@@ -144,6 +144,8 @@ def polled(
                     yield now, new
                     pause_s = PERIOD_S
                     time.sleep(pause_s)
+        except ConfigError:
+            raise
         except FullrankError as error:
             if isinstance(error, ServiceLost) and (found := ended(run)) is not None:
                 now, records = found

@@ -350,8 +350,10 @@ class AlgorithmLaws:
         reference = LocalRun(config, coded=False)
         committed = [(each.update_digest, each.statistics) for each in reference.train()]
         assert len({digest for digest, _ in committed}) == len(committed), "it learns nothing"
-        for name in tried:
-            if (late := coded(config, reference.training.problem, name)) is None:
+        made = {name: coded(config, reference.training.problem, name) for name in tried}
+        assert any(made.values()), f"none of {', '.join(tried)} codes {len(committed)} iterations"
+        for name, late in made.items():
+            if late is None:
                 continue
             run = LocalRun(late, independent_learners=True)
             found = [(each.update_digest, each.statistics) for each in run if each.exact]

@@ -6,6 +6,7 @@ later term reports them.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -157,5 +158,5 @@ def rows_lost(*, iteration: int, expected: int, tail: int, head: int) -> str:
 
 def held_since(caveats: Iterable[str]) -> int:
     """Return the first iteration after the last loss of rows, by caveats; 0 if none is lost."""
-    after = (each.removeprefix(_LOSS) for each in caveats if each.startswith(_LOSS))
-    return max((int(each.partition(":")[0]) for each in after), default=0)
+    found = (re.match(rf"{re.escape(_LOSS)}(\d{{1,18}}):", each) for each in caveats)
+    return max((int(each[1]) for each in found if each), default=0)

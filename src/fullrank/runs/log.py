@@ -38,8 +38,9 @@ _LOG, _HEADS = "log", "heads"
 _Folder: TypeAlias = Annotated[str, Field(pattern=r"^\d{6,18}-\d{6,18}$")]
 _Segment: TypeAlias = Annotated[str, Field(pattern=r"^(\d{6,18}-\d{6,18})?$")]
 _PART = r"/[0-9a-z][0-9a-z.-]{0,60}"
-_Named = rf"^(({_LOG}|{_HEADS}|{METRICS}|{ROWS}|{CHECKPOINTS})({_PART}){{1,2}})?$"
-_Object: TypeAlias = Annotated[str, Field(pattern=_Named)]
+_NAMED = rf"({_LOG}|{_HEADS}|{METRICS}|{ROWS}|{CHECKPOINTS})({_PART}){{1,2}}"
+_Object: TypeAlias = Annotated[str, Field(pattern=f"^{_NAMED}$")]
+_Place: TypeAlias = Annotated[str, Field(pattern=f"^({_NAMED})?$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class RowSegment:
     size_bytes: Ordinal
     digest: str
     """``rows_digest``, in hexadecimal digits."""
-    name: _Object = ""
+    name: _Place = ""
     """The object; empty: the entry of the log that says so."""
 
     @property

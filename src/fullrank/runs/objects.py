@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fullrank.common.durable import rename, replace_bytes, sync_directory
 from fullrank.common.errors import ConfigError, NotFound, StorageFailed
@@ -15,6 +15,9 @@ from fullrank.common.foreign import regular
 
 SCRATCH = ".scratch"
 """Name under which a directory has what is being written; a controller that begins removes it."""
+
+
+Placed = TypeVar("Placed")
 
 
 class Objects(Protocol):
@@ -67,20 +70,11 @@ class DirectoryObjects:
 
     def put(self, name: str, content: bytes) -> None:
         """Write an object."""
-        with self._written(name, content) as (scratch, path):
-            rename(scratch, path)
+        self._write(name, content, rename)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name."""
-        with self._written(name, content) as (scratch, path):
-            try:
-                os.link(scratch, path)
-            except FileExistsError:
-                return False
-            finally:
-                scratch.unlink()
-            sync_directory(path.parent)
-        return True
+        return self._write(name, content, _link)
 
     def get(self, name: str) -> bytes:
         """Content of an object."""
@@ -92,22 +86,31 @@ class DirectoryObjects:
                 raise NotFound(f"{self._directory} holds no {name}") from None
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects, and directories that become empty."""
+        """Remove objects, and directories that become empty; of directories ``SCRATCH`` alone."""
         for name in names:
             path = self._directory / name
             with self._reported(name):
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                if name == SCRATCH:
+                    shutil.rmtree(path, ignore_errors=True)  # another one may write there still
+                else:
+                    path.unlink(missing_ok=True)
             with suppress(OSError):
                 path.parent.rmdir()
 
-    @contextmanager
-    def _written(self, name: str, content: bytes) -> Iterator[tuple[Path, Path]]:
-        """Yield the content under a name that no other writer has, and the path of its own."""
+    def _write(self, name: str, content: bytes, place: Callable[[Path, Path], Placed]) -> Placed:
+        """Write under a name that no other writer has, and move it from there to its own."""
         scratch, path = self._directory / SCRATCH / token_hex(8), self._directory / name
-        with self._reported(name):
+
+        def write() -> Placed:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_bytes(scratch, content)
-            yield scratch, path
+            return place(scratch, path)
+
+        with self._reported(name):
+            try:
+                return write()
+            except FileNotFoundError:  # swept by a controller that began in between
+                return write()
 
     @contextmanager
     def _reported(self, name: str) -> Iterator[None]:
@@ -116,3 +119,15 @@ class DirectoryObjects:
         except OSError as error:
             reason = error.strerror or error
             raise StorageFailed(f"{self._directory}: {name}: {reason}") from error
+
+
+def _link(scratch: Path, path: Path) -> bool:
+    """Give a file its name unless there is one of that name; False then."""
+    try:
+        os.link(scratch, path)
+    except FileExistsError:
+        return False
+    finally:
+        scratch.unlink(missing_ok=True)
+    sync_directory(path.parent)
+    return True

@@ -158,6 +158,8 @@ class SharedStore:
         """
         with self._lock:
             filled, self._filling = self._filling, {}
+            if not filled and rows is not None and len(rows):  # another call has taken the records
+                self.log.write(rows.tobytes(), rows=segment_of(first, rows))
             for segment, records in filled.items():
                 content, facts = b"".join(records), {}
                 if rows is not None and len(rows) and segment == [*filled][-1]:

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,15 +168,32 @@ def replicas(note: str | None, number: int) -> dict[str, Any]:
 
 
 def test_what_has_ended_is_neither_stopped_nor_resumed(fakes: Fakes, fullrank: Any) -> None:
-    """Sets of a run that has ended are not scaled either: their pods alone tell its end."""
-    ends = ([pod(ended(0))], [pod(BACK_OFF, ended(3))])
-    for objects in ([jobset("Completed")], *([*SETS, *pods] for pods in ends)):
-        wholes = [each for each in objects if each["kind"] == "JobSet"]
-        fakes.set("kubectl", kubectl(*objects, jobsets=wholes, **{LOG: "it raised"}))
-        for verb, said in (("stop", "nothing to stop"), ("resume", "nothing of team-a is stopped")):
-            outcome = fullrank("run", verb, "team-a", "--on", "kubernetes")
-            assert (outcome.code, outcome.error.count("\n")) == (1, 1)
-            assert said in outcome.error
+    """Sets of a finished run are not scaled either: their pods alone tell its end."""
+    ends: dict[str, Sequence[list[Any]]] = {
+        "nothing to stop": ([jobset("Completed")], [*SETS, pod(ended(0))])
+    }
+    ends["nothing of team-a is at work"] = ([jobset("Failed")],)
+    for said, runs in ends.items():
+        for objects in runs:
+            wholes = [each for each in objects if each["kind"] == "JobSet"]
+            fakes.set("kubectl", kubectl(*objects, jobsets=wholes, **{LOG: "it raised"}))
+            for verb, words in (("stop", said), ("resume", "nothing of team-a is stopped")):
+                outcome = fullrank("run", verb, "team-a", "--on", "kubernetes")
+                assert (outcome.code, outcome.error.count("\n")) == (1, 1)
+                assert words in outcome.error
+
+
+def test_sets_of_a_run_that_fails_for_good_are_stopped_so_that_they_hold_no_machines(
+    fakes: Fakes, fullrank: Any
+) -> None:
+    failing = pod(BACK_OFF, ended(3))
+    replies = {LOG: "it raised", f"{TIMEOUT}patch": ""}
+    fakes.set("kubectl", kubectl(*SETS, failing, **replies))
+    assert fullrank("run", "stop", "team-a", "--on", "kubernetes").code == 0
+    assert patches(fakes.calls()) == {f"statefulset/{NAME}": replicas("1", 0)}
+
+
+def test_a_wrong_replica_count_in_an_annotation_is_an_error(fakes: Fakes, fullrank: Any) -> None:
     edited = item("StatefulSet", NAME, {"replicas": 0}, annotations={"fullrank/replicas": "x"})
     fakes.set("kubectl", kubectl(edited))
     outcome = fullrank("run", "resume", "team-a", "--on", "kubernetes")

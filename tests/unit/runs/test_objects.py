@@ -7,9 +7,11 @@ import pytest
 from tests.addresses import free_address
 from tests.buckets import bucket
 
+from fullrank.common.durable import replace_bytes
 from fullrank.common.errors import NotFound, StorageFailed
 from fullrank.common.seeding import stream
 from fullrank.runs import object_store
+from fullrank.runs import objects as stored
 from fullrank.runs.objects import Objects, open_objects
 
 
@@ -46,6 +48,34 @@ def test_what_was_removed_is_gone_and_what_never_was_does_not_matter(objects: Ob
     objects.remove(["a/one", "a/never"])
     with pytest.raises(NotFound, match="holds no a/one"):
         objects.get("a/one")
+
+
+def test_a_folder_is_never_removed_with_what_it_holds(tmp_path: Path) -> None:
+    objects = open_objects(str(tmp_path))
+    objects.put("metrics/one/a", b"1")
+    for name in ("metrics/one", "metrics", ""):
+        with pytest.raises(StorageFailed):
+            objects.remove([name])
+    assert objects.get("metrics/one/a") == b"1"
+
+
+def test_what_a_controller_that_begins_sweeps_while_another_writes_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects, swept = open_objects(str(tmp_path)), list[bool]()
+    write = replace_bytes
+
+    def swept_once(path: Path, content: bytes) -> None:
+        write(path, content)
+        if len(swept) % 2 == 0:
+            objects.remove([stored.SCRATCH])
+        swept.append(True)
+
+    monkeypatch.setattr(stored, "replace_bytes", swept_once)
+    objects.put("log/put", b"1")
+    assert objects.create("log/created", b"2")
+    assert (objects.get("log/put"), objects.get("log/created")) == (b"1", b"2")
+    assert len(swept) == 4
 
 
 def test_an_object_of_any_size_is_written_and_read_by_requests_of_a_bounded_one(

@@ -352,11 +352,14 @@ def test_what_a_killed_controller_was_writing_is_removed_by_the_next_one(tmp_pat
     assert not left.exists()
 
 
-def test_an_entry_names_no_object_outside_its_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["log/../../run/run.json", "", "log", "metrics"])
+def test_an_entry_names_no_object_outside_its_store_and_no_folder(
+    name: str, tmp_path: Path
+) -> None:
     """What it names is removed one day."""
     place = tmp_path / "store"
     controller = Controller(tmp_path / "run", str(place))
-    controller.store.log.own = replace(controller.store.log.own, strays=("log/../../run/run.json",))
+    controller.store.log.own = replace(controller.store.log.own, strays=(name,))
     controller.commit(0)
     with pytest.raises(CheckpointUnusable, match="strays"):
         SharedStore(str(place), tmp_path / "other", keep=1).log.read()

@@ -33,7 +33,6 @@ class StoredRows:
 
     Attributes:
         each: As given.
-        reading: True while replay is asked for rows.
     """
 
     def __init__(
@@ -41,10 +40,15 @@ class StoredRows:
     ) -> None:
         self._store, self._table = store, table
         self._drawn, self._row_size = drawn, row_size
-        self.each, self.reading = each and bool(drawn), False
+        self.each, self._reads = each and bool(drawn), 0
         self._step = max(1, CHUNK_BYTES // (4 * row_size))
         self._tail = self._next = 0
         self._taken = deque[tuple[int, FloatArray]]()
+
+    @property
+    def reading(self) -> bool:
+        """True while replay is asked for rows."""
+        return self._reads > 0
 
     async def recover(
         self, tail: int, held: int, *, head: int, report: Callable[[str], None]
@@ -117,12 +121,16 @@ class StoredRows:
     async def _logged(self, first: int, last: int) -> FloatArray | None:
         """Read rows from entries of the log, as replay may have evicted them; None if they lack."""
         within = [each for each in self._store.log.rows if each.last > first and each.first < last]
-        parts = [
-            (await asyncio.to_thread(self._store.read_rows, each))[
-                max(0, first - each.first) : last - each.first
+        try:
+            parts = [
+                (await asyncio.to_thread(self._store.read_rows, each))[
+                    max(0, first - each.first) : last - each.first
+                ]
+                for each in within
             ]
-            for each in within
-        ]
+        except Corrupted as error:
+            log.warning("rows_unreadable reason=%s; replay is asked for them", error)
+            return None
         return np.concatenate(parts) if sum(map(len, parts)) == last - first else None
 
     async def take(self, head: int) -> None:
@@ -151,7 +159,7 @@ class StoredRows:
             StaleTerm: A later controller has begun a term; they are not part of the run.
             StorageFailed: The store does not take it.
         """
-        parts = [part for part in self._taken if part[0] < head]
+        parts = [part for part in list(self._taken) if part[0] < head]  # ``take`` may add others
         for part in parts[:-1]:
             self._store.ship_rows(*part)
         self._store.ship(*(parts[-1] if parts else ()))
@@ -169,11 +177,11 @@ class StoredRows:
             size=last - first,
             once=EachOnce(collection=0, epoch=0, part=0),
         )
-        self.reading = True
+        self._reads += 1
         try:
             drawn = await self._table.await_sample(sample_message(sample), row_size=self._row_size)
         finally:
-            self.reading = False
+            self._reads -= 1
         rows = np.empty_like(drawn.rows)
         rows[sample.positions() - first] = drawn.rows
         return rows

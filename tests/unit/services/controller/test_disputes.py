@@ -21,6 +21,7 @@ def test_a_run_holds_rows_since_the_last_loss_that_its_caveats_name() -> None:
     later = rows_lost(iteration=12, expected=90, tail=3, head=7)
     assert held_since([]) == 0
     assert held_since(["another caveat", LOST]) == 4
+    assert held_since([LOST.replace("4:", "four:"), LOST]) == 4
     assert held_since([f"{LOST}; log/1 is missing", later]) == 12
 
 

@@ -92,6 +92,30 @@ async def test_a_checkpoint_of_a_free_run_needs_no_row_that_replay_has_evicted(
     assert positions(store) == list(range(30))
 
 
+async def test_a_checkpoint_of_a_free_run_reads_from_replay_what_a_damaged_entry_has_lost(
+    store: SharedStore, tmp_path: Path
+) -> None:
+    own = of_free_run(store, Table())
+    await own.take(10)
+    commit(store, own, 10)
+    (tmp_path / "store" / store.log.rows[-1].name).write_bytes(b"torn")
+    since = store.log.next
+    await own.store(10)
+    store.checkpoint(since)
+    assert positions(store) == list(range(10))
+
+
+async def test_rows_are_stored_also_where_another_call_has_stored_the_records(
+    store: SharedStore,
+) -> None:
+    own = of_free_run(store, Table())
+    await own.take(10)
+    store.add("000000-000001", [b"record"])
+    store.ship()
+    own.ship(10)
+    assert positions(store) == list(range(10))
+
+
 async def test_no_entry_holds_more_rows_than_a_part_of_the_table_that_a_run_brings_along(
     store: SharedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
