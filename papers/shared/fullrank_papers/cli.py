@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -74,8 +74,8 @@ def reproduce(
         raise ConfigError(f"--scale: {paper} has no scale {scale}; its scales are {known}")
     sizes, parts = chosen.scales[scale], _parts(only, chosen)
     if seeds:
-        named = ("seeds", "more_seeds", "teams")
-        sizes = replace(sizes, **{name: _seeds(seeds) for name in named if hasattr(sizes, name)})
+        named = {"seeds", "more_seeds", "teams"}.intersection(each.name for each in fields(sizes))
+        sizes = replace(sizes, **dict.fromkeys(named, _seeds(seeds)))
     home = Path("papers") / chosen.folder
     directory = output or home / scale
     make_directory(directory)
