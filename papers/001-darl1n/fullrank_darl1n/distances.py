@@ -70,9 +70,8 @@ def judge_distances(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
 
     Runs of ``more_seeds`` tell returns alone: they were made beside other work.
     """
-    more = scale.more_seeds or scale.seeds
     pace = _rise(results, scale, scale.seeds, lambda curve: 1e3 * curve.iteration_s)
-    rise = _rise(results, scale, more, lambda curve: curve.end)
+    rise = _rise(results, scale, scale.most_seeds, lambda curve: curve.end)
     ends = f"between d = {DISTANCES[0]} and {DISTANCES[-1]}"
     return [
         by_samples("The time of an iteration rises with d.", {"": pace}, said=f"ms, {ends}"),
@@ -87,13 +86,11 @@ def _rise(
     value: Callable[[LearningCurve], float],
 ) -> Array:
     """Values of the largest distance less those of the smallest, shape (seeds,)."""
-    low, high = (
-        np.array(
-            [value(mean_curve([results[each.name]])) for each in fig6_trials(scale, at, seeds)]
-        )
+    ends = [
+        [value(mean_curve([results[each.name]])) for each in fig6_trials(scale, at, seeds)]
         for at in (DISTANCES[0], DISTANCES[-1])
-    )
-    rise: Array = high - low
+    ]
+    rise: Array = np.diff(ends, axis=0)[0]
     return rise
 
 
@@ -115,7 +112,6 @@ class SweptWorld(NamedTuple):
     def trials(self, scale: Darl1nScale, distance: Distance) -> list[Trial]:
         """One run for each seed; none where the scale has too few to judge means."""
         changes = self.rewards if distance == DEFAULT else {"distance": distance, **self.rewards}
-        seeds = scale.more_seeds or scale.seeds
         return [
             Trial(
                 task=self.task,
@@ -125,7 +121,7 @@ class SweptWorld(NamedTuple):
                 seed=seed,
                 changes=changes,
             )
-            for seed in (seeds if scale.judges else ())
+            for seed in (scale.most_seeds if scale.judges else ())
         ]
 
 

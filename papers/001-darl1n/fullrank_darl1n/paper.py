@@ -167,7 +167,7 @@ def _values(found: Darl1nFindings) -> Mapping[str, Any]:
             "limit": times.MAX_VARIANCE,
             "convergence": code_page.convergence_table(results, MACHINES),
         }
-    values["swept"] = len(scale.more_seeds or scale.seeds)
+    values["swept"] = len(scale.most_seeds)
     values["Said"] = scale.said[0].upper() + scale.said[1:]
     if trained(results, scale):
         values["learning"] = learning_table(results, scale)

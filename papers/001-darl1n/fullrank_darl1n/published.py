@@ -285,6 +285,11 @@ class Darl1nScale:
     """Simulated rounds with each matrix."""
 
     @property
+    def most_seeds(self) -> tuple[int, ...]:
+        """``more_seeds``, or the seeds of all runs where there are no more."""
+        return self.more_seeds or self.seeds
+
+    @property
     def said(self) -> str:
         """Description of the training."""
         seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"

@@ -148,7 +148,7 @@ class WirelessRun(NamedTuple):
 
 def runs(scale: Darl1nScale, method: str, deadline: int) -> list[WirelessRun]:
     """The runs of a method."""
-    draws = (scale.more_seeds or scale.seeds)[: DRAWS if scale.episodes else 0]
+    draws = scale.most_seeds[: DRAWS if scale.episodes else 0]
     several = [draws] if draws and method == SAC else [(draw,) for draw in draws]
     return [WirelessRun(method, deadline, each, scale) for each in several]
 
