@@ -217,19 +217,19 @@ def ratios(*, sync: bool, turns: int) -> list[float]:
 
 
 class TimedPacing(Pacing):
-    """Pacing that measures how long gathers wait for their turn."""
+    """Pacing that measures how long samples, and not appends, wait for their turn."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.waited_s, self.gathers = 0.0, 0
+        self.waited_s = 0.0
 
     async def locked(self, call: Callable[[], T]) -> T:
         """Call in a thread, and count the wait for the turn."""
         asked = time.perf_counter()
+        samples = any(isinstance(each, Sample) for each in getattr(call, "args", ()))
 
         def begun() -> T:
-            self.waited_s += time.perf_counter() - asked
-            self.gathers += 1
+            self.waited_s += samples * (time.perf_counter() - asked)
             return call()
 
         return await super().locked(begun)

@@ -15,6 +15,7 @@ from fullrank.cli.containers import (
     answer,
     call,
     last_line,
+    silent,
     store_of,
     understood,
 )
@@ -139,7 +140,7 @@ def _condition_of(controller: JSON) -> Condition:
                 if now["State"]["Pid"] != state["Pid"]:  # it has ended meanwhile
                     return _condition_of(now)
             if state.get("Health", {}).get("Status") == "healthy":
-                return Condition(State.STALLED, str(error))
+                return silent("docker", "exec", place, why=str(error))
             return Condition(State.PENDING, "its services start")
     if status == "paused":
         return Condition(State.STALLED, status)

@@ -13,9 +13,11 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from fullrank.cli.objects import INTERRUPTED, Condition, State
+from fullrank.cli.objects import INTERRUPTED, Condition, State, by_ending
 from fullrank.common.errors import FullrankError, Malformed, ServiceLost
 from fullrank.common.foreign import brief, parse_json
+from fullrank.runs.ending import ending_in
+from fullrank.runs.identity import IDENTITY
 
 RUN_DIR = "/var/lib/fullrank/run"
 """Directory of the run in a controller's container."""
@@ -89,6 +91,19 @@ def answer(*inside: str) -> Condition:
         facts = parse_json(said, origin="the answer")
         code = None if facts["exit_code"] is None else int(facts["exit_code"])
         return Condition(State(facts["state"]), brief(str(facts["reason"]), limit=1000), code)
+
+
+def silent(*inside: str, why: str) -> Condition:
+    """The condition of a run whose controller has answered before, and does not now.
+
+    Args:
+        *inside: The command by which another one is run in the container.
+        why: What has become of the question.
+    """
+    with suppress(ServiceLost):  # it has ended, and its process is about to
+        if (ending := ending_in(call(*inside, "cat", f"{RUN_DIR}/{IDENTITY}"))) is not None:
+            return by_ending(ending)
+    return Condition(State.STALLED, why)
 
 
 def last_line(*words: str) -> str:

@@ -11,7 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fullrank.cli.containers import FINAL, GOES_ON, answer, call, last_line, store_of, understood
+from fullrank.cli.containers import (
+    FINAL,
+    GOES_ON,
+    answer,
+    call,
+    last_line,
+    silent,
+    store_of,
+    understood,
+)
 from fullrank.cli.objects import Condition, RunObject, State, by_exit, taken
 from fullrank.common.errors import ConfigError, NotFound, ServiceLost
 from fullrank.common.types import JSON
@@ -177,7 +186,7 @@ def _condition_of_pod(pod: JSON) -> Condition:
             return answer(*KUBECTL, *place)
         except ServiceLost as error:
             if found["ready"]:
-                return Condition(State.STALLED, str(error))
+                return silent(*KUBECTL, *place, why=str(error))
     before = state.get("terminated", before)
     last = None if before is None else int(before["exitCode"])
     if last in (0, *FINAL):

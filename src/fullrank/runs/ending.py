@@ -69,11 +69,16 @@ def failed(error: FullrankError, *, committed: int, settings: str) -> Ending:
 
 def read_ending(run_dir: Path) -> Ending | None:
     """The end of the run in a directory; None if it has not ended or the directory holds no run."""
-    try:
-        facts = parse_json(read_regular(run_dir / IDENTITY, TEXT.size), origin=IDENTITY)
-        return _ENDING.validate_python(facts[ENDING])
-    except (Malformed, KeyError, TypeError, ValidationError):
-        return None
+    with suppress(Malformed):
+        return ending_in(read_regular(run_dir / IDENTITY, TEXT.size))
+    return None
+
+
+def ending_in(identity: str | bytes) -> Ending | None:
+    """The end of a run in the text of its ``run.json``; None without one."""
+    with suppress(Malformed, KeyError, TypeError, ValidationError):
+        return _ENDING.validate_python(parse_json(identity, origin=IDENTITY)[ENDING])
+    return None
 
 
 def write_ending(run_dir: Path, ending: Ending) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from threading import Barrier, Event
@@ -50,6 +51,9 @@ def answered(state: str, reason: str = "", exit_code: int | None = None) -> dict
 
 EXEC, COPY, LOGS = "exec c0ffee fullrank run status", "cp c0ffee:", "logs --tail 1 c0ffee"
 AWAY = {"fails": "fullrank: monitor 127.0.0.1:50053 does not answer"}
+READ = "exec c0ffee cat /var/lib/fullrank/run/run.json"
+UNENDED = {"run": "team-a"}
+OVER = UNENDED | {"ending": asdict(finished(committed=3, settings=""))}
 NOT_THERE = {"fails": "Error response from daemon: Could not find the file"}
 HEALTHY: dict[str, Any] = {"Health": {"Status": "healthy"}}
 
@@ -69,7 +73,14 @@ def run_json(run: Path, ended: Any) -> dict[str, str]:
         (container("running"), {EXEC: answered("STALLED", "2 of 3")}, "STALLED", None, "2 of 3"),
         (container("running"), {EXEC: AWAY}, "PENDING", None, "its services start"),
         (container("running"), {EXEC: "Traceback"}, "PENDING", None, "its services start"),
-        (container("running", **HEALTHY), {EXEC: AWAY}, "STALLED", None, "does not answer"),
+        (
+            container("running", **HEALTHY),
+            {EXEC: AWAY, READ: UNENDED},
+            "STALLED",
+            None,
+            "does not answer",
+        ),
+        (container("running", **HEALTHY), {EXEC: AWAY, READ: OVER}, "FINISHED", 0, "3 iterations"),
         (container("paused"), {}, "STALLED", None, "paused"),
         (container("created"), {}, "PENDING", None, "half submitted"),
         (container("exited"), {COPY: "finished"}, "FINISHED", 0, "3 iterations"),

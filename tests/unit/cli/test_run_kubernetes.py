@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.fakes.commands import Fakes, Replies
 from tests.kustomize import OVERLAYS, parse, render
-from tests.unit.cli.test_run_compose import AWAY, answered, container, docker
+from tests.unit.cli.test_run_compose import AWAY, OVER, UNENDED, answered, container, docker
 
 NAME, LABELS = (
     "team-a-controller",
@@ -47,6 +47,7 @@ def jobset(condition: str = "", *, kind: str = "JobSet", suspend: bool = False) 
 
 SETS = (item("StatefulSet", NAME, {"replicas": 1}), item("PersistentVolumeClaim", NAME))
 RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-11-28T08:00:01Z"}}
+READY = pod(RUNNING, ready=True)
 UNSCHEDULED = {
     "phase": "Pending",
     "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}],
@@ -56,6 +57,7 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
 PULL = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
 TIMEOUT = "--request-timeout=10s "
 ASKED = f"{TIMEOUT}exec {NAME}"
+READ = f"{ASKED} --container fullrank -- cat /var/lib/fullrank/run/run.json"
 LOG = f"{TIMEOUT}logs"
 
 
@@ -81,7 +83,8 @@ def kubectl(*objects: dict[str, Any], jobsets: Any = None, **more: object) -> Re
         ([pod(RUNNING)], None, {ASKED: answered("RUNNING")}, "RUNNING", None, ""),
         ([pod(RUNNING)], None, {ASKED: answered("FINISHED", "", 0)}, "FINISHED", 0, ""),
         ([pod(RUNNING)], None, {ASKED: AWAY}, "PENDING", None, "its services start"),
-        ([pod(RUNNING, ready=True)], None, {ASKED: AWAY}, "STALLED", None, "does not answer"),
+        ([READY], None, {READ: UNENDED, ASKED: AWAY}, "STALLED", None, "does not answer"),
+        ([READY], None, {READ: OVER, ASKED: AWAY}, "FINISHED", 0, "3 iterations"),
         ([pod(RUNNING, ended(9))], None, {ASKED: AWAY}, "PENDING", 9, "its services start"),
         ([pod(BACK_OFF, ended(3))], None, {LOG: "it raised"}, "FAILED", 3, "it raised"),
         ([pod(RUNNING, ended(3))], None, {ASKED: AWAY, LOG: "it raised"}, "FAILED", 3, "raised"),
