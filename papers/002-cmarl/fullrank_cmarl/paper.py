@@ -162,20 +162,6 @@ def judge_collection(results: Results) -> ClaimResult:
 
 CmarlFindings: TypeAlias = Findings[CmarlScale]
 
-COLOURS: Final = {
-    "cmarl": "#0072b2",
-    "qmix": "#9aa5b1",
-    "cmarl-no-diversity": "#e69f00",
-    "parallel-v2": "#cc79a7",
-    "parallel": "#d55e00",
-    "apex": "#009e73",
-    "apex-overload": "#8fd0bc",
-    "cmarl-2-containers": "#3a8fc4",
-    "cmarl-8-actors": "#6bacd6",
-    "cmarl-1-container": "#9cc9e6",
-    "cmarl-2-actors": "#c6e0f2",
-}
-"""Colours by system; configurations of Fig. 5 fade with their actors."""
 PANELS: Final = {
     "Figs. 2 and 4: QMIX": ("cmarl", "qmix"),
     "Fig. 5: actors and diversity": (*BY_ACTORS, "cmarl-no-diversity"),
@@ -285,7 +271,8 @@ def _draw_learning(courses: Courses, scale: CmarlScale, path: Path) -> None:
                 curves = [courses.curve(name, scenario, seed, "win_rate") for seed in seeds]
                 if not curves:
                     continue
-                times, colour = courses.curve(name, scenario, seeds[0], "time_s"), COLOURS[name]
+                times = courses.curve(name, scenario, seeds[0], "time_s")
+                colour = SYSTEMS[name].colour
                 axes.plot(times, np.transpose(curves), color=colour, linewidth=0.5, alpha=0.5)
                 mean, label = np.mean(curves, axis=0), SYSTEMS[name].label
                 axes.plot(times, mean, color=colour, label=label, linewidth=1.8)
@@ -300,7 +287,7 @@ def _draw_systems(courses: Courses, path: Path) -> None:
         "Win rate over time; dots: runs",
         "Episodes played, and updates beside them (pale)",
     )
-    colours, places = [COLOURS[name] for name in names], np.arange(len(names))
+    colours, places = [SYSTEMS[name].colour for name in names], np.arange(len(names))
     with pictures.panels(path, titles, size=(5.5, 3.6)) as (learnt, done):
         won = [[courses.won(name, *each) for each in courses.pairs([name])] for name in names]
         learnt.bar(places, [np.mean(each) for each in won], color=colours)

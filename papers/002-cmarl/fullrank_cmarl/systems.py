@@ -21,13 +21,7 @@ from fullrank_papers.virtual_learning import learn_in_virtual_time
 
 BEST_RETURN: Final = 20.0
 """Return of a battle that is won without remainder, by SMAC's scale of rewards."""
-CORES: Final = 10
-"""Cores of APE-X, which 10 actors use up."""
-APEX: Final = (
-    *("environment.copies=1", "collect.window=1000000"),
-    *("sampling.method=uniform", "sampling.priority_gain=1.0"),
-)
-"""Its actors and learner wait for each other as little as those of CMARL, and draw like them."""
+PACKAGE: Final = "fullrank_cmarl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,34 +35,12 @@ class CmarlSystem:
     """Settings besides those of the topology."""
     cores: int = 0
     """Cores that the actors share; 0: one for each."""
+    colour: str
+    """Colour in pictures."""
 
 
 SYSTEMS: Final[Mapping[str, CmarlSystem]] = MappingProxyType(
-    {
-        "cmarl": CmarlSystem(label="CMARL", topology="cmarl", actors=39),
-        "qmix": CmarlSystem(label="QMIX", topology="episode", actors=1),
-        "cmarl-no-diversity": CmarlSystem(
-            label="no diversity", topology="cmarl-no-diversity", actors=39
-        ),
-        "parallel-v2": CmarlSystem(label="QMIX-BETA-v2", topology="parallel-v2", actors=8),
-        "parallel": CmarlSystem(label="QMIX-BETA", topology="parallel", actors=39),
-        "apex": CmarlSystem(label="APE-X", topology="apex", actors=10, settings=APEX, cores=CORES),
-        "apex-overload": CmarlSystem(
-            label="APE-X, overload",
-            topology="apex",
-            actors=30,
-            settings=(*APEX, "collect.block=30"),
-            cores=CORES,
-        ),
-        "cmarl-2-containers": CmarlSystem(
-            label="2 containers", topology="cmarl-2-containers", actors=26
-        ),
-        "cmarl-8-actors": CmarlSystem(label="8 actors", topology="cmarl-8-actors", actors=24),
-        "cmarl-1-container": CmarlSystem(
-            label="1 container", topology="cmarl-1-container", actors=13
-        ),
-        "cmarl-2-actors": CmarlSystem(label="2 actors", topology="cmarl-2-actors", actors=6),
-    }
+    {name: CmarlSystem(**facts) for name, facts in toml(PACKAGE, "systems.toml").items()}
 )
 """Systems by name."""
 INDEPENDENT: Final = ("cmarl", "apex")
@@ -149,7 +121,6 @@ class CmarlScale:
         return replace(self.durations, cores=SYSTEMS[name].cores)
 
 
-PACKAGE: Final = "fullrank_cmarl"
 SCALES = {name: CmarlScale(**sizes) for name, sizes in toml(PACKAGE, "scales.toml").items()}
 
 

@@ -1,7 +1,6 @@
 """A paper: cells by part and scale, and the page that its results fill."""
 
 import re
-import tomllib
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,6 +9,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Generic, TypeVar
 
+from fullrank.common.data import toml as toml
 from fullrank_papers.cells import Cell, CellOrigin, CellStore, Later, Results, gather
 from fullrank_papers.claims import RULES, Judgement, as_list, corrected
 
@@ -160,18 +160,3 @@ def table(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     lines = ([str(cell) for cell in cells] for cells in (heads, *rows))
     head, *body = ("|" + "".join(f" {cell} |" if cell else " |" for cell in line) for line in lines)
     return "\n".join([head, "|" + "---|" * len(heads), *body])
-
-
-def toml(package: str, name: str) -> dict[str, Any]:
-    """A file of data beside a paper's modules, arrays as tuples."""
-    text = files(package).joinpath(name).read_text(encoding="utf-8")
-    found: dict[str, Any] = _frozen(tomllib.loads(text))
-    return found
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(map(_frozen, value))
-    if isinstance(value, dict):
-        return {key: _frozen(each) for key, each in value.items()}
-    return value

@@ -10,7 +10,7 @@ from fullrank.environments import make_environment
 from fullrank.environments.smac_lite.battle import Battle, Forces
 from fullrank.environments.smac_lite.dynamics import TICK_LOOPS, Terrain, advance, fight, recover
 from fullrank.environments.smac_lite.environment import SmacLite, SmacLiteConfig
-from fullrank.environments.smac_lite.maps import CORRIDOR, MAPS, Ground, Starts
+from fullrank.environments.smac_lite.maps import MAPS, Ground, Starts
 from fullrank.environments.smac_lite.units import LEAST_DAMAGE, STEP_LOOPS, UNITS, UnitType
 
 from . import smac_scripts as scripts
@@ -156,7 +156,7 @@ def test_enemies_find_the_gate() -> None:
     places = [(3.0, 26.0), (25.0, 6.0), (25.0, 26.0)]
     battle = field(["zealot"], ["zergling"] * 2, places)
     for _ in range(30):
-        advance(battle, Terrain(CORRIDOR))
+        advance(battle, Terrain(MAPS["corridor"].ground))
     assert battle.engaged[1:].all()
 
 

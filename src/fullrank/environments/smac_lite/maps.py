@@ -6,11 +6,13 @@ is a choke point. The armies of most maps start 14 apart, as SMAC's do.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fullrank.common.data import toml
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.common.seeding import stream
@@ -53,7 +55,7 @@ class Ground:
 class Army:
     """Units of one side and their starting point."""
 
-    units: tuple[tuple[str, int], ...]
+    units: Mapping[str, int]
     """Types and numbers; SMAC lists agents by type in the order of its custom units."""
     start: tuple[float, float]
     """Middle of the formation."""
@@ -63,7 +65,7 @@ class Army:
     @property
     def types(self) -> tuple[UnitType, ...]:
         """Type of each unit."""
-        return tuple(UNITS[name] for name, number in self.units for _ in range(number))
+        return tuple(UNITS[name] for name, number in self.units.items() for _ in range(number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,101 +89,12 @@ class Map:
         return sum(unit.health + unit.shield + 10 for unit in self.enemies.types) + 200
 
 
-WEST, EAST = (9.0, 16.0), (23.0, 16.0)
-FIELD = Ground()
-CORRIDOR = Ground(low=(1, 4), high=(31, 28), wall=(11, 13), gate=(14, 18))
-STALKER_ZEALOT, ZEALOT_STALKER = ("stalker", "zealot"), ("zealot", "stalker")
-COLOSSUS = ("colossus", "stalker", "zealot")
-MEDIC = ("marauder", "marine", "medivac")
+def _map(name: str, facts: dict[str, Any]) -> Map:
+    armies = {side: Army(**facts[side]) for side in ("allies", "enemies")}
+    return Map(name=name, **{**facts, **armies, "ground": Ground(**facts.get("ground", {}))})
 
 
-def _map(
-    name: str,
-    allies: dict[str, int],
-    enemies: dict[str, int],
-    limit: int,
-    *,
-    start: tuple[float, float] = WEST,
-    enemy_start: tuple[float, float] = EAST,
-    spacing: float = 1.5,
-    kinds: tuple[str, ...] = (),
-    enemy_kinds: tuple[str, ...] = (),
-    ground: Ground = FIELD,
-) -> Map:
-    """Make a map; ``spacing`` is that of the allies."""
-    return Map(
-        name=name,
-        allies=Army(units=tuple(allies.items()), start=start, spacing=spacing),
-        enemies=Army(units=tuple(enemies.items()), start=enemy_start),
-        limit=limit,
-        kinds=kinds,
-        enemy_kinds=enemy_kinds,
-        ground=ground,
-    )
-
-
-MAPS = {
-    task.name: task
-    for task in (
-        _map("3m", {"marine": 3}, {"marine": 3}, 60),
-        _map("8m", {"marine": 8}, {"marine": 8}, 120),
-        _map(
-            "2s3z",
-            {"stalker": 2, "zealot": 3},
-            {"stalker": 2, "zealot": 3},
-            120,
-            kinds=STALKER_ZEALOT,
-            enemy_kinds=ZEALOT_STALKER,
-        ),
-        _map("5m_vs_6m", {"marine": 5}, {"marine": 6}, 70),
-        _map("10m_vs_11m", {"marine": 10}, {"marine": 11}, 150),
-        _map(
-            "1c3s5z",
-            {"colossus": 1, "stalker": 3, "zealot": 5},
-            {"colossus": 1, "stalker": 3, "zealot": 5},
-            180,
-            kinds=COLOSSUS,
-            enemy_kinds=COLOSSUS,
-        ),
-        _map(
-            "2s_vs_1sc",
-            {"stalker": 2},
-            {"spine_crawler": 1},
-            300,
-            start=(14.0, 10.0),
-            enemy_start=(14.0, 20.0),
-            spacing=6.0,
-        ),
-        _map("3s_vs_3z", {"stalker": 3}, {"zealot": 3}, 150),
-        _map("3s_vs_5z", {"stalker": 3}, {"zealot": 5}, 250),
-        _map(
-            "3s5z_vs_3s6z",
-            {"stalker": 3, "zealot": 5},
-            {"stalker": 3, "zealot": 6},
-            170,
-            kinds=STALKER_ZEALOT,
-            enemy_kinds=ZEALOT_STALKER,
-        ),
-        _map("6h_vs_8z", {"hydralisk": 6}, {"zealot": 8}, 150),
-        _map(
-            "MMM2",
-            {"marauder": 2, "marine": 7, "medivac": 1},
-            {"marauder": 3, "marine": 8, "medivac": 1},
-            180,
-            kinds=MEDIC,
-            enemy_kinds=MEDIC,
-        ),
-        _map(
-            "corridor",
-            {"zealot": 6},
-            {"zergling": 24},
-            400,
-            start=(15.0, 16.0),
-            enemy_start=(26.0, 16.0),
-            ground=CORRIDOR,
-        ),
-    )
-}
+MAPS = {name: _map(name, facts) for name, facts in toml(__package__, "maps.toml").items()}
 """Maps by name."""
 
 

@@ -6,6 +6,9 @@ healing, regeneration) are multiples of 2^-11, so that their sums are exact in a
 """
 
 from dataclasses import dataclass
+from typing import Any
+
+from fullrank.common.data import toml
 
 STEP_LOOPS = 8
 """Game loops of one environment step."""
@@ -15,8 +18,6 @@ SHIELD_DELAY = 160
 """Loops without a hit after which shields regenerate: 10 s."""
 SHIELD_RATE = 2 / LOOPS_PER_SECOND
 """Shield points regenerated per loop."""
-ZERG_RATE = 35 / 128 / LOOPS_PER_SECOND
-"""Health that zerg units regenerate per loop."""
 HEAL_RATE = 9 / LOOPS_PER_SECOND
 """Health that a medivac restores per loop."""
 HEAL_COST = 1 / 3
@@ -68,138 +69,14 @@ class UnitType:
         return self.damage + more * (attribute in target.attributes)
 
 
-def _speed(per_second: float) -> float:
-    return per_second / LOOPS_PER_SECOND
-
-
-def _period(seconds: float) -> float:
-    return seconds * LOOPS_PER_SECOND
+def _in_loops(facts: dict[str, Any]) -> dict[str, Any]:
+    """Figures of the data file, in game loops instead of seconds."""
+    rates = {key: facts.get(key, 0.0) / LOOPS_PER_SECOND for key in ("speed", "regeneration")}
+    return {**facts, **rates, "period": facts.get("period", 0.0) * LOOPS_PER_SECOND}
 
 
 UNITS = {
-    unit.name: unit
-    for unit in (
-        UnitType(
-            name="marine",
-            health=45,
-            attributes=("light", "biological"),
-            damage=6,
-            period=_period(0.86083984375),
-            reach=5,
-            hits_air=True,
-            speed=_speed(2.25),
-            radius=0.375,
-            cooldown_scale=15,
-        ),
-        UnitType(
-            name="marauder",
-            health=125,
-            armour=1,
-            attributes=("armoured", "biological"),
-            damage=10,
-            bonus=("armoured", 10),
-            period=_period(1.5),
-            reach=6,
-            speed=_speed(2.25),
-            radius=0.5625,
-            cooldown_scale=25,
-        ),
-        UnitType(
-            name="medivac",
-            health=150,
-            armour=1,
-            attributes=("armoured", "mechanical"),
-            reach=4,
-            speed=_speed(2.5),
-            radius=0.75,
-            flies=True,
-            heals=True,
-            energy=(50, 200),
-            cooldown_scale=200,
-        ),
-        UnitType(
-            name="stalker",
-            health=80,
-            shield=80,
-            armour=1,
-            attributes=("armoured", "mechanical"),
-            damage=13,
-            bonus=("armoured", 5),
-            period=_period(1.8701171875),
-            reach=6,
-            hits_air=True,
-            speed=_speed(2.953125),
-            radius=0.625,
-            cooldown_scale=35,
-        ),
-        UnitType(
-            name="zealot",
-            health=100,
-            shield=50,
-            armour=1,
-            attributes=("light", "biological"),
-            damage=8,
-            hits=2,
-            period=_period(1.199951171875),
-            reach=0.10009765625,
-            speed=_speed(2.25),
-            radius=0.5,
-            cooldown_scale=22,
-        ),
-        UnitType(
-            name="colossus",
-            health=200,
-            shield=150,
-            armour=1,
-            attributes=("armoured", "mechanical", "massive"),
-            damage=10,
-            bonus=("light", 5),
-            hits=2,
-            period=_period(1.5),
-            reach=7,
-            splash=(2.8, 0.3),
-            speed=_speed(2.25),
-            radius=1.0,
-            cooldown_scale=24,
-        ),
-        UnitType(
-            name="hydralisk",
-            health=90,
-            attributes=("light", "biological"),
-            damage=12,
-            period=_period(0.824951171875),
-            reach=5,
-            hits_air=True,
-            speed=_speed(2.25),
-            radius=0.625,
-            regeneration=ZERG_RATE,
-            cooldown_scale=10,
-        ),
-        UnitType(
-            name="zergling",
-            health=35,
-            attributes=("light", "biological"),
-            damage=5,
-            period=_period(0.696044921875),
-            reach=0.10009765625,
-            speed=_speed(2.953125),
-            radius=0.375,
-            regeneration=ZERG_RATE,
-            cooldown_scale=11,
-        ),
-        UnitType(
-            name="spine_crawler",
-            health=300,
-            armour=2,
-            attributes=("armoured", "biological", "structure"),
-            damage=25,
-            bonus=("armoured", 5),
-            period=_period(1.85009765625),
-            reach=7,
-            speed=0,
-            radius=1.125,
-            regeneration=ZERG_RATE,
-        ),
-    )
+    name: UnitType(name=name, **_in_loops(facts))
+    for name, facts in toml(__package__, "units.toml").items()
 }
 """Unit types by name."""
