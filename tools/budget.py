@@ -3,7 +3,7 @@
 A line counts if it holds code: docstrings, comments, blank lines, imports and generated stubs do
 not. ``[tool.fullrank.budget]`` in ``pyproject.toml`` gives the lines that a package may have;
 whoever adds a way to do something removes another one. ``docs/modules.md`` has the first paragraph
-of each module's docstring; ``--write`` renews it.
+of each module's docstring; ``--write`` renews it from its first section on.
 """
 
 import ast
@@ -20,12 +20,6 @@ STUBS = "fullrank/v1"
 PRODUCT = ("src", "services", "papers", "tools")
 """Folders whose sum is the product."""
 PAGE = ROOT / "docs" / "modules.md"
-OPENING = """<!-- Written by `tools/budget.py --write` from docstrings; change those and run it. -->
-# Modules
-
-[How an iteration works](architecture.md) names the modules that an iteration passes through. Here
-are all of them, by package.
-"""
 SILENT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -82,7 +76,8 @@ def importers() -> Counter[str]:
             if isinstance(node, ast.Import):
                 wanted |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
-                wanted |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                taken = (f"{node.module}.{alias.name}" for alias in node.names)
+                wanted |= {each if each in names else node.module for each in taken}
         found.update((wanted & names.keys()) - {own})
     return Counter({known: found[known] for known in names})
 
@@ -102,7 +97,8 @@ def page() -> str:
         link = f"[`{path.stem}`](../{path.relative_to(ROOT).as_posix()})"
         contents = " ".join(about.split()).replace("``", "`").replace("|", "\\|")
         found.setdefault(path.parent, []).append(f"| {link} | {contents} |")
-    return OPENING + "".join(
+    opening, _, _ = PAGE.read_text().partition("\n## ")
+    return opening + "".join(
         "\n".join(
             [f"\n## {folder.relative_to(ROOT)}\n", "| module | contents |", "|---|---|", *rows, ""]
         )

@@ -1,4 +1,4 @@
-"""Write docs/configuration.md from the configuration tree and every registered class.
+"""Write docs/configuration.md, from its first section on, from the configuration tree and classes.
 
 The text of a key is the string under its field, or its line under ``Args:`` of the class.
 ``--check`` fails if the page is stale.
@@ -36,28 +36,6 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "code": code_choices,
     "stragglers": delay_models,
 }
-
-OPENING = """<!-- Written by tools/configuration.py; change the code, then run it. -->
-# Configuration
-
-The configuration is one tree, read in layers; the last layer that names a key wins:
-
-| layer | example |
-|---|---|
-| defaults | this page |
-| a file | `fullrank train --config run.toml` with `[code]` and `tolerance = 2` |
-| environment | `FULLRANK__CODE__TOLERANCE=2 fullrank train` |
-| the command line | `fullrank train --set code.tolerance=2` |
-
-`fullrank config show --origin` prints the tree and the origin of each value. An unknown key is an
-error that names the nearest one. `config.toml` in a run's directory holds its whole tree, and
-serves as a file for `--config`; a `format` later than this version of Fullrank is refused. Naming
-another class (`code.name = "mds"`) drops the parameters that lower layers gave to the old one.
-
-The lists below give each key with its kind and default in parentheses. A **local** key names a
-resource of one machine, such as a path, an address or a device; all others are portable. Local keys
-of a configuration from elsewhere do not count: see [security](security.md#settings-of-others).
-"""
 
 KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
 
@@ -117,7 +95,8 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 def page() -> str:
     """Contents of the page."""
-    parts = [OPENING, "## The run\n", keys(RunConfig, "")]
+    opening, _, _ = PAGE.read_text(encoding="utf-8").partition("\n## ")
+    parts = [opening, "## The run\n", keys(RunConfig, "")]
     defaults = RunConfig()
     for field in dataclasses.fields(RunConfig):
         settings = getattr(defaults, field.name)

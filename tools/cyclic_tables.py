@@ -4,8 +4,8 @@ For each size the best of (a) random draws and (b) harmonic codewords is improve
 soft maximum of log kappa(C_J) over the worst loss patterns, which are searched again every few
 steps. The result is kept if it beats (a) and (b) after rounding to exactly encodable coefficients.
 
-    python tools/cyclic_tables.py                   # all sizes, some minutes; merges into the file
-    python tools/cyclic_tables.py --size 15,8,7     # R,M,s
+    python tools/cyclic_tables.py                   # all sizes of the file, some minutes
+    python tools/cyclic_tables.py --size 15,8,7     # R,M,s; merges it into the file
 """
 
 import argparse
@@ -18,21 +18,9 @@ from fullrank.codes.base import dyadic
 from fullrank.codes.conditions import ALL_PATTERNS, conditions, count_patterns, loss_patterns
 from fullrank.codes.decoding.certificate import quantum
 from fullrank.codes.families.cyclic import candidates, place, score, windows
-from fullrank.common.types import IntArray, Matrix
+from fullrank.common.types import JSON, IntArray, Matrix
 
 TABLES = Path(__file__).parent.parent / "src/fullrank/codes/families/cyclic_tables.json"
-SIZES = [
-    (4, 3, 1),
-    *((5, 3, s) for s in (1, 2)),
-    *((6, 3, s) for s in (1, 2, 3)),
-    *((6, 4, s) for s in (1, 2)),
-    *((7, 4, s) for s in (1, 2, 3)),
-    *((8, 4, s) for s in (1, 2, 3, 4)),
-    *((15, 8, s) for s in (1, 2, 3, 4, 5, 7)),
-    *((15, 10, s) for s in (1, 2, 3, 5)),
-    *((24, 12, s) for s in (1, 2, 3, 4, 6, 8, 12)),
-    *((64, 32, s) for s in (1, 2, 3, 4, 8, 16, 24, 32)),
-]
 SAMPLED = 10_000
 ACTIVE = 300
 SHARPNESS = 12.0
@@ -46,7 +34,8 @@ def main() -> None:
     parser.add_argument("--size", action="append", metavar="R,M,s")
     parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()
-    sizes = [tuple(map(int, size.split(","))) for size in options.size or []] or SIZES
+    sizes = [tuple(map(int, size.split(","))) for size in options.size or []]
+    sizes = sizes or [size_of(table) for table in json.loads(TABLES.read_text())]
     print("| R, M, s | (a), (b) worst kappa | kept worst / p99 | patterns |\n|---|---|---|---|")
     for rows, units, tolerance in sizes:
         matrix, before, after, scored = best(rows, units, tolerance, options.steps)
@@ -126,6 +115,11 @@ def gradient(matrix: Matrix, patterns: IntArray) -> Matrix:
     return total
 
 
+def size_of(table: JSON) -> tuple[int, int, int]:
+    """R, M and s of a table."""
+    return table["rows"], table["units"], table["tolerance"]
+
+
 def merge(rows: int, units: int, tolerance: int, matrix: Matrix) -> None:
     """Write one table into the file: integers times a power of two."""
     tables = json.loads(TABLES.read_text()) if TABLES.exists() else []
@@ -138,9 +132,8 @@ def merge(rows: int, units: int, tolerance: int, matrix: Matrix) -> None:
         "exponent": exponent,
         "coefficients": np.ldexp(matrix[holders], -exponent).astype(int).tolist(),
     }
-    size = (rows, units, tolerance)
-    others = [t for t in tables if (t["rows"], t["units"], t["tolerance"]) != size]
-    ordered = sorted([*others, table], key=lambda t: (t["rows"], t["units"], t["tolerance"]))
+    others = [each for each in tables if size_of(each) != (rows, units, tolerance)]
+    ordered = sorted([*others, table], key=size_of)
     lines = ",\n".join(json.dumps(t, separators=(",", ":")) for t in ordered)
     TABLES.write_text(f"[\n{lines}\n]\n")
 

@@ -48,15 +48,6 @@ SIGNED_OFF: Mapping[str, str] = {
 READ: Mapping[str, str] = {"lbforaging": "MIT License", "rware": "MIT License"}
 """Licences of distributions whose metadata name none, as read in their repositories."""
 
-OPENING = (
-    "# Licences of dependencies\n\n"
-    "Fullrank is under the Apache License 2.0. It and its extras install these distributions, whose"
-    " licences are signed off\nfor use and distribution beside it. LGPL-2.1 (`pygame-ce`, by the "
-    "extras `mpe` and `grids`) covers a library that is\nloaded unchanged. `python "
-    "tools/distribution.py licences` writes this page.\n\n"
-    "| distribution | licences |\n|---|---|\n"
-)
-
 
 def installed(folder: Path | None = None) -> dict[str, Distribution]:
     """Distributions by name, of a folder of packages or of this environment."""
@@ -109,7 +100,8 @@ def write_licences() -> None:
     if unknown := [name for name, found in rows.items() if not found]:
         raise SystemExit(f"licences to sign off: {', '.join(unknown)}")
     lines = [f"| {name} | {', '.join(found)} |\n" for name, found in rows.items()]
-    PAGE.write_text(OPENING + "".join(lines), encoding="utf-8")
+    opening, rule, _ = PAGE.read_text(encoding="utf-8").partition("|---|---|\n")
+    PAGE.write_text(opening + rule + "".join(lines), encoding="utf-8")
 
 
 def materials(image: str, known: Mapping[str, Distribution]) -> str:

@@ -1,4 +1,6 @@
-"""Write docs/protos.md from the comments of protos/; ``--check`` fails if the page is stale.
+"""Write docs/protos.md, from its first section on, from the comments of protos/.
+
+``--check`` fails if the page is stale.
 
 Files are parsed line by line, one declaration a line, as they are formatted in this repository.
 """
@@ -14,15 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PROTOS = ROOT / "protos" / "fullrank" / "v1"
 PAGE = ROOT / "docs" / "protos.md"
 
-OPENING = """<!-- Written by tools/proto_reference.py; change a comment in protos/, then run it. -->
-# Protocol
-
-The messages between services, and the calls open to other programs. The files in
-[protos/fullrank/v1](../protos/fullrank/v1) define the protocol; this page renders them. *Callers*
-are the roles that a certificate must prove if the run has certificates; a call by another role
-ends with PERMISSION_DENIED.
-"""
-
 BLOCK = re.compile(r"(service|message|enum|extend) ([\w.]+) \{\}?")
 RPC = re.compile(r"rpc (\w+)\((.+)\) returns \((.+)\) \{")
 ACCESS = re.compile(r"option \(access\) = \{roles: \[(.+)\](, proved: true)?\};")
@@ -35,7 +28,8 @@ SILENT = re.compile(r"(package|import|reserved) .+;|\}|")
 def page() -> str:
     """Contents of the page."""
     files = sorted(PROTOS.glob("*.proto"))
-    text = OPENING + "".join("\n".join(section(path)) for path in files)
+    opening, _, _ = PAGE.read_text(encoding="utf-8").partition("\n## ")
+    text = opening + "".join("\n".join(section(path)) for path in files)
     return "\n".join(map(_wrapped, re.sub(r"\n{3,}", "\n\n", text).split("\n")))
 
 

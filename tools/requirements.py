@@ -27,54 +27,14 @@ FOLDER = ROOT / "deploy" / "requirements"
 PYTHON = "3.11"
 """Oldest Python that an image may have; locks hold markers for all later ones."""
 
-SERVICES = frozenset(
-    {
-        "blake3",
-        "cryptography",
-        "google-crc32c",
-        "grpcio",
-        "grpcio-health-checking",
-        "grpcio-reflection",
-        "numpy",
-        "prometheus-client",
-        "protobuf",
-        "pydantic",
-        "threadpoolctl",
-        "typer",
-    }
-)
-"""Imports of every service; replay and straggler need no others."""
-DASHBOARD = SERVICES | {"starlette", "tenacity", "uvicorn"}
-LEARNER = SERVICES | {"tenacity", "torch"}
-COLLECTOR = LEARNER | {"gymnasium", "pettingzoo"}
-CONTROLLER = COLLECTOR | {"obstore", "safetensors", "scipy"}
-
-LISTS: Mapping[str, Collection[str]] = {
-    "services": SERVICES,
-    "dashboard": DASHBOARD,
-    "learner": LEARNER,
-    "collector": COLLECTOR,
-    "controller": CONTROLLER,
-    "build": {"hatchling"},
-}
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+LISTS: dict[str, set[str]] = {}
 """Direct imports by lock; ``build`` makes the wheel."""
+for _name, _lock in _DATA["locks"].items():
+    LISTS[_name] = {*_lock["imports"], *LISTS.get(_lock.get("beyond", ""), ())}
+CPU_WHEELS: Mapping[str, Collection[str]] = _DATA["cpu_wheels"]
 CUDA = re.compile(r"torch|triton|nvidia-.*|cuda-.*")
 """Distributions of torch for CUDA, which the lock of no service holds."""
-CPU_WHEELS: Mapping[str, Collection[str]] = {
-    "2.13.0": (
-        "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",  # cp311 x86_64
-        "84453b69508ec79902f899c5ed9495acb9e2bbe9fda5f1d5d6f19e3c3842e1a7",  # cp311 aarch64
-        "4ca4a9394b0c771238a4f73590fdbbc4debad85ed0fa63d026ae1b085da7d6e2",  # cp312 x86_64
-        "6f307c2c32d764ffc6ff6893b801fad6d4752f3e67966cb8abf1843427c02604",  # cp312 aarch64
-        "3fbf9c9d1f3c10c2d59d04aca426dee9ccc6ceb32d255c61e93acc3b4f75fae6",  # cp313 x86_64
-        "0b8f7d0423027ae8b90c7977c627f3379f325363a08224dffad9b4b2d684a83d",  # cp313 aarch64
-        "d20fa53ee744502fa4c69818a720b05ca0d37abd055d4f6e66cae155114bc691",  # cp314 x86_64
-        "ca021f9eb2f8345c83fa03e3a04587308afb8df71bd472670b3ece00df58621c",  # cp314 aarch64
-    )
-}
-"""SHA-256 of PyTorch's builds for CPUs, ``torch-VERSION+cpu-...-manylinux_2_28``, by version: its
-own index lists them, pip's does not."""
-
 OPENING = "# Locked by tools/requirements.py from pyproject.toml and constraints.txt.\n"
 
 
