@@ -109,8 +109,8 @@ def test_writers_and_a_sampler_share_one_replay_service(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = measure(1.0)
-    assert found.episodes > 0
-    assert found.minibatches > 0
-    assert found.waited >= 0
-    assert found.blocked >= 0
+    assert found["episodes"] > 0
+    assert found["minibatches"] > 0
+    assert found["waited"] >= 0
+    assert found["blocked"] >= 0
     assert not list(tmp_path.iterdir())

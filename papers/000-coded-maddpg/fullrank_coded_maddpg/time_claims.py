@@ -89,12 +89,20 @@ class _TaskTimes:
     measured: TimeTable
     machines: RowMachines
 
-    def times(self, code: str) -> list[float] | None:
-        """Times of a code by k; None unless it was run for each k."""
-        keys = [(self.task.name, self.agents, code, k) for k in self.task.stragglers]
-        return (
-            [self.measured[key] for key in keys] if all(k in self.measured for k in keys) else None
-        )
+    @property
+    def times(self) -> Mapping[str, Mapping[int, float]]:
+        """Times by k of the paper's codes that were run for each k."""
+        found = {
+            code: {
+                k: self.measured[key]
+                for k in self.task.stragglers
+                if (key := (self.task.name, self.agents, code, k)) in self.measured
+            }
+            for code in CODES
+        }
+        return {
+            code: by_k for code, by_k in found.items() if len(by_k) == len(self.task.stragglers)
+        }
 
     @property
     def delay(self) -> float:
@@ -154,7 +162,7 @@ def _all(
 
 
 def _order(row: _TaskTimes) -> list[str] | None:
-    first = {code: times[0] for code in CODES if (times := row.times(code)) is not None}
+    first = {code: by_k[0] for code, by_k in row.times.items()}
     if "uncoded" not in first or len(first) < 3:
         return None
     dense = {code: time for code, time in first.items() if code in ("mds", "random_sparse")}
@@ -168,10 +176,9 @@ def _order(row: _TaskTimes) -> list[str] | None:
 
 
 def _uncoded_jumps(row: _TaskTimes) -> list[str] | None:
-    times = row.times("uncoded")
-    if times is None:
+    if "uncoded" not in row.times:
         return None
-    return _unexpected(row, "uncoded", dict.fromkeys(row.task.stragglers[1:], 1.0))
+    return _unexpected(row, "uncoded", row.task.stragglers[1:], paid=1.0)
 
 
 def _dense_are_flat(row: _TaskTimes) -> list[str] | None:
@@ -187,28 +194,27 @@ def _dense_delays(
     row: _TaskTimes, chosen: Callable[[int], bool], *, paid: float, codes: Sequence[str] = DENSE
 ) -> list[str] | None:
     """Evidence that MDS or sparse pay another number of delays at the chosen k."""
-    ks = {k: paid for k in row.task.stragglers[1:] if chosen(k)}
-    tested = [code for code in codes if row.times(code) is not None] if ks else []
-    return [text for code in tested for text in _unexpected(row, code, ks)] if tested else None
+    ks = [k for k in row.task.stragglers[1:] if chosen(k)]
+    tested = [code for code in codes if code in row.times] if ks else []
+    found = [text for code in tested for text in _unexpected(row, code, ks, paid=paid)]
+    return found if tested else None
 
 
 def _gradual(row: _TaskTimes) -> list[str] | None:
     """Evidence that time falls with k, or that it jumps where some sets decode and some do not."""
-    wrong, tested = [], False
-    for code in LIGHT:
-        if (times := row.times(code)) is not None:
-            tested = True
-            if any(b < a - SLACK * row.delay for a, b in pairwise(times)):
-                wrong.append(f"{code} is faster with more stragglers")
-            for k, time in zip(row.task.stragglers[1:], times[1:], strict=True):
-                decodable = _decodable(code, row.agents, k)
-                paid = (time - times[0]) / row.delay
-                if SLACK < decodable < 1 - SLACK and not SLACK < paid < 1 - SLACK:
-                    wrong.append(
-                        f"{code} at k = {k} pays {paid:.2f} delays where {decodable:.0%} of the "
-                        "sets decode"
-                    )
-    return wrong if tested else None
+    wrong, light = [], {code: row.times[code] for code in LIGHT if code in row.times}
+    for code, by_k in light.items():
+        if any(b < a - row.slack for a, b in pairwise(by_k.values())):
+            wrong.append(f"{code} is faster with more stragglers")
+        for k in row.task.stragglers[1:]:
+            decodable = _decodable(code, row.agents, k)
+            paid = (by_k[k] - by_k[0]) / row.delay
+            if SLACK < decodable < 1 - SLACK and not SLACK < paid < 1 - SLACK:
+                wrong.append(
+                    f"{code} at k = {k} pays {paid:.2f} delays where {decodable:.0%} of the "
+                    "sets decode"
+                )
+    return wrong if light else None
 
 
 @cache
@@ -222,17 +228,15 @@ def _made(code: str, agents: int) -> Code:
     return make_code(code, rows=LEARNERS, units=agents, seed=0)
 
 
-def _unexpected(row: _TaskTimes, code: str, delays: Mapping[int, float]) -> list[str]:
-    """Evidence that stragglers cost other numbers of delays, by k, than expected."""
-    times = row.times(code)
-    assert times is not None
-    by_stragglers = dict(zip(row.task.stragglers, times, strict=True))
-    wrong = []
-    for k, expected in delays.items():
-        paid = (by_stragglers[k] - times[0]) / row.delay
-        if abs(paid - expected) > SLACK:
-            wrong.append(f"{code} at k = {k} pays {paid:.2f} delays, not {expected:.2f}")
-    return wrong
+def _unexpected(row: _TaskTimes, code: str, ks: Sequence[int], *, paid: float) -> list[str]:
+    """Evidence that stragglers cost another number of delays than expected."""
+    by_k = row.times[code]
+    found = {k: (by_k[k] - by_k[0]) / row.delay for k in ks}
+    return [
+        f"{code} at k = {k} pays {delays:.2f} delays, not {paid:.2f}"
+        for k, delays in found.items()
+        if abs(delays - paid) > SLACK
+    ]
 
 
 def _worse(
@@ -242,25 +246,20 @@ def _worse(
 
     None unless both groups were run.
     """
-    times = {code: row.times(code) for code in (*better, *worse)}
-    by_code = {
-        code: dict(zip(row.task.stragglers, found, strict=True))
-        for code, found in times.items()
-        if found is not None
-    }
+    times = row.times
     pairs = [
         (k, quick, slow)
         for k in ks
         for quick in better
         for slow in worse
-        if quick in by_code and slow in by_code
+        if quick in times and slow in times
     ]
     if not pairs:
         return None
     return [
-        f"{slow} at k = {k} takes {by_code[slow][k]:.3g} s, {quick} {by_code[quick][k]:.3g} s"
+        f"{slow} at k = {k} takes {times[slow][k]:.3g} s, {quick} {times[quick][k]:.3g} s"
         for k, quick, slow in pairs
-        if by_code[slow][k] < by_code[quick][k] - row.slack
+        if times[slow][k] < times[quick][k] - row.slack
     ]
 
 
@@ -276,14 +275,13 @@ def _uncoded_best(row: _TaskTimes) -> list[str] | None:
 
 def _uncoded_worse_than_most(row: _TaskTimes) -> list[str] | None:
     """Evidence that at most half of the coding schemes are quicker, within their tolerance."""
-    times = {code: found for code in CODES if (found := row.times(code)) is not None}
-    ks = [(i, k) for i, k in enumerate(row.task.stragglers) if 0 < k <= row.spare]
+    times, ks = row.times, [k for k in row.task.stragglers if 0 < k <= row.spare]
     if not row.large or not ks or len(times) < len(CODES):
         return None
     wrong = []
-    for i, k in ks:
-        most = times["uncoded"][i] + row.slack
-        as_quick = sum(times[code][i] < most for code in _others("uncoded"))
+    for k in ks:
+        most = times["uncoded"][k] + row.slack
+        as_quick = sum(times[code][k] < most for code in _others("uncoded"))
         if as_quick <= len(_others("uncoded")) / 2:
             wrong.append(f"at k = {k} {as_quick} of 4 schemes are as quick")
     return wrong
@@ -299,13 +297,13 @@ def _mds_worst(row: _TaskTimes) -> list[str] | None:
 
 
 def _sparse_like_mds(row: _TaskTimes) -> list[str] | None:
-    dense = [row.times(code) for code in DENSE]
-    if dense[0] is None or dense[1] is None:
+    if not row.times.keys() >= {*DENSE}:
         return None
+    mds, sparse = (row.times[code] for code in DENSE)
     return [
-        f"at k = {k} {sparse:.2f} s against {mds:.2f} s"
-        for k, mds, sparse in zip(row.task.stragglers, dense[0], dense[1], strict=True)
-        if abs(sparse / mds - 1.0) > SLACK
+        f"at k = {k} {sparse[k]:.2f} s against {mds[k]:.2f} s"
+        for k in row.task.stragglers
+        if abs(sparse[k] / mds[k] - 1.0) > SLACK
     ]
 
 
@@ -316,15 +314,14 @@ def _light_best(row: _TaskTimes) -> list[str] | None:
 
 def _light_for_few(row: _TaskTimes) -> list[str] | None:
     """Evidence that with a large effect and one or two stragglers another code is quickest."""
-    times = {code: found for code in CODES if (found := row.times(code)) is not None}
-    few = [(i, k) for i, k in enumerate(row.task.stragglers) if 0 < k <= FEW]
+    times, few = row.times, [k for k in row.task.stragglers if 0 < k <= FEW]
     if not row.large or not few or len(times) < len(CODES):
         return None
+    quickest = {k: min(times, key=lambda code: times[code][k]) for k in few}
     return [
         f"{best} is quickest at k = {k}"
-        for i, k in few
-        for best in [min(times, key=lambda code: times[code][i])]
-        if times[best][i] < min(times[code][i] for code in LIGHT) - row.slack
+        for k, best in quickest.items()
+        if times[best][k] < min(times[code][k] for code in LIGHT) - row.slack
     ]
 
 

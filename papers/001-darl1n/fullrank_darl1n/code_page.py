@@ -1,7 +1,7 @@
 """Tables and pictures about codes: the paper's numbers next to this reproduction's."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from fullrank_darl1n.published import (
     TIMED,
     TOTALLED,
     VANDERMONDE,
+    Darl1nScale,
     Scheme,
     StragglerModel,
     success_probability,
 )
+from fullrank_darl1n.table_claims import returns, shares
 from fullrank_darl1n.times import PaperMachines, low_variance_point, point, seconds
 from fullrank_papers import pictures
 from fullrank_papers.cells import Results
@@ -37,7 +39,7 @@ CASES = [(model, delay_s) for model in StragglerModel for delay_s in DELAYS_S]
 STYLES = {StragglerModel.BERNOULLI: "-", StragglerModel.FIXED: ":"}
 
 
-def _listed(values: Sequence[float], form: str) -> str:
+def _listed(values: Iterable[float], form: str) -> str:
     return " / ".join(format(value, form) for value in values)
 
 
@@ -135,6 +137,22 @@ def convergence_table(results: Results, machines: PaperMachines) -> str:
         rows.append([scheme.name, *cells])
     heads = ("published", "bernoulli", "fixed")
     return table(["scheme", *heads, *(f"V: {head}" for head in heads)], rows)
+
+
+def rewards_table(results: Results, scale: Darl1nScale) -> str:
+    """Published rewards, ours, and gains, a row for each scheme; empty without results."""
+    found = returns(results, scale)
+    rows = []
+    for scheme in TIMED if found else ():
+        begin, end = found[scheme.name]
+        own = (
+            _listed(TABLE_VI[scheme.name].reward, "g"),
+            f"{begin.mean():.1f}",
+            _listed(end.round(1), "g"),
+        )
+        rows.append([scheme.name, *own, f"{shares(found, scheme).mean():.0%}"])
+    heads = ("scheme", "reward: published", "at first", "at the end, by seed")
+    return table([*heads, "of the uncoded gain"], rows) if rows else ""
 
 
 def draw_noise(results: Results, path: Path) -> None:

@@ -12,7 +12,7 @@ lower bound for all codes.
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
@@ -120,9 +120,13 @@ def _average(codes: list[Code], received: int, sets: int) -> JSON:
     chosen = np.flatnonzero(_decode(codes, _members(patterns)))[:sets]
     if len(chosen) < LEAST_SETS:
         return {"mean": None, "standard_error": None, "sets": len(chosen)}
-    variances = np.array([variance_of(codes[trial], patterns[trial].tolist()) for trial in chosen])
-    error = variances.std(ddof=1) / len(variances) ** 0.5
-    return {"mean": variances.mean(), "standard_error": error, "sets": len(variances)}
+    return _mean([variance_of(codes[trial], patterns[trial].tolist()) for trial in chosen])
+
+
+def _mean(variances: Sequence[float]) -> JSON:
+    values = np.array(variances)
+    error = values.std(ddof=1) / len(values) ** 0.5
+    return {"mean": values.mean(), "standard_error": error, "sets": len(values)}
 
 
 def _members(patterns: IntArray) -> BoolArray:
@@ -151,12 +155,7 @@ def _exact_averages(sets: int) -> JSON:
 
 def _exact_average(matrix: Matrix, received: int, sets: int) -> JSON:
     patterns = random_patterns(LEARNERS, LEARNERS - received, samples=sets, seed=0)
-    variances = np.array([exact_variance(matrix[rows]) for rows in patterns])
-    return {
-        "mean": variances.mean(),
-        "standard_error": variances.std(ddof=1) / sets**0.5,
-        "sets": sets,
-    }
+    return _mean([exact_variance(matrix[rows]) for rows in patterns])
 
 
 def exact_variance(rows: Matrix) -> float:
@@ -199,27 +198,19 @@ def _log_determinant(matrix: list[list[Fraction]]) -> float:
 def noise_cells(*, samples: int) -> list[Cell]:
     """One cell for each code; ``samples`` random sets J of each size."""
     return [
-        *(_noise_cell(scheme.name, partial(_matrix, scheme), samples) for scheme in NOISY),
-        _noise_cell(HARMONIC, partial(harmonic, LEARNERS, AGENTS), samples),
+        Cell(
+            name=f"noise-{name}",
+            settings={"code": name, "samples": samples},
+            compute=partial(_by_size, name, samples),
+            beside=True,
+        )
+        for name in CODES
     ]
 
 
-def _matrix(scheme: Scheme) -> Matrix:
-    """The matrix of one draw."""
-    return scheme.make_code().matrix
-
-
-def _noise_cell(name: str, make: Callable[[], Matrix], samples: int) -> Cell:
-    return Cell(
-        name=f"noise-{name}",
-        settings={"code": name, "samples": samples},
-        compute=partial(_by_size, make, samples),
-        beside=True,
-    )
-
-
-def _by_size(make: Callable[[], Matrix], samples: int) -> JSON:
-    matrix = make()
+def _by_size(name: str, samples: int) -> JSON:
+    made = {scheme.name: scheme for scheme in NOISY}
+    matrix = harmonic(LEARNERS, AGENTS) if name == HARMONIC else made[name].make_code().matrix
     return {str(size): _noise(matrix, size, samples) for size in SIZES}
 
 

@@ -1,19 +1,26 @@
-"""The neighbour distance d of DARL1N: Fig. 6, and the contact distance, ours after Sec. VII.
+"""The neighbour distance d of DARL1N: Fig. 6, and ways to choose it, ours after Sec. VII.
 
 Fig. 6 has costs and gains of d in Grassland with 6 agents; grass pays 10 and an adversary's touch
 costs 100. The paper does not print its distances. For the contact distance, the smallest team
 trains in each world with each distance from the same seeds. The best fixed distance is the one with
 the highest mean end, which counts in its favour.
+
+By successive halving [Jamieson16] the better half of several distances' runs goes on, and so on.
+The source spends as much before every rung, so that the first comes early, and drops the last but
+one at the end. Here rungs are evenly spaced: learning curves cross late (ADR 94). A halved run
+equals, bit for bit, the run with the distance that it ends with: choices and ends follow from the
+curves of the fixed distances.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from fullrank.common.types import Array
-from fullrank_darl1n.published import DARL1N, FOOD, GRASSLAND, Darl1nScale, Darl1nTask
-from fullrank_darl1n.runs import LearningCurve, mean_curve
+from fullrank_darl1n.published import DARL1N, FOOD, GRASSLAND, Darl1nScale, Darl1nTask, TeamSpec
+from fullrank_darl1n.runs import LearningCurve, mean_curve, trial
 from fullrank_darl1n.trials import Trial
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import (
@@ -40,29 +47,30 @@ LAST = 1 / 3
 """Share of the iterations whose evaluations make the end of a run."""
 
 
+def _trials(
+    scale: Darl1nScale,
+    task: Darl1nTask,
+    changes: Mapping[str, Distance],
+    seeds: Sequence[int],
+) -> list[Trial]:
+    """Runs of the smallest team of a task in a changed world, one for each seed."""
+    team = TeamSpec(task, task.sizes[0])
+    return [replace(trial(scale, team, DARL1N, seed), changes=changes) for seed in seeds]
+
+
 def fig6_trials(
     scale: Darl1nScale, distance: float, seeds: Sequence[int] | None = None
 ) -> list[Trial]:
     """One trial for each seed, by default of those whose runs are timed."""
-    return [
-        Trial(
-            task=GRASSLAND,
-            size=GRASSLAND.sizes[0],
-            method=DARL1N,
-            scale=scale,
-            seed=seed,
-            changes={"distance": distance, **REWARDS},
-        )
-        for seed in seeds or scale.seeds
-    ]
+    return _trials(scale, GRASSLAND, {"distance": distance, **REWARDS}, seeds or scale.seeds)
 
 
 def fig6_curves(results: Results, scale: Darl1nScale) -> list[LearningCurve]:
     """Mean curve over the seeds for each distance; empty unless all runs are there."""
     runs = [fig6_trials(scale, distance) for distance in DISTANCES]
-    if not all(trial.name in results for own in runs for trial in own):
+    if not all(each.name in results for own in runs for each in own):
         return []
-    return [mean_curve([results[trial.name] for trial in own]) for own in runs]
+    return [mean_curve([results[each.name] for each in own]) for own in runs]
 
 
 def judge_distances(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
@@ -112,17 +120,7 @@ class SweptWorld(NamedTuple):
     def trials(self, scale: Darl1nScale, distance: Distance) -> list[Trial]:
         """One run for each seed; none where the scale has too few to judge means."""
         changes = self.rewards if distance == DEFAULT else {"distance": distance, **self.rewards}
-        return [
-            Trial(
-                task=self.task,
-                size=self.task.sizes[0],
-                method=DARL1N,
-                scale=scale,
-                seed=seed,
-                changes=changes,
-            )
-            for seed in (scale.most_seeds if scale.judges else ())
-        ]
+        return _trials(scale, self.task, changes, scale.most_seeds if scale.judges else ())
 
 
 WORLDS = (
@@ -161,10 +159,10 @@ class SweptRuns(NamedTuple):
 def contact_trials(scale: Darl1nScale) -> list[Trial]:
     """All runs of the comparison."""
     return [
-        trial
+        run
         for world in WORLDS
         for distance in (CONTACT, *world.fixed)
-        for trial in world.trials(scale, distance)
+        for run in world.trials(scale, distance)
     ]
 
 
@@ -184,21 +182,28 @@ def compared(
 
 def judge_contact(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge whether the contact distance loses little against the best fixed one."""
-    worlds = WORLDS if scale.judges else ()
-    return [_judged(world, compared(results, scale, world, beside=[CONTACT])) for world in worlds]
+
+    def told(found: SweptRuns) -> tuple[Array, str]:
+        own, best = (f"{found.ends(each).mean():.1f}" for each in (CONTACT, found.best))
+        return found.share(CONTACT), f"%, ends at {own}, d = {found.best} at {best}"
+
+    claim = f"the contact distance gains at least {1 - WITHIN:.0%} of the best fixed one's."
+    return [
+        _loses_little(
+            f"{world.name}: {claim}", compared(results, scale, world, beside=[CONTACT]), told
+        )
+        for world in (WORLDS if scale.judges else ())
+    ]
 
 
-def _judged(world: SweptWorld, found: SweptRuns | None) -> ClaimResult:
-    least = f"{1 - WITHIN:.0%}"
-    claim = f"{world.name}: the contact distance gains at least {least} of the best fixed one's."
+def _loses_little(
+    claim: str, found: SweptRuns | None, told: Callable[[SweptRuns], tuple[Array, str]]
+) -> ClaimResult:
+    """Judge shares of the best fixed distance's gain, which are told with a remark."""
     if found is None:
         return undecided(claim, "not all distances have all seeds", whose=Whose.OURS)
-    said = (
-        f"%, ends at {found.ends(CONTACT).mean():.1f}, d = {found.best} at "
-        f"{found.ends(found.best).mean():.1f}"
-    )
-    shares = {"": found.share(CONTACT)}
-    return by_samples(claim, shares, low=100 * (1 - WITHIN), whose=Whose.OURS, said=said)
+    shares, said = told(found)
+    return by_samples(claim, {"": shares}, low=100 * (1 - WITHIN), whose=Whose.OURS, said=said)
 
 
 def contact_table(results: Results, scale: Darl1nScale) -> str:
@@ -220,3 +225,151 @@ def in_percent(shares: Array) -> str:
     """Shares with their interval."""
     share = interval(shares)
     return f"{share.mean:.0f}% [{share.low:.0f}%, {share.high:.0f}%]"
+
+
+AVERAGED = 4
+"""Number of evaluations, the last ones before a rung, whose mean return decides there."""
+JUDGED = "whole run"
+SPANS = {JUDGED: (0.0, 1.0), "first half": (0.0, 0.5), "second half": (0.5, 1.0)}
+"""Parts of a run over which rungs are evenly spaced, as shares of its iterations."""
+WAYS = ALONE, TOGETHER = "each seed alone", "the mean of the seeds"
+"""Returns that decide at a rung."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung(Generic[T]):
+    """The decision at a rung."""
+
+    iteration: int
+    """Iterations that each candidate has trained."""
+    returns: Mapping[T, float]
+    """Mean return of the last evaluations of each candidate."""
+    kept: tuple[T, ...]
+    dropped: tuple[T, ...]
+    cost: float
+    """Iterations of all candidates so far, in multiples of those of one whole run."""
+
+    def whole_cost(self, iterations: int) -> float:
+        """The cost once the one candidate that is left has trained to the end."""
+        return (self.cost * iterations + iterations - self.iteration) / iterations
+
+
+def rungs_of(candidates: int, *, iterations: int) -> tuple[int, ...]:
+    """The iterations, evenly spaced, at which half of the candidates are dropped till one is left.
+
+    Args:
+        candidates: Number of candidates.
+        iterations: Iterations of a whole run.
+    """
+    count = (candidates - 1).bit_length()
+    return tuple(iterations * k // (count + 1) for k in range(1, count + 1))
+
+
+def averaged(rung: int, *, every: int) -> list[int]:
+    """Iterations of the evaluations that decide at a rung; the rung's own if none is before it."""
+    return list(range(every, rung + 1, every))[-AVERAGED:] or [rung]
+
+
+def halve(
+    candidates: Sequence[T],
+    rungs: Sequence[int],
+    *,
+    iterations: int,
+    score: Callable[[T, int], float],
+) -> Iterator[Rung[T]]:
+    """Keep the better half of the candidates, rounded up, at each rung; of equals the first.
+
+    Args:
+        candidates: The candidates.
+        rungs: Iterations of the rungs, ascending.
+        iterations: Iterations of a whole run.
+        score: Mean return of a candidate at a rung.
+    """
+    left, trained, spent = tuple(candidates), 0, 0
+    for iteration in rungs:
+        spent += len(left) * (iteration - trained)
+        returns = {each: score(each, iteration) for each in left}
+        best = sorted(left, key=lambda each: -returns[each])[: (len(left) + 1) // 2]
+        dropped = tuple(each for each in left if each not in best)
+        left, trained = tuple(each for each in left if each in best), iteration
+        yield Rung(
+            iteration=iteration,
+            returns=returns,
+            kept=left,
+            dropped=dropped,
+            cost=spent / iterations,
+        )
+
+
+class Halved(NamedTuple):
+    """Choices by halving in one world."""
+
+    distances: tuple[Distance, ...]
+    """The choice for each seed."""
+    cost: float
+    """Iterations of all runs of a seed, in multiples of one run."""
+    share: Array
+    """Gain of each seed in % of the best fixed distance's."""
+
+    @property
+    def said(self) -> str:
+        """The choices; one if they are equal."""
+        alike = len(set(self.distances)) == 1
+        return ", ".join(map(str, self.distances[:1] if alike else self.distances))
+
+
+def halved(
+    found: SweptRuns, world: SweptWorld, scale: Darl1nScale, *, by: str, span: str
+) -> Halved:
+    """Halve the fixed distances of a world, by each seed's returns or by their mean."""
+    first = world.trials(scale, world.fixed[0])[0]
+    seeds = range(len(found.curves[world.fixed[0]]))
+    begin, end = (int(share * first.iterations) for share in SPANS[span])
+    rungs = [begin + rung for rung in rungs_of(len(world.fixed), iterations=end - begin)]
+    groups = [[seed] for seed in seeds] if by == ALONE else [list(seeds)]
+
+    def score(distance: Distance, rung: int) -> float:
+        curves = [found.curves[distance][seed] for seed in group]
+        wanted = np.isin(curves[0].iterations, averaged(rung, every=first.every))
+        return float(np.mean([curve.returns[wanted] for curve in curves]))
+
+    chosen: dict[int, Distance] = {}
+    for group in groups:
+        *_, last = halve(world.fixed, rungs, iterations=first.iterations, score=score)
+        chosen |= dict.fromkeys(group, last.kept[0])
+    ends = np.array([found.ends(chosen[seed])[seed] for seed in seeds])
+    distances = tuple(chosen[seed] for seed in seeds)
+    return Halved(distances, last.whole_cost(first.iterations), found.share_of(ends))
+
+
+def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
+    """Judge whether a halved run ends as well as the best fixed distance."""
+
+    def judged(world: SweptWorld, by: str) -> ClaimResult:
+        def told(found: SweptRuns) -> tuple[Array, str]:
+            result = halved(found, world, scale, by=by, span=JUDGED)
+            said = f"%, d = {result.said}, {result.cost:.1f} runs of {len(world.fixed)}"
+            return result.share, said
+
+        claim = f"halving by {by} gains {1 - WITHIN:.0%} of the best fixed distance's."
+        return _loses_little(f"{world.name}: {claim}", compared(results, scale, world), told)
+
+    worlds = WORLDS if scale.judges else ()
+    return [judged(world, by) for world in worlds for by in WAYS]
+
+
+def halving_table(results: Results, scale: Darl1nScale) -> str:
+    """A row for each placing of rungs in each world whose runs are there."""
+    rows = []
+    for world in WORLDS:
+        found = compared(results, scale, world)
+        if found is None:
+            continue
+        for span in SPANS:
+            chosen = [halved(found, world, scale, by=by, span=span) for by in WAYS]
+            told = (text for each in chosen for text in (each.said, in_percent(each.share)))
+            rows.append([world.name, span, f"{chosen[0].cost:.1f}", *told])
+    heads = ("world", "rungs", "runs", f"{ALONE}: d", "share", f"{TOGETHER}: d", "share")
+    return table(heads, rows)

@@ -26,7 +26,6 @@ from fullrank_darl1n import (
     coding,
     crossplay,
     distances,
-    halving,
     learning_claims,
     lemma_1,
     scaling,
@@ -146,7 +145,7 @@ def _of_learning(found: Darl1nFindings) -> Judgement:
         told["Fig. 6"] = distances.judge_distances(results, scale)
     told["Sec. VII"] = [
         *distances.judge_contact(results, scale),
-        *halving.judge_halving(results, scale),
+        *distances.judge_halving(results, scale),
     ]
     told["Table VI, rewards"] = table_claims.judge_rewards(results, scale)
     return told
@@ -181,8 +180,8 @@ def _values(found: Darl1nFindings) -> Mapping[str, Any]:
         values["distances"] = distances.fig6_table(results, scale)
     if any(distances.compared(results, scale, world) for world in distances.WORLDS):
         values["contact"] = distances.contact_table(results, scale)
-        values["halving"] = halving.halving_table(results, scale)
-    if rewards := table_claims.rewards_table(results, scale):
+        values["halving"] = distances.halving_table(results, scale)
+    if rewards := code_page.rewards_table(results, scale):
         values["rewards"] = rewards
     return values
 

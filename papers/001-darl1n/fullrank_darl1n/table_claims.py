@@ -7,7 +7,7 @@ first; lateness changes times, which ``times`` simulates, and not what is learnt
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, product
 
@@ -30,7 +30,6 @@ from fullrank_darl1n.published import (
     SCHEMES,
     SPARSE,
     TABLE_V,
-    TABLE_VI,
     TIMED,
     UNCODED,
     VANDERMONDE,
@@ -52,7 +51,6 @@ from fullrank_papers.claims import (
     by_samples,
     judge_each,
 )
-from fullrank_papers.paper import table
 
 CLOSE = 0.02
 """Tolerance within which a published number equals a closed form."""
@@ -311,19 +309,3 @@ def judge_rewards(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
         judged(f"Repetition {as_high}", REPETITION, below=False),
         judged(f"LDGM {as_high}", LDGM[1], below=False),
     ]
-
-
-def rewards_table(results: Results, scale: Darl1nScale) -> str:
-    """Published rewards, ours, and gains, a row for each scheme; empty without results."""
-    found = returns(results, scale)
-    rows = []
-    for scheme in TIMED if found else ():
-        begin, end = found[scheme.name]
-        own = (_listed(TABLE_VI[scheme.name].reward), f"{begin.mean():.1f}", _listed(end.round(1)))
-        rows.append([scheme.name, *own, f"{shares(found, scheme).mean():.0%}"])
-    heads = ("scheme", "reward: published", "at first", "at the end, by seed")
-    return table([*heads, "of the uncoded gain"], rows) if rows else ""
-
-
-def _listed(values: Iterable[float]) -> str:
-    return " / ".join(f"{value:g}" for value in values)

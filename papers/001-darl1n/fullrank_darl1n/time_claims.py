@@ -7,9 +7,8 @@ of Table V, variances V those of the rows at the commit, Delta = 1 s.
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import numpy as np
+from scipy.stats import spearmanr
 
-from fullrank.common.types import Array
 from fullrank_darl1n.coding import success
 from fullrank_darl1n.published import (
     DELAYS_S,
@@ -162,10 +161,11 @@ def _elsewhere(results: Results, machines: PaperMachines) -> Iterator[str]:
 
 def judge_guidelines(results: Results) -> list[ClaimResult]:
     """One claim for each guideline, and for the observation that they rest on."""
-    correlation = ranks_agree(
-        [value for scheme in TIMED for value in TABLE_VI[scheme.name].variance],
-        [value for scheme in TIMED for value in TABLE_VI[scheme.name].reward],
-    )
+    rows = [TABLE_VI[scheme.name] for scheme in TIMED]
+    correlation = spearmanr(
+        [value for row in rows for value in row.variance],
+        [value for row in rows for value in row.reward],
+    ).statistic
     calm, quiet = _calm(results, UNCODED), _variance(results, UNCODED, 0.0)
     said = f"rank correlation {correlation:+.2f}"
     virtual = {
@@ -215,18 +215,6 @@ def judge_guidelines(results: Results) -> list[ClaimResult]:
         *judge_each(drawn, DRAWN),
         *judge_each(printed, PRINTED),
     ]
-
-
-def ranks_agree(first: list[float], second: list[float]) -> float:
-    """Spearman's rank correlation."""
-    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
-
-
-def _ranks(values: list[float]) -> Array:
-    """Ranks, equal values sharing their mean rank."""
-    array = np.array(values)
-    ranks: Array = (array[:, None] > array).sum(axis=1) + (array[:, None] == array).sum(axis=1) / 2
-    return ranks
 
 
 def _calm(results: Results, scheme: Scheme) -> float:

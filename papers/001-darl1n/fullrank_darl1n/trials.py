@@ -10,7 +10,7 @@ import hashlib
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import process_time
 from typing import Any
@@ -109,14 +109,7 @@ class Trial:
         """The trial that trains the adversaries; None if there are none or they learn here."""
         if self.both or not self.task.contest:
             return None
-        return Trial(
-            task=self.task,
-            size=self.size,
-            method=ADVERSARIES,
-            scale=self.scale,
-            seed=self.seed,
-            both=True,
-        )
+        return replace(self, method=ADVERSARIES, both=True, changes={}, scheme=None)
 
     def planned(self) -> Cell | Later:
         """The run as a cell, which needs the trial of its adversaries."""

@@ -16,14 +16,13 @@ import asyncio
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from statistics import median
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -74,7 +73,7 @@ def cells(*, seconds: float, turns: int) -> list[Cell]:
         Cell(
             name=WAITS,
             settings={"seconds": seconds, "writers": WRITERS},
-            compute=partial(_waits, seconds),
+            compute=partial(measure, seconds),
             weight=2 * seconds,
         ),
         Cell(
@@ -86,12 +85,14 @@ def cells(*, seconds: float, turns: int) -> list[Cell]:
     ]
 
 
-def _waits(seconds: float) -> JSON:
-    return asdict(measure(seconds))
-
-
 def _groups(turns: int) -> JSON:
-    return {name: median(ratios(sync=sync, turns=turns)) for name, sync in WAYS.items()}
+    """Median over turns of the time of an episode stored alone in that of one in a group."""
+    found: JSON = {}
+    for name, sync in WAYS.items():
+        with tempfile.TemporaryDirectory(dir=".", prefix=".group-commit-") as scratch:
+            times = asyncio.run(compare(Path(scratch), sync=sync, turns=turns))
+        found[name] = median(one / other for one, other in times)
+    return found
 
 
 def judge_queues(results: Results) -> ClaimResult:
@@ -180,18 +181,23 @@ async def seconds(client: Client, *, group: int) -> float:
     return spent_s / TURN
 
 
-async def compare(home: Path, *, sync: bool, turns: int) -> tuple[list[float], list[float]]:
-    """Seconds for an episode, one by one and in groups, turn by turn."""
+async def compare(home: Path, *, sync: bool, turns: int) -> list[tuple[float, float]]:
+    """Seconds for an episode, one by one and in groups, turn by turn.
+
+    Args:
+        home: Directory of the service.
+        sync: True to write through to the disk before an acknowledgement.
+        turns: Turns of each way.
+    """
     server = server_of(Store(home, sync=sync), home, Pacing())
     client = Client(await server.start("127.0.0.1:0"))
     await client.open(RING_ROWS)
-    alone, grouped = [], []
-    for _ in range(turns):
-        alone.append(await seconds(client, group=1))
-        grouped.append(await seconds(client, group=GROUP))
+    times = [
+        (await seconds(client, group=1), await seconds(client, group=GROUP)) for _ in range(turns)
+    ]
     await client.close()
     await server.stop()
-    return alone, grouped
+    return times
 
 
 def server_of(store: Store, home: Path, pacing: Pacing) -> Server:
@@ -202,18 +208,6 @@ def server_of(store: Store, home: Path, pacing: Pacing) -> Server:
         security=PLAINTEXT,
         prebuilt=frozenset({"GetSamples"}),
     )
-
-
-def ratios(*, sync: bool, turns: int) -> list[float]:
-    """Time of an episode stored alone in that of one in a group, turn by turn.
-
-    Args:
-        sync: True to write through to the disk before an acknowledgement.
-        turns: Turns of each way.
-    """
-    with tempfile.TemporaryDirectory(dir=".", prefix=".group-commit-") as scratch:
-        alone, grouped = asyncio.run(compare(Path(scratch), sync=sync, turns=turns))
-    return [one / other for one, other in zip(alone, grouped, strict=True)]
 
 
 class TimedPacing(Pacing):
@@ -307,36 +301,22 @@ async def sample(address: str, seconds: float) -> tuple[int, float]:
     return drawn, time.perf_counter() - started
 
 
-def run_write(address: str, seconds: float) -> tuple[int, float]:
-    """Do ``write`` in a process of its own."""
-    return asyncio.run(write(address, seconds))
+def alone(task: Callable[[str, float], Coroutine[Any, Any, T]], address: str, seconds: float) -> T:
+    """Do ``write`` or ``sample`` in a process of its own."""
+    return asyncio.run(task(address, seconds))
 
 
-def run_sample(address: str, seconds: float) -> tuple[int, float]:
-    """Do ``sample`` in a process of its own."""
-    return asyncio.run(sample(address, seconds))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueWaits:
-    """Waits of collectors and sampler, as shares of their time."""
-
-    episodes: int
-    """Number of episodes written."""
-    blocked: float
-    """Share of their time in which collectors could not go on."""
-    minibatches: int
-    """Number of minibatches drawn."""
-    waited: float
-    """Share of its time in which the sampler waited while a block was stored."""
-
-
-async def serve(home: Path, seconds: float) -> QueueWaits:
+async def serve(home: Path, seconds: float) -> JSON:
     """Serve writers and a sampler for a while.
 
     Args:
         home: Directory of the service.
         seconds: Length of the measurement.
+
+    Returns:
+        Numbers of episodes written and minibatches drawn, and the shares of their time in which
+        collectors could not go on (``blocked``) and in which the sampler waited while a block was
+        stored (``waited``).
     """
     pacing = TimedPacing()
     server = server_of(Store(home, sync=False), home, pacing)
@@ -344,16 +324,19 @@ async def serve(home: Path, seconds: float) -> QueueWaits:
     loop, context = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
     head = context.Value("q", 0)
     with ProcessPoolExecutor(2, context, initializer=share, initargs=(head,)) as pool:
-        writing = loop.run_in_executor(pool, run_write, address, seconds)
-        sampling = loop.run_in_executor(pool, run_sample, address, seconds)
+        writing = loop.run_in_executor(pool, alone, write, address, seconds)
+        sampling = loop.run_in_executor(pool, alone, sample, address, seconds)
         (drawn, took_s), (played, blocked) = await sampling, await writing
     await server.stop()
-    return QueueWaits(
-        episodes=played, blocked=blocked, minibatches=drawn, waited=pacing.waited_s / took_s
-    )
+    return {
+        "episodes": played,
+        "blocked": blocked,
+        "minibatches": drawn,
+        "waited": pacing.waited_s / took_s,
+    }
 
 
-def measure(seconds: float) -> QueueWaits:
+def measure(seconds: float) -> JSON:
     """Measure waits at a replay service in a directory of its own, which is removed.
 
     Args:

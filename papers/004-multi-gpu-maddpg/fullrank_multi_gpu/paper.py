@@ -46,18 +46,11 @@ from fullrank_multi_gpu.measurements import (
 )
 from fullrank_papers import pictures
 from fullrank_papers.claims import Judgement, interval
-from fullrank_papers.paper import Findings, Paper, table
+from fullrank_papers.paper import Findings, Paper, table, toml
 
 MultiGpuFindings: TypeAlias = Findings[MultiGpuScale]
 
-PAPERS_FIGURE = {
-    (32, 512): "below 1",
-    (32, 1024): "below 1",
-    (32, 2048): "above 1",
-    (32, 4096): "above 1, up to 1.5",
-    (8, 4096): "up to 1.5",
-    (64, 4096): "up to 1.5",
-}
+PAPERS_FIGURE = toml(PACKAGE, "published.toml")["figure_6"]
 """What the paper says of its Fig. 6, whose bars have no numbers, by agents and minibatch."""
 COLOURS = {"transitions": "#0072b2", "agents": "#009e73"}
 TARGET_SHARE: Final = 0.07
@@ -166,7 +159,7 @@ def _predicted_here(found: MultiGpuFindings) -> str:
 
 def _predicted_there() -> str:
     rows = []
-    for (agents, batch), said in PAPERS_FIGURE.items():
+    for agents, batch, said in PAPERS_FIGURE:
         config = tower(SCALES["paper"], agents, batch, "algorithm.micro_batches=2")
         problem = algorithms.build("maddpg", **config.algorithm.params).problem(spec_of(config))
         row: list[object] = [agents, batch, said]

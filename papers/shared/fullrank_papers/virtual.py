@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,6 @@ from fullrank.wiring.training import Training
 
 COPIES = 8
 """Copies in which evaluations are played."""
-CHANNELS = ("time_s", "iteration", "episodes", "env_steps", "return_mean", "win_rate")
-"""Columns kept of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +105,7 @@ class Evaluations:
     """Environment steps at the last one; 0: none by steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualPoint:
+class VirtualPoint(NamedTuple):
     """An evaluation of the centraliser's greedy policy."""
 
     time_s: float
@@ -122,6 +120,10 @@ class VirtualPoint:
     """Mean return of the team."""
     win_rate: float | None
     """Share of the episodes that were won; None where there are no wins."""
+
+
+CHANNELS = VirtualPoint._fields
+"""Columns kept of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +142,7 @@ class VirtualHistory:
     def told(self) -> JSON:
         """Return the history for a cell; evaluations are lists of ``CHANNELS``."""
         series = {"points": self.points, "by_steps": self.by_steps}
-        lists = {
-            name: [[getattr(point, channel) for channel in CHANNELS] for point in points]
-            for name, points in series.items()
-            if points
-        }
+        lists = {name: [*map(list, points)] for name, points in series.items() if points}
         return {**lists, "facts": dict(self.facts), "digest": self.digest}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from fullrank.common.types import JSON
-from fullrank_darl1n import distances, halving, learning_claims, paper, table_claims
+from fullrank_darl1n import code_page, distances, learning_claims, paper, table_claims
 from fullrank_darl1n.learning_claims import full_range_trials
 from fullrank_darl1n.published import FOOD, GRASSLAND, SCALES, TASKS, TIMED
 from fullrank_darl1n.runs import LearningCurve, learners, mean_curve, seeds
@@ -79,7 +79,7 @@ def test_claims_whose_runs_are_missing_are_undecided() -> None:
     judged += learning_claims.judge_full_range({}, MORE)
     judged += table_claims.judge_rewards({}, MORE)
     assert {each.held for each in judged} == {Held.UNDECIDED}
-    assert paper.learning_table({}, WHOLE) == table_claims.rewards_table({}, MORE) == ""
+    assert paper.learning_table({}, WHOLE) == code_page.rewards_table({}, MORE) == ""
 
 
 def test_a_seed_counts_when_all_methods_have_it() -> None:
@@ -157,10 +157,10 @@ def test_the_names_of_seeds_change_no_verdict() -> None:
         judged = learning_claims.judge_learning(found, scale)
         judged += learning_claims.judge_full_range(found, scale)
         judged += table_claims.judge_rewards(found, scale)
-        judged += distances.judge_contact(found, scale) + halving.judge_halving(found, scale)
+        judged += distances.judge_contact(found, scale) + distances.judge_halving(found, scale)
         told.append([(each.claim, each.held, each.reason) for each in judged])
         assert paper.learning_table(found, scale)
-        assert table_claims.rewards_table(found, scale)
+        assert code_page.rewards_table(found, scale)
     assert told[0] == told[1]
 
 
@@ -220,5 +220,5 @@ def test_codes_are_compared_with_the_uncoded_scheme_seed_by_seed() -> None:
     ):
         judged = table_claims.judge_rewards(coded_with(shares), MORE)
         assert [each.held for each in judged] == [held] * 4
-    page = table_claims.rewards_table(coded_with(as_published), MORE)
+    page = code_page.rewards_table(coded_with(as_published), MORE)
     assert "| mds | -231 / -253 / -212 | -200.0 | -200 / -200 / -200 | 0% |" in page

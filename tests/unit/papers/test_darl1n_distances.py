@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fullrank.common.types import JSON
-from fullrank_darl1n import distances, halving
-from fullrank_darl1n.halving import halve, rungs_of
+from fullrank_darl1n import distances
+from fullrank_darl1n.distances import halve, rungs_of
 from fullrank_darl1n.published import SCALES
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import Held
@@ -126,15 +126,16 @@ def test_halving_ends_with_the_best_distance_if_it_leads_before_the_first_rung(
         assert found is not None
         assert found.best == 0.4
         (own, mean) = (
-            halving.halved(found, world, WHOLE, by=by, span=halving.JUDGED) for by in halving.WAYS
+            distances.halved(found, world, WHOLE, by=by, span=distances.JUDGED)
+            for by in distances.WAYS
         )
         cost = 2.0 if len(world.fixed) == 3 else 2.75
         assert own.cost == mean.cost == pytest.approx(cost, abs=0.01)
         assert [distance == 0.4 for distance in own.distances] == [when == 0.1 for when in after]
         assert len(set(mean.distances)) == 1
-    verdicts = halving.judge_halving(results, WHOLE)
+    verdicts = distances.judge_halving(results, WHOLE)
     assert [each.held for each in verdicts] == [alone, together] * len(distances.WORLDS)
-    assert halving.halving_table(results, WHOLE).count("\n| ") == 3 * 3
+    assert distances.halving_table(results, WHOLE).count("\n| ") == 3 * 3
 
 
 def score(candidate: str, rung: int) -> float:
