@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -22,17 +23,6 @@ from fullrank.config import load
 from fullrank.host.probe import TIMEOUT_S, probe
 from fullrank.host.process import usable_cores
 
-_REQUIRED = (
-    "numpy",
-    "scipy",
-    "torch",
-    "grpcio",
-    "cryptography",
-    "protobuf",
-    "pydantic",
-    "safetensors",
-    "tensorboard",
-)
 _OPTIONAL = {
     "mpe2": "mpe",
     "lbforaging": "grids",
@@ -90,11 +80,14 @@ def examine(runs: Path) -> Iterator[Check]:
     yield Check(
         name="fullrank", ok=True, detail=f"{__version__} on Python {platform.python_version()}"
     )
-    for package in _REQUIRED:
-        yield _package(package, remedy="reinstall fullrank", required=True)
+    for requirement in importlib.metadata.requires("fullrank") or ():
+        package, _, marker = requirement.partition(";")
+        if not marker:
+            name = re.split(r"[^\w.-]", package)[0]
+            yield _package(name, remedy="reinstall fullrank", required=True)
     for package, extra in _OPTIONAL.items():
         yield _package(package, remedy=f"pip install 'fullrank[{extra}]'", required=False)
-    for name, examination in (
+    for what, examination in (
         ("cores", _cores),
         ("memory", _memory),
         ("torch", _torch),
@@ -102,7 +95,7 @@ def examine(runs: Path) -> Iterator[Check]:
         ("update kernel", _kernel),
         ("services", _services),
     ):
-        yield _guarded(name, examination)
+        yield _guarded(what, examination)
     yield _guarded("run directory", lambda: _writable(runs))
 
 

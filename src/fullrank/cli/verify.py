@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.recomputation import Discrepancy, Recomputed, recompute
 from fullrank.cli.options import RunArgument, TrustOption
+from fullrank.cli.progress import counting
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
-from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, Malformed
 from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.types import FloatArray, LearnerId
@@ -153,7 +152,10 @@ def verify(run: RunArgument, trust: TrustOption = None) -> None:
     outcomes: list[Recomputed] = []
     failure = f"iteration {entries[-1].iteration + 1} differs: {lost}" if lost else ""
     try:
-        outcomes.extend(_shown(recomputed, total=len(entries)))
+        with counting("recomputing", len(entries), "iterations") as told:
+            for outcome in recomputed:
+                outcomes.append(outcome)
+                told(len(outcomes))
     except Corrupted as error:
         failure = str(error)
     found = "; ".join(filter(None, [described(outcomes, compared(path, trainer)), failure]))
@@ -250,16 +252,6 @@ def _checkpoints_of(path: Path) -> Callable[[int], Arrays | None]:
             ) from error
 
     return saved
-
-
-def _shown(recomputed: Iterable[Recomputed], *, total: int) -> Iterable[Recomputed]:
-    """Show the progress in a terminal."""
-    console = Terminal(stderr=True)
-    columns = (TextColumn("recomputing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        yield from progress.track(recomputed, total=total)
 
 
 def _report(path: Path, outcomes: Sequence[Recomputed]) -> list[str]:

@@ -15,11 +15,11 @@ from fullrank.common.errors import Cancelled, CheckpointUnusable, ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, unit_digest
 from fullrank.conformance.documentation import undocumented
-from fullrank.conformance.runs import coded, trained
 from fullrank.conformance.subjects import (
     HIDDEN,
     TEAMS,
     Subject,
+    coded,
     companies,
     computed,
     differing,
@@ -27,6 +27,7 @@ from fullrank.conformance.subjects import (
     same,
     sections_of,
     state_of,
+    trained,
     units_of,
 )
 from fullrank.environments import AgentSpec, Continuous, Discrete

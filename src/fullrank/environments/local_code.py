@@ -10,10 +10,10 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import (
     ExtensionFileLoader,
     ModuleSpec,
@@ -77,13 +77,8 @@ class Guard(MetaPathFinder):
         spec = _found(fullname, path, target)
         if spec is None or (file := code_file(spec)) is None or is_installed(file):
             return spec
-        given, place = spec.loader, str(spec.origin)
-        if type(given) is SourceFileLoader:
-            spec.loader = _Source(fullname, place, self._judge)
-        elif type(given) is SourcelessFileLoader:
-            spec.loader = _Bytecode(fullname, place, self._judge)
-        elif type(given) is ExtensionFileLoader:
-            spec.loader = _Extension(fullname, place, self._judge)
+        if (loader := LOADERS.get(type(spec.loader))) is not None:
+            spec.loader = loader(fullname, str(spec.origin), self._judge)
         else:  # a module of an archive, or of another finder's loader
             self._judge(file, digest_of(Path(file)))
         return spec
@@ -95,12 +90,16 @@ class Guard(MetaPathFinder):
         self.loaded[file] = digest
 
 
-class _Source(SourceFileLoader):
-    """Compiles the bytes that it has shown to the guard."""
+class _Judged:
+    """A loader of files that shows a file to the guard, which makes it with a judge."""
 
     def __init__(self, fullname: str, path: str, judge: Callable[[str, str], None]) -> None:
-        super().__init__(fullname, path)
+        super().__init__(fullname, path)  # type: ignore[call-arg]
         self._judge = judge
+
+
+class _Source(_Judged, SourceFileLoader):  # type: ignore[misc]
+    """Compiles the bytes that it has shown to the guard."""
 
     def get_code(self, fullname: str) -> CodeType:
         data = self.get_data(self.path)
@@ -109,12 +108,8 @@ class _Source(SourceFileLoader):
         return code
 
 
-class _Bytecode(SourcelessFileLoader):
+class _Bytecode(_Judged, SourcelessFileLoader):
     """Runs the bytecode that it has shown to the guard."""
-
-    def __init__(self, fullname: str, path: str, judge: Callable[[str, str], None]) -> None:
-        super().__init__(fullname, path)
-        self._judge = judge
 
     def get_data(self, path: str) -> bytes:
         data = super().get_data(path)
@@ -123,16 +118,20 @@ class _Bytecode(SourcelessFileLoader):
         return data
 
 
-class _Extension(ExtensionFileLoader):
+class _Extension(_Judged, ExtensionFileLoader):
     """Shows a file to the guard before the system's loader opens it by its path."""
-
-    def __init__(self, fullname: str, path: str, judge: Callable[[str, str], None]) -> None:
-        super().__init__(fullname, path)
-        self._judge = judge
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         self._judge(self.path, digest_of(Path(self.path)))
         return super().create_module(spec)
+
+
+LOADERS: Mapping[type, Callable[..., Loader]] = {
+    SourceFileLoader: _Source,
+    SourcelessFileLoader: _Bytecode,
+    ExtensionFileLoader: _Extension,
+}
+"""Loaders of local modules in place of Python's."""
 
 
 @cache

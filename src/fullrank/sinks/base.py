@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -183,19 +183,16 @@ def open_sinks(
         ConfigError: A name is unknown.
     """
     kinds = {name: sinks.build(name) for name in names}
-    lines = JsonLines(run_dir / METRICS)
-    return Fanout(
-        [
-            lines,
-            *(
-                Aside(
-                    name,
-                    partial(kind.open, run_dir, first_iteration=first_iteration, config=config),
-                )
-                for name, kind in kinds.items()
-            ),
-        ]
-    )
+    opening = {name: kind.open for name, kind in kinds.items()}
+    others = _aside(opening, run_dir, first_iteration=first_iteration, config=config)
+    return Fanout([JsonLines(run_dir / METRICS), *others])
+
+
+def _aside(
+    opening: Mapping[str, Callable[..., Sink[T]]], *args: Any, **facts: Any
+) -> list[Aside[T]]:
+    """Sinks by name, each on a thread of its own, where it is opened with these arguments."""
+    return [Aside(name, partial(opened, *args, **facts)) for name, opened in opening.items()]
 
 
 def open_evaluation_sinks(
@@ -213,15 +210,9 @@ def open_evaluation_sinks(
         ConfigError: A name is unknown.
     """
     kinds = {name: sinks.build(name) for name in names}
-    return Fanout(
-        [
-            Aside(
-                name,
-                partial(
-                    kind.open_evaluations, run_dir, first_iteration=first_iteration, config=config
-                ),
-            )
-            for name, kind in kinds.items()
-            if isinstance(kind, EvaluationSinkKind)
-        ]
-    )
+    opening = {
+        name: kind.open_evaluations
+        for name, kind in kinds.items()
+        if isinstance(kind, EvaluationSinkKind)
+    }
+    return Fanout(_aside(opening, run_dir, first_iteration=first_iteration, config=config))
