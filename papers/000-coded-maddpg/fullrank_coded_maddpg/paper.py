@@ -23,13 +23,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from matplotlib.axes import Axes
 
-from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank_coded_maddpg import curves, decoding, learning, time_claims, timing
 from fullrank_coded_maddpg.published import (
     AGENTS,
     ALL_CODES,
-    LEARNERS,
     PACKAGE,
     SCALES,
     TASKS,
@@ -254,7 +252,11 @@ def _distances(
 def probabilities() -> str:
     """P(decodable | k uniformly random stragglers), exact, N = 15."""
     names = ("replication", "ldpc", "mds", "random_sparse", "cyclic")
-    columns = {f"{name}, M = {agents}": _made(name, agents) for agents in AGENTS for name in names}
+    columns = {
+        f"{name}, M = {agents}": time_claims.made(name, agents)
+        for agents in AGENTS
+        for name in names
+    }
     return table(
         ["k", *columns],
         (
@@ -262,11 +264,6 @@ def probabilities() -> str:
             for k in range(1, MOST_LOST + 1)
         ),
     )
-
-
-def _made(code: str, agents: int) -> Code:
-    params = codes.get(code).tolerating(2) or {}
-    return make_code(code, rows=LEARNERS, units=agents, seed=0, **params)
 
 
 def _draw(found: Wang21Findings, directory: Path) -> None:

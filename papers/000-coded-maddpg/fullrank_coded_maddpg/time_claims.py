@@ -12,7 +12,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from fullrank.codes import Code, make_code
+from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank_coded_maddpg.published import CODES, LEARNERS, TASKS, TOTALLED, Wang21Task
 from fullrank_coded_maddpg.timing import ROWS, Setting
@@ -131,7 +131,7 @@ class _TaskTimes:
 
     def alike(self, code: str) -> bool:
         """True if all rows of a dense code take about as long, as the paper's of M units do."""
-        lightest = int(_made(code, self.agents).load.min())
+        lightest = int(made(code, self.agents).load.min())
         return TOTALLED * (self.agents - lightest) * self.machines.unit_s <= self.slack
 
     @property
@@ -220,12 +220,14 @@ def _gradual(row: _TaskTimes) -> list[str] | None:
 @cache
 def _decodable(code: str, agents: int, k: int) -> float:
     """Probability that a code survives k lost learners."""
-    return decodable_given_losses(_made(code, agents), k).value
+    return decodable_given_losses(made(code, agents), k).value
 
 
 @cache
-def _made(code: str, agents: int) -> Code:
-    return make_code(code, rows=LEARNERS, units=agents, seed=0)
+def made(code: str, agents: int) -> Code:
+    """A code for the paper's learners; ``cyclic`` tolerates two of them."""
+    params = codes.get(code).tolerating(2) or {}
+    return make_code(code, rows=LEARNERS, units=agents, seed=0, **params)
 
 
 def _unexpected(row: _TaskTimes, code: str, ks: Sequence[int], *, paid: float) -> list[str]:

@@ -19,7 +19,7 @@ Differences from the paper:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -27,7 +27,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fullrank.common.types import JSON
-from fullrank.config.tree import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import queues
 from fullrank_cmarl.claims import BY_ACTORS, judge_independent, judge_learning, judge_share
@@ -60,35 +59,25 @@ SMALL: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """Collectors, and the actors of each."""
+def collection_settings(containers: int, *, step_s: float, iterations: int) -> list[str]:
+    """Return the settings of a run whose collectors never wait for the learner.
 
-    collectors: int
-    actors: int
-
-    def settings(self, *, step_s: float, iterations: int) -> list[str]:
-        """Return the settings of a run whose collectors never wait for the learner.
-
-        Args:
-            step_s: Emulated time of a step.
-            iterations: Iterations that are counted, each of one episode of every actor.
-        """
-        actors = self.collectors * self.actors
-        return [
-            *SMALL,
-            f"collectors.count={self.collectors}",
-            f"collect.block={self.actors}",
-            f"environment.copies={actors}",
-            f"collect.warmup_episodes={actors}",
-            f"collect.window={100 * actors}",
-            f"compute.emulate_step_s={step_s}",
-            f"iterations={SETTLING + iterations}",
-        ]
-
-    def config(self, *, step_s: float, iterations: int) -> RunConfig:
-        """Return the configuration of such a run."""
-        return configured(*self.settings(step_s=step_s, iterations=iterations), topology="awl")
+    Args:
+        containers: Number of collectors.
+        step_s: Emulated time of a step.
+        iterations: Iterations that are counted, each of one episode of every actor.
+    """
+    actors = containers * ACTORS
+    return [
+        *SMALL,
+        f"collectors.count={containers}",
+        f"collect.block={ACTORS}",
+        f"environment.copies={actors}",
+        f"collect.warmup_episodes={actors}",
+        f"collect.window={100 * actors}",
+        f"compute.emulate_step_s={step_s}",
+        f"iterations={SETTLING + iterations}",
+    ]
 
 
 def episodes_per_s(seen: Sequence[tuple[float, IterationRecord]]) -> float:
@@ -114,24 +103,23 @@ def collection_cells(*, step_s: float, iterations: int) -> list[Cell]:
         step_s: Emulated time of a step.
         iterations: Counted iterations of each.
     """
-    made = []
-    for containers in CONTAINERS:
-        fleet = Fleet(collectors=containers, actors=ACTORS)
-        settings = fleet.settings(step_s=step_s, iterations=iterations)
-        made.append(
-            Cell(
-                name=collection_name(containers),
-                settings={"settings": settings},
-                compute=partial(_collected, fleet, step_s, iterations),
-                weight=60.0 * step_s * iterations,
-            )
+    settings = {
+        containers: collection_settings(containers, step_s=step_s, iterations=iterations)
+        for containers in CONTAINERS
+    }
+    return [
+        Cell(
+            name=collection_name(containers),
+            settings={"settings": own},
+            compute=partial(_collected, own),
+            weight=60.0 * step_s * iterations,
         )
-    return made
+        for containers, own in settings.items()
+    ]
 
 
-def _collected(fleet: Fleet, step_s: float, iterations: int) -> JSON:
-    seen = observe(fleet.config(step_s=step_s, iterations=iterations))
-    return {"episodes_per_s": episodes_per_s(seen)}
+def _collected(settings: Sequence[str]) -> JSON:
+    return {"episodes_per_s": episodes_per_s(observe(configured(*settings, topology="awl")))}
 
 
 def collection_rates(results: Results) -> list[float]:

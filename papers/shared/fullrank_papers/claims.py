@@ -126,24 +126,17 @@ def judge_each(
     ]
 
 
-def untested(claim: str, reason: str, *, whose: Whose = Whose.PAPER) -> ClaimResult:
+def untested(claim: str, reason: str) -> ClaimResult:
     """A claim that no results of this project can test."""
-    return ClaimResult(
-        claim=claim,
-        held=Held.NOT_TESTABLE,
-        reason=reason,
-        strength=Strength("", Held.NOT_TESTABLE),
-        whose=whose,
-    )
+    return judge(claim, [], grounds=reason, strength=Strength("", Held.NOT_TESTABLE))
 
 
 def undecided(
     claim: str, reason: str, strength: Strength = UNFINISHED, *, whose: Whose = Whose.PAPER
 ) -> ClaimResult:
     """A claim that these results cannot decide, though others of the kind could."""
-    return ClaimResult(
-        claim=claim, held=Held.UNDECIDED, reason=reason, strength=strength, whose=whose
-    )
+    open_yet = replace(strength, best=Held.UNDECIDED)
+    return judge(claim, [], grounds=reason, strength=open_yet, whose=whose)
 
 
 def by_samples(
