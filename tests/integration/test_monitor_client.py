@@ -27,7 +27,7 @@ from fullrank.runs.record import METRICS
 
 pytestmark = pytest.mark.integration
 
-status_module = import_module("fullrank.cli.status")
+status_module = import_module("fullrank.cli.run")
 monitor_module = import_module("fullrank.net.monitor")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "watch_a_run.py"

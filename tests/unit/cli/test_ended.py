@@ -6,7 +6,7 @@ import pytest
 from tests.unit.runs.test_record import record, write
 
 from fullrank.cli.locate import dial
-from fullrank.cli.status import polled, status
+from fullrank.cli.run import polled, status
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
 from fullrank.net.status import RunState
