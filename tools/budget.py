@@ -1,7 +1,7 @@
 """Count the code of each package, compare it with its budget, and list the modules.
 
-A line counts if it holds code: docstrings, comments, blank lines, imports and generated stubs do
-not. ``[tool.fullrank.budget]`` in ``pyproject.toml`` gives the lines that a package may have;
+A line counts if it holds code, or data in TOML: docstrings, comments, blank lines, imports and
+generated stubs do not. ``[tool.fullrank.budget]`` in ``pyproject.toml`` gives the lines that a package may have;
 whoever adds a way to do something removes another one. ``docs/modules.md`` has the first paragraph
 of each module's docstring; ``--write`` renews it from its first section on.
 """
@@ -58,10 +58,16 @@ def modules(folder: Path) -> list[Path]:
     return sorted(path for path in found if STUBS not in path.as_posix())
 
 
+def data_lines(source: str) -> int:
+    """The number of lines of TOML that hold data."""
+    return sum(not line.lstrip().startswith("#") for line in source.splitlines() if line.strip())
+
+
 def counted(packages: list[str]) -> dict[str, int]:
-    """Lines of code of each package."""
+    """Lines of code and data of each package."""
     return {
         package: sum(code_lines(path.read_text()) for path in modules(ROOT / package))
+        + sum(data_lines(path.read_text()) for path in (ROOT / package).rglob("*.toml"))
         for package in packages
     }
 

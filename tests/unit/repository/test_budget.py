@@ -41,6 +41,10 @@ def test_a_line_of_code_is_counted_once_and_nothing_else(budget: Any) -> None:
     assert budget.code_lines(SOURCE) == 5
 
 
+def test_a_line_of_data_is_counted_unless_it_is_a_comment_or_blank(budget: Any) -> None:
+    assert budget.data_lines("# Sizes.\n[smoke]\nsizes = [\n  1,  # few\n]\n\n  # end\n") == 4
+
+
 def test_the_page_has_each_module_with_its_first_paragraph(budget: Any) -> None:
     source = (budget.ROOT / "src/fullrank/host/probe.py").read_text()
     about = source.removeprefix('"""').partition("\n")[0]
