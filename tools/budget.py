@@ -1,9 +1,9 @@
 """Count the code of each package, compare it with its budget, and list the modules.
 
 A line counts if it holds code, or data in TOML: docstrings, comments, blank lines, imports and
-generated stubs do not. ``[tool.fullrank.budget]`` in ``pyproject.toml`` gives the lines that a package may have;
-whoever adds a way to do something removes another one. ``docs/modules.md`` has the first paragraph
-of each module's docstring; ``--write`` renews it from its first section on.
+generated stubs do not. ``[tool.fullrank.budget]`` in ``pyproject.toml`` gives the lines that a
+package may have; whoever adds a way to do something removes another one. ``docs/modules.md`` has
+the first paragraph of each module's docstring; ``--write`` renews it from its first section on.
 """
 
 import ast
