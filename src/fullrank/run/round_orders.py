@@ -5,7 +5,7 @@ Vectors pass through as they came: the round reads who sent which row, and the h
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
@@ -14,12 +14,17 @@ from fullrank.rounds.reports import Claim
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class RoundEvent:
+    """What a host tells an open round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun(RoundEvent):
     """The round is open, and its rows are held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
+class Reported(RoundEvent):
     """Digests of units that a learner finished."""
 
     learner: LearnerId
@@ -27,7 +32,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class Arrived(RoundEvent):
     """A complete coded vector."""
 
     learner: LearnerId
@@ -46,14 +51,14 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class SectionsUnreadable:
+class SectionsUnreadable(RoundEvent):
     """A learner could not read the sections of its assignment in the controller's block."""
 
     learner: LearnerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecomputedStatements:
+class RecomputedStatements(RoundEvent):
     """Statements that the controller has computed itself."""
 
     claims: frozenset[Claim]
@@ -63,19 +68,19 @@ class RecomputedStatements:
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipChanged:
+class MembershipChanged(RoundEvent):
     """A learner became ready, left or was quarantined."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(RoundEvent):
     """The answer to ``Decode``."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlineEnded:
+class DeadlineEnded(RoundEvent):
     """The time that was last set has passed, and no event is left."""
 
     paused_s: Mapping[LearnerId, float]
@@ -83,32 +88,24 @@ class DeadlineEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class GraceEnded:
+class GraceEnded(RoundEvent):
     """Learners that are still computing are late."""
 
 
-RoundEvent: TypeAlias = (
-    Begun
-    | Reported
-    | Arrived
-    | SectionsUnreadable
-    | RecomputedStatements
-    | MembershipChanged
-    | Decided
-    | DeadlineEnded
-    | GraceEnded
-)
+@dataclass(frozen=True, slots=True)
+class RoundOrder:
+    """What a host is to do for an open round."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(RoundOrder):
     """Send rows of C to their holders."""
 
     rows: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class AddRows:
+class AddRows(RoundOrder):
     """Send single units as extra rows."""
 
     units: Mapping[Any, Mapping[int, UnitIndex]]
@@ -118,31 +115,31 @@ class AddRows:
 
 
 @dataclass(frozen=True, slots=True)
-class SendAgain:
+class SendAgain(RoundOrder):
     """Send a learner its last assignment and all later ones by stream."""
 
     learner: LearnerId
 
 
 @dataclass(frozen=True, slots=True)
-class Precompute:
+class Precompute(RoundOrder):
     """Do what needs no further row, unless an event waits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decode:
+class Decode(RoundOrder):
     """Decode the received rows, and answer before any other event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute:
+class Recompute(RoundOrder):
     """Compute statements in this process."""
 
     claims: Sequence[Claim]
 
 
 @dataclass(frozen=True, slots=True)
-class Examine:
+class Examine(RoundOrder):
     """Compute the units of a row that came with a value that is not finite, before going on."""
 
     row: int
@@ -150,7 +147,7 @@ class Examine:
 
 
 @dataclass(frozen=True, slots=True)
-class Expel:
+class Expel(RoundOrder):
     """End the stream of a learner."""
 
     holder: Any
@@ -158,7 +155,7 @@ class Expel:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(RoundOrder):
     """Bar a learner from rows; answered by ``MembershipChanged`` while the round is open."""
 
     learner: LearnerId
@@ -166,7 +163,7 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(RoundOrder):
     """Keep the names of learners of which one was wrong."""
 
     learners: Sequence[LearnerId]
@@ -174,52 +171,33 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(RoundOrder):
     """Say what the round waits for."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(RoundOrder):
     """Say that the round is under way."""
 
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(RoundOrder):
     """Report the deadline of the round from now on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(RoundOrder):
     """End the round with its decision."""
 
     decision: Decoded
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(RoundOrder):
     """End the run."""
 
     error: FullrankError
-
-
-RoundOrder: TypeAlias = (
-    Assign
-    | AddRows
-    | SendAgain
-    | Precompute
-    | Decode
-    | Recompute
-    | Examine
-    | Expel
-    | Quarantine
-    | Suspect
-    | Stall
-    | Resume
-    | SetTimer
-    | Commit
-    | Fail
-)
