@@ -74,7 +74,7 @@ class FileLayout:
 
 
 class Mapping:
-    """A table's file in memory, read only.
+    """A table's file in memory, read only: slots that a process may be filling.
 
     Args:
         path: A table's file, which its header proves.
@@ -94,6 +94,7 @@ class Mapping:
     """
 
     def __init__(self, path: Path, fileno: int) -> None:
+        self._path = path
         row_size, self.capacity, slots = read_header(path, os.pread(fileno, PAGE, 0))
         self.layout = layout = FileLayout(row_size=row_size, slots=slots)
         if (size := os.fstat(fileno).st_size) != layout.size:
@@ -109,6 +110,16 @@ class Mapping:
     def instance(self) -> bytes:
         """Return the id drawn by the service that has the file open."""
         return self.content[INSTANCE_AT : INSTANCE_AT + INSTANCE_BYTES]
+
+    @property
+    def tail(self) -> int:
+        """Return the oldest readable position, read anew at each access."""
+        return read_cursor(self._path, self.content)[1]
+
+    @property
+    def head(self) -> int:
+        """Return one past the newest readable position, read anew at each access."""
+        return read_cursor(self._path, self.content)[2]
 
 
 def checksums(positions: IntArray, rows: FloatArray) -> NDArray[np.uint32]:

@@ -8,12 +8,11 @@ were gathered; each row is held to its checksum besides.
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
 from fullrank.common.foreign import brief, regular
-from fullrank.common.types import FloatArray, IntArray
-from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
+from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.replay.file_format import Mapping, checksums, damaged
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.samplers import Sample
@@ -41,10 +40,9 @@ class TableFile:
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb", buffering=0, opener=regular) as file:
-            mapping = Mapping(path, file.fileno())
-        self.instance, self._path, self._checks = mapping.instance, path, mapping.checks
-        self._slots = _MappedSlots(path, mapping)
-        self._reader = TableReader(self._slots, capacity=mapping.capacity)
+            self._mapping = Mapping(path, file.fileno())
+        self.instance, self._path = self._mapping.instance, path
+        self._reader = TableReader(self._mapping, capacity=self._mapping.capacity)
 
     @property
     def row_size(self) -> int:
@@ -59,12 +57,12 @@ class TableFile:
     @property
     def tail(self) -> int:
         """Return the oldest readable position."""
-        return self._slots.tail
+        return self._mapping.tail
 
     @property
     def head(self) -> int:
         """Return one past the newest readable position."""
-        return self._slots.head
+        return self._mapping.head
 
     def gather(self, sample: Sample, items: Items = None) -> Gathered:
         """Return the rows of these items.
@@ -77,8 +75,7 @@ class TableFile:
         """
         runs = self._reader.runs(sample)
         positions = runs.positions(items)
-        rows = self._reader.gather(positions)
-        sound = self._checks_at(positions) == checksums(positions, rows)
+        rows, sound = self._read(positions)
         self._confirm()
         if self.tail > sample.tail:
             raise OutOfRange(f"position {sample.tail} was evicted: the tail is {self.tail}")
@@ -96,8 +93,7 @@ class TableFile:
             Corrupted: A row differs from the stored one.
         """
         positions = np.arange(first, last)
-        rows = self._reader.gather(positions)
-        sound = self._checks_at(positions) == checksums(positions, rows)
+        rows, sound = self._read(positions)
         self._confirm()
         held = positions >= self.tail
         if len(lost := positions[~sound & held]):
@@ -109,9 +105,7 @@ class TableFile:
         """Return the digest of the rows [first, last); None if one is unreadable or damaged."""
         if not self.tail <= first <= last <= self.head:
             return None
-        positions = np.arange(first, last)
-        rows = self._reader.gather(positions)
-        sound = self._checks_at(positions) == checksums(positions, rows)
+        rows, sound = self._read(np.arange(first, last))
         return rows_digest(rows).hex() if sound.all() else None
 
     def check(self) -> None:
@@ -125,12 +119,15 @@ class TableFile:
         for first in range(self.tail, head, _AT_ONCE):
             self.rows(first, min(head, first + _AT_ONCE))
 
-    def _checks_at(self, positions: IntArray) -> NDArray[np.uint32]:
-        return self._checks[positions % len(self._checks)]
+    def _read(self, positions: IntArray) -> tuple[FloatArray, BoolArray]:
+        """The rows at some positions, and whether each is what was stored."""
+        rows, checks = self._reader.gather(positions), self._mapping.checks
+        sound = checks[positions % len(checks)] == checksums(positions, rows)
+        return rows, np.asarray(sound)
 
     def _confirm(self) -> None:
         """Raise ``OutOfRange`` if the service has opened the file anew."""
-        if self._slots.instance != self.instance:
+        if self._mapping.instance != self.instance:
             raise OutOfRange(f"{self._path} was opened anew by its service")
 
     def _unsound(self, positions: IntArray) -> Corrupted:
@@ -173,25 +170,6 @@ class MappedTable:
             return self._file.gather(sample, items)
         except (Corrupted, OutOfRange):
             return None
-
-
-class _MappedSlots:
-    """Slots that another process fills; ``tail`` and ``head`` are read anew at each access."""
-
-    def __init__(self, path: Path, mapping: Mapping) -> None:
-        self._path, self._mapping, self.rows = path, mapping, mapping.rows
-
-    @property
-    def instance(self) -> bytes:
-        return self._mapping.instance
-
-    @property
-    def tail(self) -> int:
-        return read_cursor(self._path, self._mapping.content)[1]
-
-    @property
-    def head(self) -> int:
-        return read_cursor(self._path, self._mapping.content)[2]
 
 
 COPIED = 4096
