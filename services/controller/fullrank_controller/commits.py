@@ -4,15 +4,14 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from fullrank.net.tracing import TraceSpan
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.record import IterationRecord
-from fullrank_controller.persistence.store import DecidedIteration, RunStore
+from fullrank_controller.persistence.store import Applied
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
-from fullrank_controller.run import Run
-from fullrank_controller.watchdog import WRITING, Watchdog
+from fullrank_controller.term import Term
+from fullrank_controller.watchdog import WRITING
 
 log = logging.getLogger(__name__)
 
@@ -21,42 +20,20 @@ MOST_BYTES = 256 * 2**20
 """Updates that are not durable, beyond which the run waits for its store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """An applied iteration that is not durable yet."""
-
-    decided: DecidedIteration
-    record: IterationRecord
-    head: int
-    """Replay position to resume from after it."""
-    span: TraceSpan
-    """The commit, which ends once it is durable."""
-    at: float
-    """When it was applied."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the size of its updates."""
-        return self.decided.round.decision.updates.nbytes
-
-
 class Commits:
     """Makes applied iterations durable, then publishes them.
 
     Args:
-        run: Parts shared with the servicers.
-        store: Makes iterations durable and publishes them.
+        term: The open parts of the term, whose store makes iterations durable and publishes them.
         pipeline: Takes note of those that are durable.
-        watchdog: Observes writing.
 
     Attributes:
         head: Replay position from which a run resumes after what is durable.
     """
 
-    def __init__(
-        self, run: Run, store: RunStore, pipeline: ReplayPipeline, watchdog: Watchdog
-    ) -> None:
-        self._run, self._store, self._pipeline, self._watchdog = run, store, pipeline, watchdog
+    def __init__(self, term: Term, pipeline: ReplayPipeline) -> None:
+        self._run, self._store, self._watchdog = term.run, term.store, term.watchdog
+        self._pipeline = pipeline
         self._applied = deque[Applied]()
         self._hurried, self._moved = asyncio.Event(), asyncio.Event()
         self.head = 0
@@ -100,16 +77,17 @@ class Commits:
         await self._store.due(self._hurried)
         taken, progress = list(self._applied), self._run.progress
         caveats = progress.lasting
-        batch = [(replace(each.record, caveats=caveats), each.decided) for each in taken]
+        batch = [replace(each, record=replace(each.record, caveats=caveats)) for each in taken]
         with ExitStack() as stack:
             stack.enter_context(self._watchdog.phase(WRITING["journal"]))
             for each in taken:
-                stack.enter_context(each.decided.round.timeline.span)
+                stack.enter_context(each.round.timeline.span)
                 stack.enter_context(each.span)
-            await self._store.append(batch, head=taken[-1].head)
-        for (record, decided), applied in zip(batch, taken, strict=True):
+            await self._store.append(batch)
+        for applied in batch:
+            record = applied.record
             if not record.exact and record.variance is None:
-                self._record_inexact(record, decided.round.decision)
+                self._record_inexact(record, applied.round.decision)
             self.head = applied.head
             progress.committed = record.iteration + 1
             self._pipeline.committed(record.iteration + 1)

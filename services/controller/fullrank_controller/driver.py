@@ -8,7 +8,6 @@ from functools import partial
 from fullrank.common.errors import ConfigError, ServiceLost, Unsound
 from fullrank.common.failpoints import reach
 from fullrank.common.place import PLACE
-from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.host.process import QuickCalls
 from fullrank.replay.samplers import Sample
@@ -34,16 +33,15 @@ from fullrank.run.orders import (
 )
 from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
-from fullrank.wiring.training import Training
-from fullrank_controller.commits import Applied, Commits
+from fullrank_controller.commits import Commits
 from fullrank_controller.host import Host
 from fullrank_controller.persistence.restore import StoredIteration
-from fullrank_controller.persistence.store import DecidedIteration, RunStore
+from fullrank_controller.persistence.store import Applied, record_of
 from fullrank_controller.rounds.port import DecidedRound, Rounds
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
-from fullrank_controller.run import Run
 from fullrank_controller.saturation import SaturationLog
-from fullrank_controller.watchdog import WRITING, Watchdog
+from fullrank_controller.term import Term
+from fullrank_controller.watchdog import WRITING
 
 log = logging.getLogger(__name__)
 
@@ -55,36 +53,22 @@ class Driver:
     """Executes the orders of one run: each iteration runs while the disk takes the one before.
 
     Args:
-        config: The resolved configuration.
-        run: Parts shared with the servicers.
-        training: Parameters and optimiser.
+        term: The open parts of the term.
         pipeline: Plays and samples transitions.
         rounds: Computes updates.
-        store: Makes iterations durable and publishes them.
-        saturation: Takes the statistics of each update.
-        watchdog: Observes each phase.
 
     Attributes:
         pipeline: As given.
         rounds: As given.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        run: Run,
-        training: Training,
-        *,
-        pipeline: ReplayPipeline,
-        rounds: Rounds,
-        store: RunStore,
-        saturation: SaturationLog,
-        watchdog: Watchdog,
-    ) -> None:
+    def __init__(self, term: Term, pipeline: ReplayPipeline, rounds: Rounds) -> None:
         self.pipeline, self.rounds = pipeline, rounds
-        self._config, self._run, self._training = config, run, training
+        config, training = term.config, term.training
+        self._config, self._run, self._training = config, term.run, training
         self._variant = variant_of(config.environment.name, config.environment.params)
-        self._store, self._saturation, self._watchdog = store, saturation, watchdog
+        self._saturation = SaturationLog(term.directory.caveats, keep=term.keep_caveat)
+        self._store, self._watchdog = term.store, term.watchdog
         self._agent_updates = len(training.collector.agents) * training.problem.data.batch_size
         self._host: Host | None = None
         self._machine: RunMachine | None = None
@@ -98,7 +82,7 @@ class Driver:
         self._collected: Collected | None = None
         self._decided: DecidedRound | None = None
         self._record: IterationRecord | None = None
-        self._commits = Commits(run, store, pipeline, watchdog)
+        self._commits = Commits(term, pipeline)
 
     async def drive(
         self, *, head: int, journalled: Sequence[StoredIteration] = (), known: int = 0
@@ -265,23 +249,32 @@ class Driver:
         with self._watchdog.phase("updating"):
             step = partial(self._step, decided, asyncio.get_running_loop().time)
             statistics, now = await self._steps.call(step)
-        iteration = DecidedIteration(
-            round=decided,
-            collected=collected,
-            variant=self._variant,
-            collect_s=decided.dispatched_at - self._began_at,
-            agent_updates=self._agent_updates,
-            env_steps=collected.steps / self._training.trainer.updates,
-        )
         self._collected = collected.without_episodes
         self._saturation.note(order.iteration, statistics)
         self._run.progress.applied += 1
         reach("update.applied")
-        round_s = now - decided.dispatched_at
-        iteration_s, self._updated_at = now - self._updated_at, now
-        record = iteration.record(round_s=round_s, iteration_s=iteration_s, statistics=statistics)
-        self._record = record
-        self._commits.add(Applied(iteration, record, self.pipeline.head, committing, now))
+        self._record = record_of(
+            decided,
+            collected,
+            variant=self._variant,
+            collect_s=decided.dispatched_at - self._began_at,
+            round_s=now - decided.dispatched_at,
+            iteration_s=now - self._updated_at,
+            agent_updates=self._agent_updates,
+            env_steps=collected.steps / self._training.trainer.updates,
+            statistics=statistics,
+        )
+        self._updated_at = now
+        self._commits.add(
+            Applied(
+                record=self._record,
+                round=decided,
+                blocks=collected.blocks,
+                head=self.pipeline.head,
+                span=committing,
+                at=now,
+            )
+        )
 
     async def _apply_again(self, stored: StoredIteration) -> None:
         """Commit an iteration again, with the same transitions and the same updates."""

@@ -50,7 +50,7 @@ from fullrank_controller.rounds.free_playback import FreePlayback
 from fullrank_controller.rounds.network import NetworkRounds
 from fullrank_controller.rounds.playback import KeyedPlayback, OwnPlayback, Playback
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
-from fullrank_controller.serving import drive, finish, held, make_driver, open_term, term_raised
+from fullrank_controller.serving import drive, finish, held, open_term, term_raised
 from fullrank_controller.term import Term
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
             each=term.config.collect.mode == "free",
         )
     pipeline = ReplayPipeline(term, replay, _playback(term, replay))
-    return make_driver(term, pipeline, NetworkRounds(term, replay, pipeline))
+    return Driver(term, pipeline, NetworkRounds(term, replay, pipeline))
 
 
 def _playback(term: Term, replay: ReplayClient) -> Playback:

@@ -26,10 +26,7 @@ from fullrank_controller.persistence.run_directory import RunDirectory, hold
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.disputes import Condemned, Unsettled
-from fullrank_controller.rounds.port import Rounds
-from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.run import Run
-from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.term import Term, begin, open_journal
 from fullrank_controller.watchdog import Watchdog
 
@@ -130,20 +127,6 @@ def _watchdog(config: RunConfig, directory: RunDirectory, run: Run, training: Tr
         least_s=settings.deadline_s,
         most_s=settings.stuck_after_s + settings.heartbeat_s,
         end=end_process,
-    )
-
-
-def make_driver(term: Term, pipeline: ReplayPipeline, rounds: Rounds) -> Driver:
-    """Make the driver of a run over its rounds."""
-    return Driver(
-        term.config,
-        term.run,
-        term.training,
-        pipeline=pipeline,
-        rounds=rounds,
-        store=term.store,
-        saturation=SaturationLog(term.directory.caveats, keep=term.keep_caveat),
-        watchdog=term.watchdog,
     )
 
 

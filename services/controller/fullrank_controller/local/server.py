@@ -31,6 +31,7 @@ from fullrank.run.round import OpenRound
 from fullrank.runs.events import Assigned, Joined
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring.training import Training, refuse_free
+from fullrank_controller.driver import Driver
 from fullrank_controller.epilogue import record_failure
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound, LocalTable
 from fullrank_controller.local.ranks import ranks_of
@@ -42,7 +43,7 @@ from fullrank_controller.rounds.playback import OwnPlayback
 from fullrank_controller.rounds.port import Cancellation, DecidedRound
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.rounds.timeline import Timeline
-from fullrank_controller.serving import drive, finish, held, make_driver, open_term, term_raised
+from fullrank_controller.serving import drive, finish, held, open_term, term_raised
 from fullrank_controller.term import Term
 from fullrank_controller.watchdog import Watchdog
 
@@ -260,7 +261,7 @@ async def _serve(launch: Launch, run_dir: Path, *, stop: asyncio.Event, health: 
         own = OwnPlayback(term, table)
         pipeline = ReplayPipeline(term, table, own, holds=holds, report=launch.report)
         computation = Computation(config, training, table, group)
-        driver = make_driver(term, pipeline, LocalRounds(term, computation, pipeline))
+        driver = Driver(term, pipeline, LocalRounds(term, computation, pipeline))
         ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
         await health.at_work(True)

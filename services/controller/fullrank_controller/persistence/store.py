@@ -10,6 +10,8 @@ from math import inf
 from fullrank.audit.proof import BLOCKS
 from fullrank.common.failpoints import reach
 from fullrank.common.updates import update_digest
+from fullrank.net.tracing import TraceSpan
+from fullrank.replay.staging import AcceptedBlock
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import Committed, EventLog, Published, TakenBack
 from fullrank.runs.identity import CHECKPOINTS
@@ -34,73 +36,93 @@ PATIENCE_S = 10.0
 """Longest wait of a run that ends for rows of its last checkpoint; the log has its iterations."""
 
 
+def record_of(
+    decided: DecidedRound,
+    collected: Collected,
+    *,
+    variant: str,
+    collect_s: float,
+    round_s: float,
+    iteration_s: float,
+    agent_updates: int,
+    env_steps: float,
+    statistics: Mapping[str, float],
+) -> IterationRecord:
+    """The record of an iteration whose update is applied.
+
+    Args:
+        decided: Its round.
+        collected: The collection that it draws from.
+        variant: Variant of the environment.
+        collect_s: Time to collect and append the transitions, seconds.
+        round_s: From the first assignment until the parameters were updated, seconds.
+        iteration_s: From the update before until then, seconds.
+        agent_updates: Agents times items of the minibatch; 0 where learners draw their own.
+        env_steps: Environment steps of the collection, divided among the updates over it.
+        statistics: Statistics of the update.
+    """
+    updates, steps = (
+        count / iteration_s if count and iteration_s else None
+        for count in (agent_updates, env_steps)
+    )
+    decision, timeline = decided.decision, decided.timeline
+    returns, sides = collected.returns, collected.side_returns
+    return IterationRecord(
+        iteration=decided.ids.iteration,
+        term=decided.ids.term,
+        epoch=decided.ids.epoch,
+        attempt=decided.ids.attempt,
+        hedged=decided.hedged,
+        code=decided.code.name,
+        code_rows=decided.code.rows,
+        rows_per_learner=decided.code.rows_per_learner,
+        tolerance=decided.code.tolerance,
+        variant=variant,
+        return_mean=float(returns.mean()) if len(returns) else None,
+        side_returns={side: float(ends.mean()) for side, ends in sides.items() if len(ends)},
+        win_rate=collected.win_rate,
+        round_s=round_s,
+        collect_s=collect_s,
+        play_s=collected.play_s,
+        update_s=round_s - min(timeline.assigned_s.values(), default=0.0),
+        iteration_s=iteration_s,
+        agent_updates_per_s=updates,
+        env_steps_per_s=steps,
+        audited=decided.reported,
+        received=tuple(j for j in decided.received if j != decision.culprit),
+        late=decided.late,
+        exact=decision.exact,
+        condition=decided.condition,
+        error_bound=decision.error_bound,
+        variance=decision.variance,
+        update_digest=update_digest(decision.digests),
+        statistics={**statistics, **collected.statistics},
+        quarantined=decided.quarantined,
+        bytes_sent=dict(decided.bytes_sent),
+        bytes_received=dict(decided.bytes_received),
+        **{name: getattr(timeline, name) for name in TIMES},
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecidedIteration:
-    """An iteration whose round is decided and whose update is not yet applied."""
+class Applied:
+    """An applied iteration that is not durable yet."""
 
+    record: IterationRecord
     round: DecidedRound
-    collected: Collected
-    variant: str
-    """Variant of the environment."""
-    collect_s: float
-    """Time to collect and append the transitions, seconds."""
+    blocks: Sequence[AcceptedBlock] | None
+    """As of ``Collected``."""
+    head: int
+    """Replay position to resume from after it."""
+    span: TraceSpan
+    """The commit, which ends once it is durable."""
+    at: float
+    """When it was applied."""
 
-    agent_updates: int
-    """Agents times items of the minibatch; 0 where learners draw their own."""
-    env_steps: float
-    """Environment steps of the collection, divided among the updates over it."""
-
-    def record(
-        self, *, round_s: float, iteration_s: float, statistics: Mapping[str, float]
-    ) -> IterationRecord:
-        """The record of the iteration.
-
-        Args:
-            round_s: From the first assignment until the parameters were updated, seconds.
-            iteration_s: From the update before until then, seconds.
-            statistics: Statistics of the update.
-        """
-        updates, steps = (
-            count / iteration_s if count and iteration_s else None
-            for count in (self.agent_updates, self.env_steps)
-        )
-        decided, decision, timeline = self.round, self.round.decision, self.round.timeline
-        returns, sides = self.collected.returns, self.collected.side_returns
-        return IterationRecord(
-            iteration=decided.ids.iteration,
-            term=decided.ids.term,
-            epoch=decided.ids.epoch,
-            attempt=decided.ids.attempt,
-            hedged=decided.hedged,
-            code=decided.code.name,
-            code_rows=decided.code.rows,
-            rows_per_learner=decided.code.rows_per_learner,
-            tolerance=decided.code.tolerance,
-            variant=self.variant,
-            return_mean=float(returns.mean()) if len(returns) else None,
-            side_returns={side: float(ends.mean()) for side, ends in sides.items() if len(ends)},
-            win_rate=self.collected.win_rate,
-            round_s=round_s,
-            collect_s=self.collect_s,
-            play_s=self.collected.play_s,
-            update_s=round_s - min(timeline.assigned_s.values(), default=0.0),
-            iteration_s=iteration_s,
-            agent_updates_per_s=updates,
-            env_steps_per_s=steps,
-            audited=decided.reported,
-            received=tuple(j for j in decided.received if j != decision.culprit),
-            late=decided.late,
-            exact=decision.exact,
-            condition=decided.condition,
-            error_bound=decision.error_bound,
-            variance=decision.variance,
-            update_digest=update_digest(decision.digests),
-            statistics={**statistics, **self.collected.statistics},
-            quarantined=decided.quarantined,
-            bytes_sent=dict(decided.bytes_sent),
-            bytes_received=dict(decided.bytes_received),
-            **{name: getattr(timeline, name) for name in TIMES},
-        )
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of its updates."""
+        return self.round.decision.updates.nbytes
 
 
 class RunStore:
@@ -148,20 +170,13 @@ class RunStore:
         hurry.clear()
         self._ships_at = asyncio.get_running_loop().time() + self.lag_s
 
-    async def append(
-        self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]], *, head: int
-    ) -> None:
-        """Write iterations to the journal and the store, then to the history.
-
-        Args:
-            iterations: The iterations.
-            head: Replay position to resume from after them.
-        """
+    async def append(self, iterations: Sequence[Applied]) -> None:
+        """Write iterations to the journal and the store, then to the history."""
         if self._uploading is not None and self._uploading.done():
             await self._uploading
-        await asyncio.to_thread(self._append, iterations, head)
-        for record, decided in iterations:
-            decision = decided.round.decision
+        await asyncio.to_thread(self._append, iterations)
+        for applied in iterations:
+            record, decision = applied.record, applied.round.decision
             self._event_log.append(
                 Committed(
                     term=record.term,
@@ -174,23 +189,19 @@ class RunStore:
                 )
             )
 
-    def _append(
-        self, iterations: Sequence[tuple[IterationRecord, DecidedIteration]], head: int
-    ) -> None:
-        for number, (record, decided) in enumerate(iterations, 1):
-            self._journalise(record, decided, last=number == len(iterations))
+    def _append(self, iterations: Sequence[Applied]) -> None:
+        for applied in iterations:
+            self._journalise(applied, last=applied is iterations[-1])
         if self.rows is not None:
-            self.rows.ship(head)
+            self.rows.ship(iterations[-1].head)
         elif self._directory.store is not None:
             self._directory.store.ship()
 
-    def _journalise(
-        self, record: IterationRecord, decided: DecidedIteration, *, last: bool
-    ) -> None:
-        blocks = decided.collected.blocks
+    def _journalise(self, applied: Applied, *, last: bool) -> None:
+        record, decided, blocks = applied.record, applied.round, applied.blocks
         drawn = {} if blocks is None else {BLOCKS: blocks}
-        iteration, updates = record.iteration, decided.round.decision.updates
-        facts = {"record": to_facts(record), **decided.round.evidence.to_facts(), **drawn}
+        iteration, updates = record.iteration, decided.decision.updates
+        facts = {"record": to_facts(record), **decided.evidence.to_facts(), **drawn}
         reproducible = record.exact and blocks is None  # the next draw reaches further
         stored = self._journal.append(
             iteration, facts=facts, updates=updates, reproducible=reproducible, durable=last

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fullrank_controller import commits
-from fullrank_controller.commits import Applied, Commits
+from fullrank_controller.commits import Commits
+from fullrank_controller.persistence.store import Applied
 
 
 @pytest.mark.parametrize("lag_s", [0.0, 1000.0])
@@ -18,15 +19,13 @@ async def test_a_run_waits_for_its_store_while_too_many_bytes_of_updates_are_not
     """One update fits, two do not; then they are written at once, however long the lag is."""
     updates = np.zeros((2, 8), np.float32)
     monkeypatch.setattr(commits, "MOST_BYTES", updates.nbytes)
-    store = cast(Any, SimpleNamespace(lag_s=lag_s))
-    held = Commits(cast(Any, None), store, cast(Any, None), cast(Any, None))
-    decided = cast(
-        Any, SimpleNamespace(round=SimpleNamespace(decision=SimpleNamespace(updates=updates)))
-    )
+    term = SimpleNamespace(run=None, store=SimpleNamespace(lag_s=lag_s), watchdog=None)
+    held = Commits(cast(Any, term), cast(Any, None))
+    decided = cast(Any, SimpleNamespace(decision=SimpleNamespace(updates=updates)))
 
     def add() -> None:
-        now = asyncio.get_running_loop().time()
-        held.add(Applied(decided, cast(Any, None), 0, cast(Any, None), now))
+        none, now = cast(Any, None), asyncio.get_running_loop().time()
+        held.add(Applied(record=none, round=decided, blocks=None, head=0, span=none, at=now))
 
     add()
     await held.within_lag()

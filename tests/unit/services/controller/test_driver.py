@@ -18,21 +18,20 @@ async def test_a_stopped_run_is_checkpointed_once_nothing_is_played() -> None:
     async def checkpoint(*, committed: int, head: int) -> None:
         saved.append(committed)
 
-    run = make_run()
-    training = SimpleNamespace(
-        collector=SimpleNamespace(agents=()),
-        problem=SimpleNamespace(data=SimpleNamespace(batch_size=1)),
+    term = SimpleNamespace(
+        config=make_config(),
+        run=make_run(),
+        training=SimpleNamespace(
+            collector=SimpleNamespace(agents=()),
+            problem=SimpleNamespace(data=SimpleNamespace(batch_size=1)),
+        ),
+        directory=SimpleNamespace(caveats=()),
+        keep_caveat=None,
+        store=SimpleNamespace(checkpoint=checkpoint),
+        watchdog=SimpleNamespace(phase=lambda name: nullcontext()),
     )
-    driver = Driver(
-        make_config(),
-        run,
-        cast(Any, training),
-        pipeline=cast(Any, SimpleNamespace(finish_playing=played.wait)),
-        rounds=cast(Any, None),
-        store=cast(Any, SimpleNamespace(checkpoint=checkpoint)),
-        saturation=cast(Any, None),
-        watchdog=cast(Any, SimpleNamespace(phase=lambda name: nullcontext())),
-    )
+    pipeline = SimpleNamespace(finish_playing=played.wait)
+    driver = Driver(cast(Any, term), cast(Any, pipeline), cast(Any, None))
     checkpointing = asyncio.ensure_future(driver._checkpoint(TakeCheckpoint(5)))
     await asyncio.wait({checkpointing}, timeout=0)
     assert saved == []
