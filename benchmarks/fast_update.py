@@ -33,7 +33,10 @@ from fullrank.algorithms.maddpg import MADDPG
 from fullrank.environments import make_environment
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.networks.fused.kernels import Kernel, is_float32
-from fullrank.replay import Layout, MemoryStorage, Sample, Table
+from fullrank.replay.layout import Layout
+from fullrank.replay.samplers import Sample
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
 
 ACTIONS = 5
 LEAST_SHARES = {True: 0.70, False: 0.60}

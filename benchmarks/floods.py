@@ -38,7 +38,8 @@ from fullrank.net.controller_client import ControllerClient
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import METADATA_BYTES
-from fullrank.replay import TABLE, Sample
+from fullrank.replay.samplers import Sample
+from fullrank.replay.table import TABLE
 from local_services import announced, start
 
 Counter: TypeAlias = "Synchronized[int]"

@@ -27,7 +27,7 @@ from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.qmix import QMIX
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
-from fullrank.replay import EpisodeLayout
+from fullrank.replay.episodes import EpisodeLayout
 
 EPISODES, HIDDEN, UNITS = 32, 64, 8
 MOST_PRICE = 1.15

@@ -15,7 +15,7 @@ from fullrank.algorithms.sac import SAC
 from fullrank.common.types import FloatArray
 from fullrank.conformance.subjects import BATCH, HIDDEN, MIXED, SEED, TEAMS, Subject
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.replay import Layout
+from fullrank.replay.layout import Layout
 
 VIEWERS = tuple(
     AgentSpec(

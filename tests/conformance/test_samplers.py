@@ -13,7 +13,10 @@ from fullrank.common.types import FloatArray
 from fullrank.config import load
 from fullrank.config.tree import SamplingSettings
 from fullrank.net.messages import sample_message, sample_of
-from fullrank.replay import MemoryStorage, Priority, RingFile, Sample, Table
+from fullrank.replay.ring_file import RingFile
+from fullrank.replay.samplers import Priority, Sample
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
 from fullrank.wiring.training import Training, training_of
 
 SAMPLERS = get_args(get_type_hints(SamplingSettings)["method"])

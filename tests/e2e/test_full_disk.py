@@ -35,7 +35,8 @@ from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.net.replay_client import ReplayClient
-from fullrank.replay import TABLE, RingFile
+from fullrank.replay.ring_file import RingFile
+from fullrank.replay.table import TABLE
 
 pytestmark = pytest.mark.e2e
 

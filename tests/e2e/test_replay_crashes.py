@@ -17,7 +17,8 @@ from tests.waiting import WAIT_S
 from fullrank.common.failpoints import VARIABLE
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.net.replay_client import ReplayClient
-from fullrank.replay import TABLE, RingFile, Table
+from fullrank.replay.ring_file import RingFile
+from fullrank.replay.table import TABLE, Table
 
 pytestmark = pytest.mark.e2e
 

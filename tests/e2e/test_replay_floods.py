@@ -22,7 +22,8 @@ from fullrank.net.limits import AT_ONCE
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import METADATA_BYTES
-from fullrank.replay import TABLE, Sample
+from fullrank.replay.samplers import Sample
+from fullrank.replay.table import TABLE
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank.v1.tensor_pb2 import Chunk

@@ -27,7 +27,7 @@ from fullrank.net.messages import run_term_message, sample_message
 from fullrank.net.monitor import AsyncMonitor
 from fullrank.net.replay_client import append_requests
 from fullrank.net.server import Server
-from fullrank.replay import TABLE
+from fullrank.replay.table import TABLE
 from fullrank.v1 import controller_pb2, monitor_pb2, replay_pb2, straggler_pb2
 from fullrank_straggler.gate import Control, injection_of
 from fullrank_straggler.server import StragglerServicer

@@ -22,7 +22,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.net.channel import PLAINTEXT
 from fullrank.net.codec import chunks, encode_agent
 from fullrank.net.server import Health
-from fullrank.replay import TABLE
+from fullrank.replay.table import TABLE
 from fullrank.runs.events import EventLog
 from fullrank.training.block_player import acting_sections
 from fullrank.v1 import controller_pb2 as pb

@@ -17,9 +17,10 @@ from fullrank.net.errors import RETRY_AFTER
 from fullrank.net.messages import run_term_message, sample_message
 from fullrank.net.replay_client import ReplayClient, append_requests
 from fullrank.net.server import Server
-from fullrank.replay import TABLE, Sample
 from fullrank.replay.fence import Fence
+from fullrank.replay.samplers import Sample
 from fullrank.replay.store import Store
+from fullrank.replay.table import TABLE
 from fullrank.runs.events import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub

@@ -14,13 +14,8 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import ConfigError, ServiceLost
-from fullrank.config import (
-    CorruptFault,
-    DropFault,
-    Fault,
-    PluginSettings,
-    load,
-)
+from fullrank.config import PluginSettings, load
+from fullrank.config.faults import CorruptFault, DropFault, Fault
 from fullrank.host.process import Launch
 from fullrank.host.run_directory import resolve
 from fullrank.net.channel import open_channel

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.common.errors import FullrankError, StaleTerm, StorageFailed, Unsound
-from fullrank.config import RunConfig, as_tables
+from fullrank.config import RunConfig
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
 from fullrank.config.toml import settings_digest
+from fullrank.config.tree import as_tables
 from fullrank.config.trust import remember
 from fullrank.host.process import end_process
 from fullrank.runs.ending import finished

@@ -26,8 +26,8 @@ from fullrank.config.tree import PluginSettings
 from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete, make_environment
 from fullrank.environments.base import ActionSpec
 from fullrank.local import LocalRun
-from fullrank.replay import Layout
 from fullrank.replay.episodes import NO_ACTION
+from fullrank.replay.layout import Layout
 
 WORLD = "food_collection"
 """Environment of algorithms whose learners collect."""

@@ -9,7 +9,7 @@ from fullrank.algorithms.mfac import MFAC
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.replay import Layout
+from fullrank.replay.layout import Layout
 
 
 def team(agents: int = 2, *, relaxed: bool = True) -> tuple[AgentSpec, ...]:

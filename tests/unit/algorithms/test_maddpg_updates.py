@@ -14,7 +14,7 @@ from fullrank.algorithms.mfac import MFAC
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete
-from fullrank.replay import Layout
+from fullrank.replay.layout import Layout
 
 Net = list[tuple[Tensor, Tensor]]
 

@@ -16,7 +16,8 @@ from fullrank.audit.ledger import CONTROLLER, Dispute, Ledger
 from fullrank.audit.proof import Evidence, Finding, advance, doubtful_from, prove
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
-from fullrank.replay import TABLE, EpisodeDraw, Priority, Sample
+from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.replay.table import TABLE
 from fullrank.runs.journal_format import Entry
 
 UNITS, SIZE, ITERATIONS = 3, 2, 6

@@ -7,7 +7,7 @@ import pytest
 
 from fullrank.cli import main
 from fullrank.common.errors import ConfigError
-from fullrank.config import DashboardSettings
+from fullrank.config.tree import DashboardSettings
 from fullrank.host.process import Launch, find_service
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.games import RAN, Visit, game
 
 from fullrank.common.errors import CodeRefused
-from fullrank.config import EnvironmentSettings
+from fullrank.config.tree import EnvironmentSettings
 from fullrank.config.trust import check_trusted, digest_name, is_bound, place_of, remember
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.processes import EnvironmentProcess

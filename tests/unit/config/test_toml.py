@@ -9,14 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import VersionMismatch
-from fullrank.config import (
-    PluginSettings,
-    RunConfig,
-    config_digest,
-    from_toml,
-    load,
-    to_toml,
-)
+from fullrank.config import PluginSettings, RunConfig, from_toml, load, to_toml
+from fullrank.config.toml import config_digest
 
 VALUES = st.recursive(
     st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | st.text(),

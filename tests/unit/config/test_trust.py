@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fullrank.common.errors import ConfigError
-from fullrank.config import EnvironmentSettings, from_toml, load, to_toml
+from fullrank.config import from_toml, load, to_toml
+from fullrank.config.tree import EnvironmentSettings
 from fullrank.config.trust import check_trusted, remember
 
 COUNTING = "tests.unit.environments.test_pettingzoo:Counting"

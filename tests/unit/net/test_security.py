@@ -8,7 +8,7 @@ import pytest
 from tests.certificates import RUN, certify, security
 
 from fullrank.common.errors import ConfigError
-from fullrank.config import TlsSettings
+from fullrank.config.tree import TlsSettings
 from fullrank.host.certificates import (
     AUTHORITY,
     AUTHORITY_KEY,

@@ -7,7 +7,7 @@ from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
 from fullrank.common.deadlines import FACTOR
 from fullrank.common.errors import ServiceLost
-from fullrank.config import ControllerSettings
+from fullrank.config.tree import ControllerSettings
 from fullrank.net.limits import Silence
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.roster import Roster, expel_silent

@@ -17,7 +17,7 @@ from fullrank.networks.fused.unit_batch import UnitBatches
 from fullrank.networks.heads import SMALLEST_UNIFORM, make_head
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.parameters import aligned
-from fullrank.replay import Layout
+from fullrank.replay.layout import Layout
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import pytest
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
-from fullrank.replay import EpisodeLayout
+from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.staging import judged
 
 LAYOUT = EpisodeLayout(observation_sizes=(2, 3), action_sizes=(2, 3), state_size=2)

@@ -11,17 +11,12 @@ from hypothesis import strategies as st
 from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray
 from fullrank.net.messages import sample_message, sample_of
-from fullrank.replay import (
-    EpisodeDraw,
-    EpisodeLayout,
-    MappedTable,
-    MemoryStorage,
-    Priority,
-    RingFile,
-    Sample,
-    Table,
-)
-from fullrank.replay.episodes import episodes_in
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
+from fullrank.replay.mapped_table import MappedTable
+from fullrank.replay.ring_file import RingFile
+from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
 
 CAPACITY = 40
 LENGTH = 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import EnvironmentFailed
-from fullrank.replay import Layout
+from fullrank.replay.layout import Layout
 
 AGENTS = st.tuples(st.integers(0, 6), st.integers(1, 5), st.sets(st.integers(0, 5)))
 LAYOUTS = st.lists(AGENTS, min_size=1, max_size=5).map(

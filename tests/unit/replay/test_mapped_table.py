@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from fullrank.common.errors import Corrupted, NotFound
-from fullrank.replay import TABLE, MappedTable, Priority, RingFile, Sample, Table, file_format
-from fullrank.replay.mapped_table import TableFile
+from fullrank.replay import file_format
+from fullrank.replay.mapped_table import MappedTable, TableFile
+from fullrank.replay.ring_file import RingFile
+from fullrank.replay.samplers import Priority, Sample
+from fullrank.replay.table import TABLE, Table
 
 CAPACITY, ROW_SIZE, SIZE = 50, 4, 64
 PRIORITIES = pytest.mark.parametrize("priority", [None, Priority(first=1, count=2, gain=3.0)])

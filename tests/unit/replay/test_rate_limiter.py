@@ -4,7 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.replay import MemoryStorage, RateLimiter, Table
+from fullrank.replay.pace import RateLimiter
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
 
 CAPACITY = 5
 

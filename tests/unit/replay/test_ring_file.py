@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed, VersionMismatch
 from fullrank.common.types import FloatArray
-from fullrank.replay import RingFile, Table, limits
+from fullrank.replay import limits
 from fullrank.replay.file_format import CRC, CURSORS_AT, HEADER, sealed
+from fullrank.replay.ring_file import RingFile
+from fullrank.replay.table import Table
 
 CAPACITY, ROW_SIZE, LONGEST, SECTOR = 7, 3, 4, 512
 SYNC = pytest.mark.parametrize("sync", [True, False])

@@ -5,7 +5,7 @@ import pytest
 
 from fullrank.common.errors import InvalidContribution, NotFound
 from fullrank.common.types import FloatArray
-from fullrank.replay import EpisodeLayout
+from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.staging import DIFFERING, Grant, Staging, judged
 
 GRANT = Grant(most_rows=3, episodes=None)

@@ -14,8 +14,8 @@ from fullrank.common.errors import (
     NotFound,
     StorageFailed,
 )
-from fullrank.replay import RingFile
 from fullrank.replay import store as store_module
+from fullrank.replay.ring_file import RingFile
 from fullrank.replay.store import Store, table_key
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)

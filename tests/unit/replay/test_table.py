@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray
-from fullrank.replay import MemoryStorage, Priority, Sample, Table
-from fullrank.replay.samplers import MOST_EXTRA, EachOnce, RowDraw
+from fullrank.replay.samplers import MOST_EXTRA, EachOnce, Priority, RowDraw, Sample
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
 
 CAPACITY, ROW_SIZE = 7, 3
 

@@ -11,7 +11,7 @@ from fullrank.algorithms.problem import Section
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.host.shared_memory import ReadBlock, WrittenBlock
 from fullrank.net.codec import Assembler
-from fullrank.replay import Sample
+from fullrank.replay.samplers import Sample
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners import broadcast as module

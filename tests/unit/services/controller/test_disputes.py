@@ -9,7 +9,7 @@ import pytest
 
 from fullrank.audit.ledger import Dispute
 from fullrank.audit.proof import Finding, Proof
-from fullrank.replay import Sample
+from fullrank.replay.samplers import Sample
 from fullrank.runs.ending import held_since, rows_lost
 from fullrank_controller.rounds import disputes
 from fullrank_controller.rounds.disputes import Condemned, Disputes

@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.types import FloatArray
-from fullrank.replay import Sample
+from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import Claim
 from fullrank_controller.rounds.auditor import Recomputation
 

@@ -24,7 +24,8 @@ from fullrank.common.errors import (
     ServiceLost,
 )
 from fullrank.common.types import JSON, Interval
-from fullrank.config import RunConfig, TlsSettings, load, to_toml
+from fullrank.config import RunConfig, load, to_toml
+from fullrank.config.tree import TlsSettings
 from fullrank.host.process import Launch
 from fullrank.net.monitor_messages import decode_setup
 from fullrank.net.status import (

@@ -16,7 +16,8 @@ from tests.waiting import eventually
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import JSON
-from fullrank.config import EnvironmentSettings, RunConfig, TlsSettings, to_toml
+from fullrank.config import RunConfig, to_toml
+from fullrank.config.tree import EnvironmentSettings, TlsSettings
 from fullrank.runs.checkpoint import save
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank_dashboard import following

@@ -7,8 +7,9 @@ import pytest
 
 from fullrank.common.errors import Overloaded
 from fullrank.common.types import FloatArray, IntArray
-from fullrank.replay import TABLE, Sample
 from fullrank.replay.items import Items
+from fullrank.replay.samplers import Sample
+from fullrank.replay.table import TABLE
 from fullrank_replay import servicer
 from fullrank_replay.servicer import GatheredRows, Minibatches
 

@@ -19,8 +19,9 @@ from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Discrete
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
-from fullrank.replay import EpisodeDraw, Sample, Table
 from fullrank.replay.episodes import episodes_in
+from fullrank.replay.samplers import EpisodeDraw, Sample
+from fullrank.replay.table import Table
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import pacing, servicer
 

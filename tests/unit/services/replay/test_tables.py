@@ -20,8 +20,8 @@ from fullrank.common.types import RunTerm
 from fullrank.net import replay_client
 from fullrank.net.messages import run_term_message
 from fullrank.net.replay_client import ReplayClient, close_run
-from fullrank.replay import TABLE
 from fullrank.replay.fence import Fence
+from fullrank.replay.table import TABLE
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import servicer
 

@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import ConfigError, ServiceLost
-from fullrank.config import (
-    CorruptFault,
-    DropFault,
-    Fault,
-    HoldFault,
-    PluginSettings,
-    ThrottleFault,
-    load,
-    to_toml,
-)
+from fullrank.config import PluginSettings, load, to_toml
+from fullrank.config.faults import CorruptFault, DropFault, Fault, HoldFault, ThrottleFault
 from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids

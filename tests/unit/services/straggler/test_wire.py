@@ -4,7 +4,7 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from fullrank.config import CorruptFault
+from fullrank.config.faults import CorruptFault
 from fullrank.net.codec import CHUNK_BYTES, LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
-from fullrank.config import PluginSettings, ThrottleFault, load, to_toml
+from fullrank.config import PluginSettings, load, to_toml
+from fullrank.config.faults import ThrottleFault
 from fullrank.net.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
