@@ -9,7 +9,7 @@ from tests.integration.collecting import ACTORS, SMALL, VALUES, alone, assigned,
 
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import replay_pb2
-from fullrank_replay.staged_blocks import StagedBlocks
+from fullrank_replay.appends import StagedBlocks
 
 pytestmark = pytest.mark.integration
 

@@ -30,7 +30,7 @@ from fullrank.v1 import replay_pb2
 from fullrank.wiring.plugins import algorithm_of
 from fullrank.wiring.training import block_player_of
 from fullrank_collector import run_context
-from fullrank_replay.staged_blocks import StagedBlocks
+from fullrank_replay.appends import StagedBlocks
 
 pytestmark = pytest.mark.integration
 

@@ -83,7 +83,7 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
 async def test_a_writer_that_nobody_reads_from_waits_until_somebody_does(pair: Pair) -> None:
     await pair.stalled()
     writing = pair.write(2 * CAPACITY, 3)
-    await eventually(lambda: pair.service.waiting == 1, what="the append waits")
+    await eventually(lambda: pair.service._appends.room.count == 1, what="the append waits")
     await pair.read(tail=CAPACITY, head=2 * CAPACITY)  # nothing was evicted meanwhile
     assert await asyncio.wait_for(writing, WAIT_S) == 2 * CAPACITY + 3
 
@@ -124,7 +124,7 @@ async def test_appends_that_wait_take_a_bounded_room(
     monkeypatch.setattr(appends, "APPENDS", 3)
     await pair.stalled()
     writing = [pair.write(2 * CAPACITY, 3) for _ in range(3)]
-    await eventually(lambda: pair.service.waiting == 3, what="the appends wait")
+    await eventually(lambda: pair.service._appends.room.count == 3, what="the appends wait")
     rows = np.zeros((1, ROW_SIZE), np.float32)
     surplus = append_requests(TABLE, 0, rows, run_term=run_term_message(RUN_TERM))
     call = pair.writer._stub.AcceptBlocks(surplus, timeout=WAIT_S)
@@ -132,7 +132,7 @@ async def test_appends_that_wait_take_a_bounded_room(
     assert "3 appends of 72 bytes wait already" in await call.details()
     await pair.read(tail=CAPACITY, head=2 * CAPACITY)
     assert await asyncio.gather(*writing) == [2 * CAPACITY + 3] * 3
-    assert pair.service.waiting == 0
+    assert pair.service._appends.room.count == 0
 
 
 async def test_a_reader_of_what_never_comes_is_told_so(

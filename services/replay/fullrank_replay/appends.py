@@ -1,4 +1,7 @@
-"""Appends while they are received, wait and are stored: bounded in time and in memory."""
+"""Appends while they are received, wait and are stored, and the staged blocks of collectors.
+
+Both are bounded in time and in memory.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -18,9 +21,10 @@ from fullrank.common.errors import (
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.net.codec import Assembler
-from fullrank.net.messages import run_term_of
+from fullrank.net.messages import episode_layout_of, run_term_of
 from fullrank.replay.fence import Fence
 from fullrank.replay.limits import APPEND_BYTES, rows_per_append
+from fullrank.replay.staging import Grant, Staging, judged
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
 from fullrank.runs.events import EventLog, Stored
@@ -35,6 +39,9 @@ APPENDS = 16
 
 RECEIVE_S = 30.0
 """Longest wait for the next chunk of an append."""
+
+STREAMS = 64
+"""Most blocks that are received at a time."""
 
 RETRY_AFTER_S = 1.0
 """Seconds after which a refused append may be tried again."""
@@ -82,17 +89,15 @@ class Appends:
         fence: Admits the controller that opened a table last.
         pacing: Admits appends between gathers, once samples are not too far behind.
         event_log: Records stored rows before they are acknowledged.
+
+    Attributes:
+        room: Memory of the appends that are received, wait or are being stored.
     """
 
     def __init__(self, store: Store, fence: Fence, pacing: Pacing, event_log: EventLog) -> None:
         self._store, self._fence, self._pacing = store, fence, pacing
         self._event_log = event_log
-        self._room = AppendRoom()
-
-    @property
-    def waiting(self) -> int:
-        """Appends that are received, wait or are being stored."""
-        return self._room.count
+        self.room = AppendRoom()
 
     async def serve(
         self, request: pb.AcceptBlocksRequest, messages: AsyncIterator[pb.AcceptBlocksRequest]
@@ -117,9 +122,13 @@ class Appends:
         """The rows of an append, and the room that they occupy until the stack is closed."""
         key, total = _key_of(request), request.chunk.total
         row_size = self._store.get(key).row_size
-        check_total(total, row_size=row_size)
+        most = rows_per_append(4 * row_size)
+        if rows_announced(total, row_size=row_size) > most:
+            raise InvalidContribution(
+                f"chunk.total is {total}; an append has at most {4 * row_size * most} bytes"
+            )
         with ExitStack() as room:
-            room.enter_context(self._room.lent(total))
+            room.enter_context(self.room.lent(total))
             self._fence.check(key, run_term_of(request.run_term))
             rows = await receive_rows(request, messages, row_size=row_size)
             return rows, room.pop_all()
@@ -176,6 +185,125 @@ class Appends:
         return head
 
 
+class StagedBlocks:
+    """Staged blocks by table.
+
+    Args:
+        store: The tables.
+        fence: Admits the controller that opened a table last, and its collectors.
+        appends: Stores accepted blocks.
+    """
+
+    def __init__(self, store: Store, fence: Fence, appends: Appends) -> None:
+        self._store, self._fence, self._appends = store, fence, appends
+        self._staging: dict[str, Staging] = {}
+        self._streams = 0
+
+    def opened(self, key: str) -> None:
+        """Drop what was staged, and all grants: another controller has opened the table."""
+        self._staging.pop(key, None)
+
+    def grant(self, request: pb.GrantBlocksRequest) -> pb.GrantBlocksResponse:
+        """Let blocks be staged.
+
+        Raises:
+            FullrankError: The table is not the caller's.
+        """
+        key = self._admitted(request)
+        row_size = self._store.get(key).row_size
+        layout = None
+        if request.HasField("episodes"):
+            layout = episode_layout_of(request.episodes, row_size=row_size)
+        grant = Grant(most_rows=request.most_rows, episodes=layout)
+        blocks = range(request.first, request.first + request.blocks)
+        self._staging.setdefault(key, Staging()).grant(request.iteration, blocks, grant)
+        return pb.GrantBlocksResponse()
+
+    def _admitted(
+        self, request: pb.GrantBlocksRequest | pb.StageBlockRequest | pb.AcceptBlocksRequest
+    ) -> str:
+        """The key of the table that a request names.
+
+        Raises:
+            FullrankError: The table is not the caller's.
+        """
+        key = table_key(request.run_term.run, request.table)
+        self._store.get(key)
+        self._fence.check(key, run_term_of(request.run_term))
+        return key
+
+    async def stage(self, requests: AsyncIterator[pb.StageBlockRequest]) -> pb.StageBlockResponse:
+        """Receive and stage one block.
+
+        Raises:
+            FullrankError: It is not staged.
+        """
+        request = await first_message(requests)
+        try:
+            if self._streams >= STREAMS:
+                raise Overloaded(f"{STREAMS} blocks come already", retry_after_s=RETRY_AFTER_S)
+            self._streams += 1
+            try:
+                key, rows = await self._received(request, requests)
+            finally:
+                self._streams -= 1
+        except (InvalidContribution, NotFound, Overloaded, StaleTerm):
+            await drain(requests)
+            raise
+        staging, iteration, lengths = self._of(key), request.iteration, list(request.lengths)
+        grant = staging.granted(iteration, request.block, len(rows))  # or not any more
+        digest = await asyncio.to_thread(judged, rows, lengths, grant.episodes)
+        staging.keep(iteration, request.block, digest, rows)
+        return pb.StageBlockResponse()
+
+    def _of(self, key: str) -> Staging:
+        """The staging of a table; an empty one where nothing is granted."""
+        return self._staging.get(key) or Staging()
+
+    async def _received(
+        self, request: pb.StageBlockRequest, messages: AsyncIterator[pb.StageBlockRequest]
+    ) -> tuple[str, FloatArray]:
+        key = self._admitted(request)
+        row_size = self._store.get(key).row_size
+        announced = rows_announced(request.chunk.total, row_size=row_size)
+        self._of(key).granted(request.iteration, request.block, announced)
+        return key, await receive_rows(request, messages, row_size=row_size)
+
+    async def accept(self, request: pb.AcceptBlocksRequest) -> pb.AcceptBlocksResponse:
+        """Store staged blocks, or say which are missing.
+
+        Raises:
+            FullrankError: They are not stored, or not all of them.
+        """
+        key = self._admitted(request)
+        staging, iteration, first = self._of(key), request.iteration, request.first
+        staged = staging.staged(iteration, first, request.digests)
+        blocks = [rows for rows in staged if rows is not None]
+        if len(blocks) < len(staged):
+            missing = [block for block, rows in enumerate(staged, first) if rows is None]
+            granted = staging.is_granted(iteration, first)
+            head = self._store.get(key).head
+            return pb.AcceptBlocksResponse(missing=missing, granted=granted, head=head)
+        head = await shielded(self._stored(key, request, blocks))
+        staging.accepted(iteration, first)
+        return pb.AcceptBlocksResponse(head=head, granted=True)
+
+    async def _stored(
+        self, key: str, request: pb.AcceptBlocksRequest, blocks: list[FloatArray]
+    ) -> int:
+        """Store blocks in order, in appends of the usual size; returns the position after them."""
+        position, run_term = request.first_position, run_term_of(request.run_term)
+        for rows in blocks:
+            step = rows_per_append(rows.itemsize * rows.shape[1])
+            for start in range(0, len(rows), step):
+                piece = rows[start : start + step]
+                await self._appends.store(
+                    key, piece, position, run_term=run_term, drawn_head=request.drawn_head
+                )
+                position += len(piece)
+        return position
+
+
 def _key_of(request: pb.AcceptBlocksRequest) -> str:
     """The key of the table that the first message of an append names."""
     return table_key(request.run_term.run, request.table)
@@ -194,15 +322,14 @@ async def first_message(requests: AsyncIterator[Chunked]) -> Chunked:
     return request
 
 
-def check_total(total: int, *, row_size: int) -> None:
-    """Refuse, with ``InvalidContribution``, a length that no append to such a table has."""
+def rows_announced(total: int, *, row_size: int) -> int:
+    """The rows of so many bytes; ``InvalidContribution`` unless they are whole rows."""
     row_bytes = 4 * row_size
     if not total or total % row_bytes:
         raise InvalidContribution(
             f"chunk.total is {total}, not a whole number of rows of {row_size} float32"
         )
-    if total > (most := row_bytes * rows_per_append(row_bytes)):
-        raise InvalidContribution(f"chunk.total is {total}; an append has at most {most} bytes")
+    return total // row_bytes
 
 
 async def receive_rows(

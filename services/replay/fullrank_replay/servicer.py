@@ -23,9 +23,8 @@ from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
 from fullrank.runs.events import EventLog, Reopened, Truncated
 from fullrank.v1 import replay_pb2 as pb
-from fullrank_replay.appends import Appends, first_message
+from fullrank_replay.appends import Appends, StagedBlocks, first_message
 from fullrank_replay.pacing import Pacing, shielded
-from fullrank_replay.staged_blocks import StagedBlocks
 
 GatheredRows: TypeAlias = tuple[FloatArray, IntArray]
 """The rows of all items of a sample, shape (rows, row_size), and the number of rows of each."""
@@ -138,15 +137,14 @@ class Reads:
     Args:
         store: The tables.
         pacing: Admits gathers between appends.
+
+    Attributes:
+        minibatches: Those that are held.
     """
 
     def __init__(self, store: Store, pacing: Pacing) -> None:
         self._store, self._pacing = store, pacing
-        self._minibatches = Minibatches(self._gathered)
-
-    def clear(self, key: str) -> None:
-        """Forget a table's minibatches: from now on the same samples draw other rows."""
-        self._minibatches.clear(key)
+        self.minibatches = Minibatches(self._gathered)
 
     async def serve(self, requests: AsyncIterator[pb.GetSamplesRequest], send: SendEncoded) -> None:
         """Send the items asked for.
@@ -158,7 +156,7 @@ class Reads:
             key = table_key(request.run, request.sample.table)
             sample = replace(sample_of(request.sample), table=key)
             size_bytes = await self._admitted(sample)
-            with self._minibatches.lent(sample, size_bytes=size_bytes) as minibatch:
+            with self.minibatches.lent(sample, size_bytes=size_bytes) as minibatch:
                 items = tuple(request.items) or None
                 for message in await minibatch.encoded(_encode, items):
                     await send(message)
@@ -247,7 +245,7 @@ class ReplayServicer:
         """Open a table; minibatches held for the controller before are given up."""
         table = await self._pacing.locked(partial(self._opened, key, request))
         self._blocks.opened(key)
-        self._reads.clear(key)  # a resumed run may write other rows to these positions
+        self._reads.minibatches.clear(key)  # a resumed run may write other rows to these positions
         self._pacing.restart(key)
         await self._pacing.notify()
         return table
@@ -276,11 +274,6 @@ class ReplayServicer:
         if not self._fence.open_runs:
             self.ended.set()
         return pb.CloseRunResponse()
-
-    @property
-    def waiting(self) -> int:
-        """Appends that are received, wait or are being stored."""
-        return self._appends.waiting
 
     async def GrantBlocks(
         self, request: pb.GrantBlocksRequest, context: Context

@@ -189,8 +189,8 @@ async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() 
             call = ReplayServiceStub(channel).AcceptBlocks(timeout=WAIT_S)
             for message in messages[:-1]:
                 await call.write(message)
-            await eventually(lambda: service.servicer.waiting == 1)
-        await eventually(lambda: service.servicer.waiting == 0)
+            await eventually(lambda: service.servicer._appends.room.count == 1)
+        await eventually(lambda: service.servicer._appends.room.count == 0)
         assert service.head == 0
         assert (await service.append(messages)).head == 1
 
@@ -200,7 +200,7 @@ async def test_an_append_that_a_successor_overtakes_stores_nothing() -> None:
         first, *others = append(rows(1, row_size=LARGE))
         call = service.stub.AcceptBlocks(timeout=WAIT_S)
         await call.write(first)
-        await eventually(lambda: service.servicer.waiting == 1)
+        await eventually(lambda: service.servicer._appends.room.count == 1)
         successor = ReplayClient(service.address, deadline_s=WAIT_S)
         await successor.open_table(
             row_size=LARGE, capacity=3, head=0, run_term=RunTerm(RUN_TERM.run, 2)
@@ -234,10 +234,10 @@ async def test_an_append_whose_caller_is_gone_keeps_its_turn_until_it_is_stored(
     assert await asyncio.to_thread(entered.wait, WAIT_S)
     serving.cancel()
     await asyncio.wait({serving})
-    still_waiting = replay.servicer.waiting
+    still_waiting = replay.servicer._appends.room.count
     release.set()
     assert still_waiting == 1
-    await eventually(lambda: replay.servicer.waiting == 0)
+    await eventually(lambda: replay.servicer._appends.room.count == 0)
     assert replay.head == 1
 
 
@@ -268,10 +268,10 @@ async def test_large_appends_take_a_bounded_room_together(monkeypatch: pytest.Mo
         messages = append(rows(1, row_size=LARGE))
         call = service.stub.AcceptBlocks(timeout=WAIT_S)
         await call.write(messages[0])
-        await eventually(lambda: service.servicer.waiting == 1)
+        await eventually(lambda: service.servicer._appends.room.count == 1)
         code, details = await service.refused(messages)
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert f"1 appends of {4 * LARGE} bytes wait already" in details
         call.cancel()
-        await eventually(lambda: service.servicer.waiting == 0)
+        await eventually(lambda: service.servicer._appends.room.count == 0)
         assert (await service.append(messages)).head == 1

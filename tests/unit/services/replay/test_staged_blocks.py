@@ -12,7 +12,7 @@ from fullrank.common.types import FloatArray, RunTerm
 from fullrank.net.replay_client import ReplayClient, Unstaged
 from fullrank.replay.limits import APPEND_BYTES
 from fullrank.replay.staging import Grant, judged
-from fullrank_replay import staged_blocks
+from fullrank_replay import appends
 
 from .replay_service import RUN_TERM, Replay, drawn, rows, sample, serving
 
@@ -117,7 +117,7 @@ async def test_rows_beyond_the_grant_and_rows_that_are_not_finite_are_refused(
 async def test_no_more_blocks_come_at_a_time_than_there_is_room_for(
     replay: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_blocks, "STREAMS", 0)
+    monkeypatch.setattr(appends, "STREAMS", 0)
     await replay.client.grant(0, range(2), GRANT)
     async with stager(replay) as client:
         with pytest.raises(Overloaded, match="0 blocks come already"):
