@@ -1,21 +1,23 @@
-"""The assignment of an epoch: its code C and the holders of its rows.
+"""The assignment of an epoch: its code C, the holders of its rows, and extra rows of a round.
 
 The code has a *share* for each learner: a row, or several consecutive ones.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from fullrank.codes import Code, codes
+from fullrank.codes import Code, codes, support
 from fullrank.codes.base import CodeFamily
 from fullrank.codes.conditions import decodable, loss_patterns, rows_held
 from fullrank.codes.decoding.rows import completing_units
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.errors import CodeError
 from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex
+from fullrank.rounds.round import Round
 from fullrank.run.placement import Domain, Placement, place
 
 RECHECKED = 500
@@ -39,6 +41,23 @@ class Holder(Protocol):
 
 
 HolderT = TypeVar("HolderT", bound=Holder)
+
+
+MemberT = TypeVar("MemberT", bound=Holder, covariant=True)
+
+
+class Members(Protocol[MemberT]):
+    """The learners of a run."""
+
+    @property
+    def eligible(self) -> Sequence[MemberT]:
+        """Learners that may hold rows."""
+
+    def member(self, learner: LearnerId) -> MemberT | None:
+        """The attached learner with an index; None if there is none."""
+
+    def named(self, learners: Iterable[LearnerId], *, at: int) -> str:
+        """Name the learners that had some indices in an iteration, with what is known of them."""
 
 
 class CodeRequest(Protocol):
@@ -243,8 +262,8 @@ def _placed(
 ) -> tuple[dict[int, HolderT], Placement]:
     """Holders of the rows by row, and the placement behind them."""
     shares = working_shares(code)
-    support = np.asarray(code.blocks[shares].any(axis=1))
-    placement = place(support, [member.domain for member in members], held)
+    combined = np.asarray(code.blocks[shares].any(axis=1))
+    placement = place(combined, [member.domain for member in members], held)
     return {
         row: members[index]
         for share, index in zip(shares, placement.holders, strict=True)
@@ -265,3 +284,91 @@ def _verify_tolerance(code: Code) -> None:
             f"{code.name} with {code.learners} learners and {code.units} units does not tolerate "
             f"the {code.tolerance} losses it states ({code.certificate}); choose another code"
         )
+
+
+ANY: frozenset[LearnerId] = frozenset()
+"""Excludes no learner from computing a unit."""
+
+
+class ExtraRows(Generic[HolderT]):
+    """Gives units to learners whose own rows have arrived.
+
+    Args:
+        round_: Received rows.
+        assignment: The holders of all rows; extra rows are added to it.
+        members: The learners of the run.
+
+    Attributes:
+        hedged: Number of units that were given while their holders were late.
+    """
+
+    def __init__(
+        self, round_: Round, assignment: RowAssignment[HolderT], members: Members[HolderT]
+    ) -> None:
+        self._round, self._assignment, self._members = round_, assignment, members
+        self.hedged = 0
+
+    def add(
+        self, units: Mapping[frozenset[LearnerId], Sequence[UnitIndex]]
+    ) -> dict[HolderT, dict[int, UnitIndex]]:
+        """Give each unit to the next idle learner.
+
+        Args:
+            units: Units by the learners that must not compute them.
+
+        Returns:
+            Unit of each added row, by holder; empty if no learner is idle.
+        """
+        idle, added = self._idle(), dict[HolderT, dict[int, UnitIndex]]()
+        for excluded, unit in ((those, unit) for those, wanted in units.items() for unit in wanted):
+            member = next((member for member in idle if member.learner not in excluded), None)
+            if member is not None:
+                idle.append(idle.pop(idle.index(member)))  # the next unit goes to the next learner
+                added.setdefault(member, {})[self._give(unit, member)] = unit
+        return added
+
+    def hedge(self) -> dict[HolderT, dict[int, UnitIndex]]:
+        """Give each idle learner the missing unit that the fewest learners are computing.
+
+        Of equally rare ones it takes the next after its own number, so that learners that choose
+        alike begin apart; and none that it was given before.
+
+        Returns:
+            Unit of each added row, by holder.
+        """
+        added = dict[HolderT, dict[int, UnitIndex]]()
+        if not (idle := self._idle()):
+            return added
+        missing, held = self._round.missing(), self._computing()
+        extra, units = self._assignment.extra_rows, self._assignment.code.units
+        for member in idle:
+            first = member.learner
+            given = {extra.get(row) for row in self._assignment.rows_of(member)}
+            unit = min(
+                (unit for unit in missing if unit not in given),
+                key=lambda unit: (held[unit], (unit - first) % units),
+                default=None,
+            )
+            if unit is not None:
+                held[unit] += 1
+                added[member] = {self._give(unit, member): unit}
+        self.hedged += len(added)
+        return added
+
+    def _idle(self) -> list[HolderT]:
+        """Learners that hold no row which has not arrived."""
+        rows, rows_of = self._round.rows, self._assignment.rows_of
+        return [each for each in self._members.eligible if rows.issuperset(rows_of(each))]
+
+    def _computing(self) -> Counter[UnitIndex]:
+        """Number of learners that compute each unit, as part of a row that has not arrived."""
+        held = Counter[UnitIndex]()
+        for row in self._assignment.holders.keys() - self._round.rows:
+            held.update(support(self._round.contributions.coefficients(row)))
+        return held
+
+    def _give(self, unit: UnitIndex, member: HolderT) -> int:
+        """Add a row of a unit; returns its number."""
+        row = self._round.add(unit)
+        self._assignment.add_extra_row(row, unit, member)
+        return row

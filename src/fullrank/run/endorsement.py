@@ -1,7 +1,7 @@
 """The commit of a round, held back until enough statements support it (ADR 55)."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from fullrank.common.errors import Corrupted
 from fullrank.common.types import LearnerId
@@ -9,23 +9,7 @@ from fullrank.rounds.decision import Corrupt, Decoded
 from fullrank.rounds.quorum import Quorum, exclude, units_of
 from fullrank.rounds.reports import Claim
 from fullrank.rounds.round import Round
-from fullrank.run.assignment import Holder, HolderT, RowAssignment
-
-MemberT = TypeVar("MemberT", bound=Holder, covariant=True)
-
-
-class Members(Protocol[MemberT]):
-    """The learners of a run."""
-
-    @property
-    def eligible(self) -> Sequence[MemberT]:
-        """Learners that may hold rows."""
-
-    def member(self, learner: LearnerId) -> MemberT | None:
-        """The attached learner with an index; None if there is none."""
-
-    def named(self, learners: Iterable[LearnerId], *, at: int) -> str:
-        """Name the learners that had some indices in an iteration, with what is known of them."""
+from fullrank.run.assignment import HolderT, Members, RowAssignment
 
 
 class Endorsement(Generic[HolderT]):

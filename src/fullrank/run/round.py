@@ -25,9 +25,8 @@ from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waitin
 from fullrank.rounds.quorum import Quorum
 from fullrank.rounds.round import Round
 from fullrank.rounds.verification import disputants, disputed_units
-from fullrank.run.assignment import HolderT, RowAssignment
-from fullrank.run.endorsement import Endorsement, Members
-from fullrank.run.extra_rows import ANY, ExtraRows
+from fullrank.run.assignment import ANY, ExtraRows, HolderT, Members, RowAssignment
+from fullrank.run.endorsement import Endorsement
 from fullrank.run.round_orders import (
     AddRows,
     Arrived,
