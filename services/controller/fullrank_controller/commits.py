@@ -1,13 +1,19 @@
-"""Applied iterations on their way to the journal and the store, while the run goes on."""
+"""Applied iterations on their way to the journal and the store, while the run goes on.
+
+Saturated ones, whose gradients were lost to the range of float32 or clamped (ADR 109), are named.
+"""
 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
+from fullrank.algorithms.optimiser import CLIP_OVERFLOW
+from fullrank.algorithms.updates import CLAMPED
 from fullrank.rounds.decision import Decoded
-from fullrank.runs.record import IterationRecord
+from fullrank.runs.record import METRICS, IterationRecord
 from fullrank_controller.persistence.store import Applied
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.term import Term
@@ -112,3 +118,39 @@ class Commits:
             )
         self._run.progress.record_caveat("exact", caveat)
         log.warning("inexact received=%s %s", record.received, caveat)
+
+
+MEANING = {
+    CLIP_OVERFLOW: "gradients vanished, because their norms overflow float32",
+    CLAMPED: "gradients or statistics beyond the range of exact sums were clamped or left out",
+}
+
+
+class SaturationLog:
+    """Says that iterations were saturated: the first as a caveat of the run, the rest in the log.
+
+    Args:
+        term: Has the caveats that the run has for good, and keeps another one of them.
+    """
+
+    def __init__(self, term: Term) -> None:
+        self._held, self._keep = term.directory.caveats, term.keep_caveat
+        self._count = dict.fromkeys(MEANING, 0)
+
+    def note(self, iteration: int, statistics: Mapping[str, float | None]) -> None:
+        """Take the statistics of an update."""
+        for kind, meaning in MEANING.items():
+            places = [name.partition("/")[2] for name in statistics if name.startswith(f"{kind}/")]
+            if not places:
+                continue
+            self._count[kind] += 1
+            count, where = self._count[kind], ", ".join(places)
+            if count == 1 and not any(caveat.startswith(meaning) for caveat in self._held):
+                self._keep(
+                    f"{meaning}, first in iteration {iteration} ({where}), and later ones as "
+                    f"{METRICS} says; scale the rewards to magnitudes around 1"
+                )
+            if count == 10 ** (len(str(count)) - 1):
+                log.warning(
+                    "saturated iteration=%d count=%d %s %s", iteration, count, where, meaning
+                )

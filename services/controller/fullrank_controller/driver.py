@@ -33,13 +33,12 @@ from fullrank.run.orders import (
 )
 from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
-from fullrank_controller.commits import Commits
+from fullrank_controller.commits import Commits, SaturationLog
 from fullrank_controller.host import Host
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import Applied, record_of
 from fullrank_controller.rounds.port import DecidedRound, Rounds
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
-from fullrank_controller.saturation import SaturationLog
 from fullrank_controller.term import Term
 from fullrank_controller.watchdog import WRITING
 
@@ -67,7 +66,7 @@ class Driver:
         config, training = term.config, term.training
         self._config, self._run, self._training = config, term.run, training
         self._variant = variant_of(config.environment.name, config.environment.params)
-        self._saturation = SaturationLog(term.directory.caveats, keep=term.keep_caveat)
+        self._saturation = SaturationLog(term)
         self._store, self._watchdog = term.store, term.watchdog
         self._agent_updates = len(training.collector.agents) * training.problem.data.batch_size
         self._host: Host | None = None

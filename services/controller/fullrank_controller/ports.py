@@ -15,7 +15,7 @@ from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.record import METRICS
 from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.driver import Driver
-from fullrank_controller.learners.servicer import ObeyingServicer
+from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.monitor.log import IterationLog
 from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer, Subscriptions
 from fullrank_controller.prometheus import run_metrics, store_metrics
@@ -40,7 +40,7 @@ class ControllerPorts:
         """Serve the run and announce the addresses; at the end, close every stream."""
         server = Server(
             controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
-            ObeyingServicer(self.term, self.driver, self.stop),
+            ControllerServicer(self.term, self.driver, self.stop),
             security=self.security,
             prebuilt=frozenset({"Work", "Collect"}),
         )

@@ -80,7 +80,7 @@ class SimulatedController:
             ),
         )
         self._driver = make_network_driver(self._term, client)
-        self._servicer = ControllerServicer(run)
+        self._servicer = ControllerServicer(self._term, self._driver, asyncio.Event())
 
     async def serve(self) -> None:
         """Drive the run until it is finished.

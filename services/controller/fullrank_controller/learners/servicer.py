@@ -158,10 +158,16 @@ LearnerMessages: TypeAlias = AsyncIterator[pb.LearnerMessage]
 
 
 class ControllerServicer:
-    """ControllerService over one run."""
+    """ControllerService over one run and the driver that takes orders.
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    Args:
+        term: The parts of the term.
+        driver: Drives its run.
+        stop: Set by the order to stop.
+    """
+
+    def __init__(self, term: Term, driver: Driver, stop: asyncio.Event) -> None:
+        self._term, self._run, self._driver, self._stop = term, term.run, driver, stop
         self._began_at = asyncio.get_running_loop().time()
 
     async def Heartbeat(
@@ -216,6 +222,39 @@ class ControllerServicer:
     async def Collect(self, requests: CollectorMessages, context: Context) -> None:
         """Serve one collector from Hello to the end of its stream."""
         await serve_collector(self._run, requests, context)
+
+    async def Checkpoint(
+        self, request: pb.CheckpointRequest, context: Context
+    ) -> pb.CheckpointResponse:
+        """Save the state at the next border of collections."""
+        return pb.CheckpointResponse(iterations=await self._driver.checkpoint())
+
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
+        """Assign no more rows to a learner."""
+        if not request.HasField("learner"):
+            raise InvalidContribution("learner is not set")
+        self._run.roster.drain(request.learner)
+        log.warning("drained learner=%d", request.learner)
+        self._run.reception.notify(MembershipChanged())
+        return pb.DrainResponse()
+
+    async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopResponse:
+        """End the controller, which checkpoints first."""
+        log.warning("told_to_stop")
+        self._stop.set()
+        return pb.StopResponse()
+
+    async def SetIterations(
+        self, request: pb.SetIterationsRequest, context: Context
+    ) -> pb.SetIterationsResponse:
+        """Change the number of iterations, also in the run's directory."""
+        directory, config = self._term.directory, self._term.config
+        self._driver.set_iterations(request.iterations)
+        text = to_toml(replace(config, iterations=request.iterations))
+        directory.confirm()
+        await asyncio.to_thread(replace_text, directory.path / CONFIGURATION, text)
+        log.warning("iterations_changed iterations=%d", request.iterations)
+        return pb.SetIterationsResponse()
 
     async def _converse(self, member: Member, requests: LearnerMessages, context: Context) -> None:
         welcome = pb.Welcome()
@@ -281,53 +320,6 @@ class ControllerServicer:
 
 
 STOPPED = "an administrator has stopped the controller; start it again, or `fullrank run resume`"
-
-
-class ObeyingServicer(ControllerServicer):
-    """ControllerService over one run and the driver that takes orders.
-
-    Args:
-        term: The parts of the term.
-        driver: Drives its run.
-        stop: Set by the order to stop.
-    """
-
-    def __init__(self, term: Term, driver: Driver, stop: asyncio.Event) -> None:
-        super().__init__(term.run)
-        self._term, self._driver, self._stop = term, driver, stop
-
-    async def Checkpoint(
-        self, request: pb.CheckpointRequest, context: Context
-    ) -> pb.CheckpointResponse:
-        """Save the state at the next border of collections."""
-        return pb.CheckpointResponse(iterations=await self._driver.checkpoint())
-
-    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
-        """Assign no more rows to a learner."""
-        if not request.HasField("learner"):
-            raise InvalidContribution("learner is not set")
-        self._term.run.roster.drain(request.learner)
-        log.warning("drained learner=%d", request.learner)
-        self._term.run.reception.notify(MembershipChanged())
-        return pb.DrainResponse()
-
-    async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopResponse:
-        """End the controller, which checkpoints first."""
-        log.warning("told_to_stop")
-        self._stop.set()
-        return pb.StopResponse()
-
-    async def SetIterations(
-        self, request: pb.SetIterationsRequest, context: Context
-    ) -> pb.SetIterationsResponse:
-        """Change the number of iterations, also in the run's directory."""
-        directory, config = self._term.directory, self._term.config
-        self._driver.set_iterations(request.iterations)
-        text = to_toml(replace(config, iterations=request.iterations))
-        directory.confirm()
-        await asyncio.to_thread(replace_text, directory.path / CONFIGURATION, text)
-        log.warning("iterations_changed iterations=%d", request.iterations)
-        return pb.SetIterationsResponse()
 
 
 async def obeyed(stop: asyncio.Event, run: Run) -> None:
