@@ -41,7 +41,7 @@ from fullrank.run.round_orders import (
     Reported,
     RoundEvent,
 )
-from fullrank.stragglers import model_at, stretches_of
+from fullrank.stragglers.base import model_at, stretches_of
 from fullrank.training.centralised import Centralised
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import SharedGradients, Worker, assigned_rows

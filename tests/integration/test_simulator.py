@@ -19,7 +19,7 @@ from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.simulation import simulate
 from fullrank.runs.events import EventLog
 from fullrank.runs.record import IterationRecord
-from fullrank.stragglers import lateness_of
+from fullrank.stragglers.base import lateness_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of
 

@@ -9,7 +9,8 @@ from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalIteration, LocalRun
-from fullrank.stragglers import delay_models, factors_of
+from fullrank.stragglers import delay_models
+from fullrank.stragglers.base import factors_of
 
 SMALL = {
     "iterations": 6,

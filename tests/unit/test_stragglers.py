@@ -15,16 +15,9 @@ from scipy import stats
 from tests.registries import shipped
 
 from fullrank.common.errors import ConfigError
-from fullrank.stragglers import (
-    DelayModel,
-    FixedK,
-    HeavyK,
-    costs_of,
-    delay_models,
-    factors_of,
-    lateness_of,
-    model_at,
-)
+from fullrank.stragglers import DelayModel, FixedK, delay_models
+from fullrank.stragglers.additive import HeavyK
+from fullrank.stragglers.base import costs_of, factors_of, lateness_of, model_at
 
 TRACE = ((0, 1, 0.5), (2, 0, 1.25), (2, 3, 2.0))
 PARAMETERS = {"trace": {"rows": TRACE}}
@@ -96,7 +89,7 @@ def test_a_learner_is_as_late_as_its_entry_and_beyond_n_it_is_punctual(
 def test_another_process_draws_the_same_delays() -> None:
     names = shipped(delay_models)
     code = (
-        "from fullrank.stragglers import costs_of, delay_models, factors_of\n"
+        "from fullrank.stragglers.base import costs_of, delay_models, factors_of\n"
         "from functools import partial\n"
         f"for name in {names!r}:\n"
         f"    model = delay_models.build(name, **{PARAMETERS!r}.get(name, {{}}))\n"

@@ -30,7 +30,8 @@ from fullrank.net.status import CodeInUse, ended_status
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank.stragglers import DelayModel, NoDelay, delay_models
+from fullrank.stragglers import DelayModel, delay_models
+from fullrank.stragglers.additive import NoDelay
 from fullrank_dashboard.view import RunView
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,9 @@ from fullrank.runs.record import IterationRecord, stand
 from fullrank.runs.scalars import STEPS_PER_S, intervals, learning, scalars
 from fullrank.runs.statistics import flat
 from fullrank.runs.time_budget import spans
-from fullrank.stragglers import DelayModel, Delays, NoDelay
+from fullrank.stragglers import DelayModel
+from fullrank.stragglers.additive import NoDelay
+from fullrank.stragglers.base import Delays
 
 LIMIT = 20_000
 """Most points; in longer runs neighbouring iterations are averaged into one point."""

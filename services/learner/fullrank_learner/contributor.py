@@ -25,7 +25,7 @@ from fullrank.net.messages import sent_event
 from fullrank.net.tracing import UNTRACED, TraceSpan, begin
 from fullrank.replay.items import Gathered
 from fullrank.runs.events import EventLog
-from fullrank.stragglers import Lateness
+from fullrank.stragglers.base import Lateness
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import SharedBlock
 from fullrank_learner.active_assignment import ActiveAssignment, CodedRow, Progress, rows_of

@@ -16,7 +16,8 @@ from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.net.codec import decode_agents, encode_agent
 from fullrank.net.messages import equal_setup
-from fullrank.stragglers import DelayModel, Lateness, lateness_of
+from fullrank.stragglers import DelayModel
+from fullrank.stragglers.base import Lateness, lateness_of
 from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of

@@ -22,7 +22,8 @@ from fullrank.config.elsewhere import from_elsewhere
 from fullrank.config.faults import CorruptFault, DropFault, Fault, HoldFault, ThrottleFault
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.tree import PluginSettings
-from fullrank.stragglers import DelayModel, SlowsUnits, delay_models, lateness_of
+from fullrank.stragglers import DelayModel, delay_models
+from fullrank.stragglers.base import SlowsUnits, lateness_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 

@@ -22,7 +22,8 @@ from fullrank.config.auto_code import code_choices
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments, make_environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
-from fullrank.stragglers import delay_models, lateness_of
+from fullrank.stragglers import delay_models
+from fullrank.stragglers.base import lateness_of
 
 PACKAGE = "fullrank.algorithms"
 SIMPLE: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}

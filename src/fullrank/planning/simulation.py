@@ -28,14 +28,8 @@ from fullrank.planning.history import again_s
 from fullrank.planning.observation import Observation
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
-from fullrank.stragglers import (
-    DelayModel,
-    FollowsTime,
-    costs_of,
-    factors_of,
-    model_at,
-    stretches_of,
-)
+from fullrank.stragglers import DelayModel
+from fullrank.stragglers.base import FollowsTime, costs_of, factors_of, model_at, stretches_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

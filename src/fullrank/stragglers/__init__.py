@@ -4,43 +4,7 @@
 array([0. , 0.5, 0.5, 0. ])
 """
 
-from fullrank.stragglers.additive import Bernoulli, Exponential, FixedK, HeavyK, NoDelay
-from fullrank.stragglers.base import (
-    DelayModel,
-    Delays,
-    FollowsTime,
-    Lateness,
-    SlowsUnits,
-    costs_of,
-    delay_models,
-    factors_of,
-    lateness_of,
-    model_at,
-    register,
-    stretches_of,
-)
-from fullrank.stragglers.slow import SlowLearners, SlowUnits
-from fullrank.stragglers.trace import Trace
+from fullrank.stragglers.additive import Bernoulli, FixedK
+from fullrank.stragglers.base import DelayModel, delay_models, register
 
-__all__ = [
-    "Bernoulli",
-    "DelayModel",
-    "Delays",
-    "Exponential",
-    "FixedK",
-    "FollowsTime",
-    "HeavyK",
-    "Lateness",
-    "NoDelay",
-    "SlowLearners",
-    "SlowUnits",
-    "SlowsUnits",
-    "Trace",
-    "costs_of",
-    "delay_models",
-    "factors_of",
-    "lateness_of",
-    "model_at",
-    "register",
-    "stretches_of",
-]
+__all__ = ["Bernoulli", "DelayModel", "FixedK", "delay_models", "register"]

@@ -8,7 +8,7 @@ from fullrank.planning.delay_model import Scenarios
 from fullrank.planning.grace import Grace
 from fullrank.planning.history import arrival_times, fit_links
 from fullrank.planning.simulation import play
-from fullrank.stragglers import Exponential, NoDelay
+from fullrank.stragglers.additive import Exponential, NoDelay
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 100, 50),

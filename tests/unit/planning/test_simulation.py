@@ -16,7 +16,10 @@ from fullrank.planning.simulation import observation_of, play, simulate
 from fullrank.rounds.decision import Verdict
 from fullrank.rounds.decoding import ExactDecoding, LeastSquaresDecoding
 from fullrank.rounds.round import Round
-from fullrank.stragglers import FixedK, NoDelay, SlowLearners, SlowUnits, Trace
+from fullrank.stragglers import FixedK
+from fullrank.stragglers.additive import NoDelay
+from fullrank.stragglers.slow import SlowLearners, SlowUnits
+from fullrank.stragglers.trace import Trace
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 50),

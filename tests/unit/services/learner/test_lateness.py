@@ -16,7 +16,7 @@ from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.net.controller_client import WorkCall
 from fullrank.replay.items import Gathered
 from fullrank.runs.events import EventLog
-from fullrank.stragglers import Lateness
+from fullrank.stragglers.base import Lateness
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
