@@ -18,16 +18,23 @@ log = logging.getLogger(__name__)
 audit = logging.getLogger("fullrank.audit")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunIdentity:
     """Constants of a run under one term."""
 
-    name: str
-    term: int
-    instance: int = 0
-    """Tells this controller from another one that began the same term on a copied directory."""
+    run_term: RunTerm
     problem: Problem
     """Units, sizes and target of an iteration."""
+
+    @property
+    def name(self) -> str:
+        """Id of the run."""
+        return self.run_term.run
+
+    @property
+    def term(self) -> int:
+        """Number of the term."""
+        return self.run_term.term
 
     @property
     def units(self) -> int:
@@ -38,11 +45,6 @@ class RunIdentity:
     def report_bytes(self) -> int:
         """Bytes of a unit's report."""
         return report_bytes(self.problem)
-
-    @property
-    def run_term(self) -> RunTerm:
-        """The term of this run."""
-        return RunTerm(self.name, self.term, self.instance)
 
     def ids(self, opened: OpenRound[Any]) -> Ids:
         """Ids of a contribution to the current attempt of a round."""

@@ -70,12 +70,7 @@ def begin(
     replay_address: str,
 ) -> Run:
     """Make the parts of a run, and record in its history that the term began."""
-    identity = RunIdentity(
-        name=directory.run,
-        term=directory.term,
-        instance=directory.instance,
-        problem=training.problem,
-    )
+    identity = RunIdentity(directory.run_term, training.problem)
     PLACE.update(run=identity.name, term=identity.term)
     verdicts = Verdicts(
         directory.path,
@@ -165,7 +160,7 @@ def _welcome(
         state_size=training.state_size,
         masked=training.masked,
         replay_address=replay_address,
-        instance=identity.instance,
+        instance=identity.run_term.instance,
     )
 
 

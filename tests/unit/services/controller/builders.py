@@ -3,6 +3,7 @@
 from typing import Any
 
 from fullrank.algorithms import DataMode, Problem, Unit
+from fullrank.common.types import RunTerm
 from fullrank.config import PluginSettings, RunConfig, load
 from fullrank.rounds.decoding import ExactDecoding
 from fullrank.rounds.round import Round
@@ -33,9 +34,8 @@ def make_run(*overrides: str) -> Run:
     return Run.of(
         make_config(*overrides),
         RunIdentity(
-            name="run",
-            term=2,
-            problem=Problem(
+            RunTerm("run", 2),
+            Problem(
                 units=tuple(Unit((unit,)) for unit in range(UNITS)),
                 unit_sizes=(SIZE,) * UNITS,
                 sections=(),
