@@ -121,8 +121,8 @@ def _has(found: Distribution, package: str, root: Path) -> bool:
     return here and package in names
 
 
-FOLDER, BY_NAME = "consent", "environments"
-"""Folders of the words that count, and of those of earlier versions, for a name alone."""
+FOLDER = "consent"
+"""Folder of the words."""
 MOST_BESIDE = 1_000
 """Most files of a folder that are noted beside those that are loaded."""
 
@@ -332,12 +332,6 @@ def _why_unknown(call: JSON, folder: Path | None) -> str:
     """Reason why no word counts."""
     if places := places_of(folder, call) if folder is not None else []:
         return f"and this user has trained that {' and that '.join(map(named, places))} alone"
-    old = state_folder(BY_NAME)
-    if old is not None and kept(old / f"{digest_name(call)}.json"):
-        return (
-            "which an earlier version remembered by its name; code is remembered now, and this is "
-            "asked once more"
-        )
     return "which this user has not trained here"
 
 

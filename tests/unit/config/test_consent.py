@@ -13,7 +13,7 @@ from tests.games import RAN, Visit, game
 
 from fullrank.common.errors import CodeRefused
 from fullrank.config.tree import EnvironmentSettings
-from fullrank.config.trust import check_trusted, digest_name, is_bound, place_of, remember
+from fullrank.config.trust import check_trusted, is_bound, place_of, remember
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.processes import EnvironmentProcess
 
@@ -296,14 +296,6 @@ def test_a_bound_process_has_no_word_of_its_own(mine: Path, consent: Path) -> No
     remember(settings())
     assert is_bound()
     assert sorted(path.read_bytes() for path in consent.iterdir()) == before
-
-
-def test_a_word_by_name_alone_is_asked_for_once_more(mine: Path, consent: Path) -> None:
-    call = {"adapter": "pettingzoo", "imports": "game:make", "arguments": {"level": 7}}
-    old = consent.with_name("environments") / f"{digest_name(call)}.json"
-    old.parent.mkdir()
-    old.write_text(json.dumps(call))
-    assert "an earlier version remembered by its name" in refusal(settings(level=7))
 
 
 def test_a_record_names_each_file_once_for_each_content(
