@@ -172,19 +172,15 @@ def variance(code: Code, received: Sequence[int]) -> float:
     return float(sign_and_log[1])
 
 
-def decoded_variances(
-    rows: Matrix, noise: Vector | None = None, *, target: Matrix | None = None
-) -> Vector:
+def decoded_variances(rows: Matrix, *, target: Matrix | None = None) -> Vector:
     """Variance of each target decoded by generalised least squares, shape (..., K).
 
-    The diagonal of T (C_J^T D^-1 C_J)^+ T^T, D = diag(noise): no unbiased linear decoder has less.
-    It matters where each learner has data of its own, so that y_j = sum_i c_ji (u_i + e_ji) and
-    D_jj = sum_i c_ji^2 var(e_ji).
+    The diagonal of T (C_J^T D^-1 C_J)^+ T^T: no unbiased linear decoder has less. It matters where
+    each learner has data of its own, so that y_j = sum_i c_ji (u_i + e_ji); with noise of variance
+    1 in each unit's gradient, D_jj = |row j|^2.
 
     Args:
         rows: C_J, shape (..., n, M); rows of zeros count as not received.
-        noise: Variance of the noise in each y_j, shape (..., n). Default: |row j|^2, the
-            noise of unit gradients of variance 1.
         target: T, shape (K, M); by default the identity.
 
     Returns:
@@ -195,25 +191,25 @@ def decoded_variances(
     """
     received, units = rows.shape[-2:]
     if target is not None and rank_of(target) < units:
-        return _target_variances(rows, noise, target)
+        return _target_variances(rows, target)
     if received < units:
         return np.full((*rows.shape[:-2], units), np.inf)
-    silent = ~rows.any(axis=-1)
-    variances = (rows**2).sum(axis=-1) if noise is None else noise
-    white = rows / np.sqrt(np.where(silent, 1.0, variances))[..., None]
-    _, singular, basis = np.linalg.svd(white, full_matrices=False)
+    _, singular, basis = np.linalg.svd(_white(rows), full_matrices=False)
     floor = singular[..., :1] * np.finfo(np.float64).eps * received
     lost = (singular <= floor).any(axis=-1)[..., None]
     scaled = basis / np.where(lost, 1.0, singular)[..., None]
     return np.where(lost, np.inf, (scaled**2).sum(axis=-2))
 
 
-def _target_variances(rows: Matrix, noise: Vector | None, target: Matrix) -> Vector:
+def _white(rows: Matrix) -> Matrix:
+    """Rows scaled so that the noise in each y_j has variance 1."""
+    variances = (rows**2).sum(axis=-1)
+    return np.asarray(rows / np.sqrt(np.where(rows.any(axis=-1), variances, 1.0))[..., None])
+
+
+def _target_variances(rows: Matrix, target: Matrix) -> Vector:
     """``decoded_variances`` of a target that asks for less than every unit."""
-    silent = ~rows.any(axis=-1)
-    variances = (rows**2).sum(axis=-1) if noise is None else noise
-    white = rows / np.sqrt(np.where(silent, 1.0, variances))[..., None]
-    weights = target @ np.linalg.pinv(white)
+    weights = target @ np.linalg.pinv(_white(rows))
     lost = ~determines(rows, target)[..., None]
     return np.where(lost, np.inf, (weights**2).sum(axis=-1))
 

@@ -32,7 +32,6 @@ class Contributions:
     Args:
         code: C and its target.
         sizes: Entries of each target; coded vectors have length P, the largest.
-        grid: The grid that updates were snapped to.
         statistics: Number of last entries of each target that hold statistics.
         added: Units that further rows, beyond those of C, consist of.
     """
@@ -42,17 +41,16 @@ class Contributions:
         code: Code,
         *,
         sizes: Sequence[int],
-        grid: float,
         statistics: int = 0,
         added: list[UnitIndex] | None = None,
     ) -> None:
-        self.code, self.sizes, self.grid, self.statistics = code, tuple(sizes), grid, statistics
+        self.code, self.sizes, self.statistics = code, tuple(sizes), statistics
         self.length = max(sizes, default=0)
         self.offers: dict[int, Offer] = {}
         self.reports: dict[LearnerId, dict[UnitIndex, bytes]] = {}
-        self.decoder = Decoder(code, grid=grid)
+        self.decoder = Decoder(code)
         self.single_units = SingleUnitRows(
-            self.sizes if code.recovers_units else (), grid=grid, statistics=statistics
+            self.sizes if code.recovers_units else (), statistics=statistics
         )
         self._added: list[UnitIndex] = [] if added is None else added
 
@@ -112,11 +110,7 @@ class Contributions:
     def without(self, learner: LearnerId) -> "Contributions":
         """The contributions of all other learners."""
         others = Contributions(
-            self.code,
-            sizes=self.sizes,
-            grid=self.grid,
-            statistics=self.statistics,
-            added=self._added,
+            self.code, sizes=self.sizes, statistics=self.statistics, added=self._added
         )
         others.reports = {
             other: digests for other, digests in self.reports.items() if other != learner

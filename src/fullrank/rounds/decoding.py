@@ -83,9 +83,7 @@ class ExactDecoding:
     def _decode(self, contributions: Contributions) -> Decision:
         """Solve for the targets and verify them."""
         decoder, sums = contributions.decoder, not contributions.code.recovers_units
-        hashing = LinearHash(
-            contributions.length if sums else 0, key=self.key, grid=contributions.grid
-        )
+        hashing = LinearHash(contributions.length if sums else 0, key=self.key)
         updates = np.empty((len(contributions.code.target), contributions.length), np.float32)
         hashes = np.zeros((len(updates), WORDS), np.uint64)
         try:

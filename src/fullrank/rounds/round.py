@@ -11,7 +11,6 @@ from typing import Protocol
 from fullrank.codes.base import Code
 from fullrank.codes.decoding.rows import completing_units
 from fullrank.common.types import EncodedVector, LearnerId, UnitIndex
-from fullrank.common.updates import GRID
 from fullrank.rounds.contributions import Contributions, Offer
 from fullrank.rounds.decision import Decision
 from fullrank.rounds.reports import Reports
@@ -36,7 +35,6 @@ class Round:
         decoding: How received rows become updates.
         target_sizes: Entries of each target; coded vectors have length P, the largest. Empty where
             only ranks matter.
-        grid: The grid that updates were snapped to.
         statistics: Number of last entries of each target that hold statistics.
     """
 
@@ -47,16 +45,13 @@ class Round:
         *,
         decoding: Decoding,
         target_sizes: Sequence[int] = (),
-        grid: float = GRID,
         statistics: int = 0,
     ) -> None:
         self.iteration = iteration
         self.received: list[LearnerId] = []
         """Learners of the rows J, each once, in order of arrival."""
         self._decoding = decoding
-        self.contributions = Contributions(
-            code, sizes=target_sizes, grid=grid, statistics=statistics
-        )
+        self.contributions = Contributions(code, sizes=target_sizes, statistics=statistics)
         """Received rows; those of a learner that lied are dropped (``rounds.quorum``)."""
 
     def add(self, unit: UnitIndex) -> int:

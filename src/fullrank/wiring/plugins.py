@@ -27,7 +27,7 @@ MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 """Memory of this machine."""
 
 
-def environment_of(config: RunConfig, *, copies: int) -> Environment:
+def environment_of(config: RunConfig, copies: int) -> Environment:
     """Make the configured environment, with ``copies`` copies stepped together.
 
     Raises:
@@ -38,11 +38,6 @@ def environment_of(config: RunConfig, *, copies: int) -> Environment:
     made = make_environment(settings.name, agents=settings.agents, copies=copies, **settings.params)
     step_s = config.compute.emulate_step_s
     return _emulated(made, step_s) if step_s else made
-
-
-def copies_of(config: RunConfig, copies: int) -> Environment:
-    """Make the configured environment with a number of copies, as ``environment_of``."""
-    return environment_of(config, copies=copies)
 
 
 def _emulated(environment: Environment, step_s: float) -> Environment:

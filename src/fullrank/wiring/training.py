@@ -27,7 +27,7 @@ from fullrank.training.block_player import BlockPlayer
 from fullrank.training.blocks import BlockPlan, FreePlan
 from fullrank.training.collection import Collection, Collector, EvaluationCollection, StepCollection
 from fullrank.training.trainer import Trainer
-from fullrank.wiring.plugins import algorithm_of, copies_of, environment_of
+from fullrank.wiring.plugins import algorithm_of, environment_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def training_of(config: RunConfig) -> Training:
     updates = updates_of(config, algorithm.problem)
     collection = _collection_of(config, environment, algorithm, updates)
     collector = Collector(
-        partial(copies_of, config),
+        partial(environment_of, config),
         environment,
         algorithm.actor,
         algorithm.problem,
@@ -246,7 +246,7 @@ def block_player_of(
     named = config.environment
     start = partial(EnvironmentProcess, named.name, agents=named.agents, params=named.params)
     return BlockPlayer(
-        partial(copies_of, config),
+        partial(environment_of, config),
         algorithm_of(config, agents, state_size=state_size, masked=masked),
         plan_of(config),
         seed=config.seed,

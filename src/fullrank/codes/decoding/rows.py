@@ -114,7 +114,6 @@ class SingleUnitRows:
 
     Args:
         unit_sizes: P_i of each unit.
-        grid: The grid the updates lie on.
         statistics: Number of last entries of each update that hold statistics.
 
     >>> rows = SingleUnitRows([2, 1])
@@ -126,10 +125,8 @@ class SingleUnitRows:
     ([[-0.5, 0.25], [0.5, 0.0]], True)
     """
 
-    def __init__(
-        self, unit_sizes: Sequence[int], *, grid: float = GRID, statistics: int = 0
-    ) -> None:
-        self._sizes, self._grid, self._statistics = tuple(unit_sizes), grid, statistics
+    def __init__(self, unit_sizes: Sequence[int], *, statistics: int = 0) -> None:
+        self._sizes, self._statistics = tuple(unit_sizes), statistics
         self._updates: FloatArray = np.empty((0, 0), np.float32)
         self._digests: dict[UnitIndex, bytes] = {}
         self._units: dict[int, UnitIndex] = {}
@@ -165,7 +162,7 @@ class SingleUnitRows:
         extracted = unit in self._digests
         if not extracted:
             np.divide(coded, coefficient, out=update, casting="same_kind")
-            snap(update, grid=self._grid, out=update)
+            snap(update, grid=GRID, out=update)
         encoded = (
             update if coefficient == 1.0 else np.multiply(update, coefficient, dtype=np.float64)
         )
