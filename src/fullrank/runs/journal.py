@@ -11,7 +11,7 @@ was proved wrong is condemned, with all after it, by the last record of its term
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -203,14 +203,19 @@ def _withdraw(entries: list[Entry], iteration: int, first: int | None) -> int:
     return iteration if first is None else max(iteration, first)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSurvey:
-    """Contents of a segment."""
+@dataclass(frozen=True, order=True, slots=True)
+class _Segment:
+    """One file; later terms, and later segments of a term, sort after earlier ones."""
 
-    path: Path
     term: int
     first: int
-    """The segment's first iteration."""
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSurvey(_Segment):
+    """A segment and its contents."""
+
     records: int
     """Number of whole records."""
     condemned: int | None
@@ -227,24 +232,13 @@ def survey(directory: Path) -> list[SegmentSurvey]:
         entries = [(entry.iteration, entry.condemned) for entry in reading]
         surveys.append(
             SegmentSurvey(
-                path=segment.path,
-                term=segment.term,
-                first=segment.first,
+                *astuple(segment),
                 records=len(entries),
                 condemned=entries[-1][0] if entries and entries[-1][1] else None,
                 fault=reading.fault,
             )
         )
     return surveys
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class _Segment:
-    """One file; later terms, and later segments of a term, sort after earlier ones."""
-
-    term: int
-    first: int
-    path: Path
 
 
 def segments_in(directory: Path) -> list[str]:
