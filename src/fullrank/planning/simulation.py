@@ -34,18 +34,56 @@ from fullrank.stragglers.base import FollowsTime, costs_of, factors_of, model_at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRounds:
-    """Results of K rounds; learners without a unit are neither received nor late."""
+    """K simulated rounds of the n learners that hold a row with a unit."""
 
+    learners: IntArray
+    """Indices of the learners, ascending, shape (n,)."""
+    compute_s: Times
+    """Computing times, shape (K, n)."""
+    delay_s: Times
+    """Delays, shape (K, n)."""
+    straggles: BoolArray
+    """True for learners that are delayed or slowed, shape (K, n)."""
+    arrival_s: Times
+    """Arrivals since the assignment, also of rows after the commit, shape (K, n)."""
+    order: IntArray
+    """Positions in ``learners`` in order of arrival, shape (K, n)."""
+    needed: IntArray
+    """Number of arrivals that decide a round unless it is hedged, shape (K,)."""
     round_s: Times
     """Time from the assignment to the commit, shape (K,)."""
-    received: tuple[IntArray, ...]
-    """J of each round: learners in order of arrival."""
-    late: tuple[IntArray, ...]
-    """Learners of each round that arrive after the commit, ascending."""
-    waited: BoolArray
-    """True where the last needed row came from a straggler, shape (K,)."""
-    sent_bytes: int
-    """Parameters sent by the controller in one round."""
+    moved: Traffic
+
+    @property
+    def returned(self) -> IntArray:
+        """Number of arrivals at the commit, shape (K,): fewer than ``needed`` if hedged."""
+        by_then = (self.arrival_s <= self.round_s[:, None]).sum(axis=1)
+        return np.asarray(np.minimum(by_then, self.needed))
+
+    @property
+    def received(self) -> tuple[IntArray, ...]:
+        """J of each round: learners in order of arrival."""
+        return tuple(
+            self.learners[order[:count]]
+            for order, count in zip(self.order, self.returned, strict=True)
+        )
+
+    @property
+    def late(self) -> tuple[IntArray, ...]:
+        """Learners of each round that arrive after the commit, ascending."""
+        return tuple(np.setdiff1d(self.learners, learners) for learners in self.received)
+
+    @property
+    def waited(self) -> BoolArray:
+        """True where the last needed row came from a straggler, shape (K,)."""
+        every = np.arange(len(self.order))
+        last = self.order[every, self.needed - 1]
+        return np.asarray(self.straggles[every, last] & (self.returned == self.needed))
+
+    @property
+    def sent_bytes(self) -> int:
+        """Parameters sent by the controller in one round."""
+        return int(self.moved.parameters.sum())
 
 
 def simulate(
@@ -75,7 +113,7 @@ def simulate(
         ConfigError: ``cluster.unit_s`` has another number of learners.
         NotDecodable: All rows together do not determine the units.
     """
-    played = play(
+    return play(
         cluster,
         code,
         delay_model,
@@ -85,47 +123,6 @@ def simulate(
         holders=holders,
         grace=Grace() if hedged else None,
     )
-    received = tuple(
-        played.learners[order[:count]]
-        for order, count in zip(played.order, played.returned, strict=True)
-    )
-    last = played.order[np.arange(iterations), played.needed - 1]
-    return SimulatedRounds(
-        round_s=played.round_s,
-        received=received,
-        late=tuple(np.setdiff1d(played.learners, learners) for learners in received),
-        waited=played.straggles[np.arange(iterations), last] & (played.returned == played.needed),
-        sent_bytes=int(played.moved.parameters.sum()),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationTrace:
-    """Times of K simulated rounds of the n learners that hold a row with a unit."""
-
-    learners: IntArray
-    """Indices of the learners, ascending, shape (n,)."""
-    compute_s: Times
-    """Computing times, shape (K, n)."""
-    delay_s: Times
-    """Delays, shape (K, n)."""
-    straggles: BoolArray
-    """True for learners that are delayed or slowed, shape (K, n)."""
-    arrival_s: Times
-    """Arrivals since the assignment, also of rows after the commit, shape (K, n)."""
-    order: IntArray
-    """Positions in ``learners`` in order of arrival, shape (K, n)."""
-    needed: IntArray
-    """Number of arrivals that decide a round unless it is hedged, shape (K,)."""
-    round_s: Times
-    """Time from the assignment to the commit, shape (K,)."""
-    moved: Traffic
-
-    @property
-    def returned(self) -> IntArray:
-        """Number of arrivals at the commit, shape (K,): fewer than ``needed`` if hedged."""
-        by_then = (self.arrival_s <= self.round_s[:, None]).sum(axis=1)
-        return np.asarray(np.minimum(by_then, self.needed))
 
 
 def play(
@@ -139,7 +136,7 @@ def play(
     holders: int = 1,
     grace: Grace | None = None,
     began_s: float = 0.0,
-) -> SimulationTrace:
+) -> SimulatedRounds:
     """Simulate the given iterations; other arguments and errors are those of ``simulate``.
 
     The first one begins ``began_s`` seconds after the run. With a grace rounds are hedged, and it
@@ -173,7 +170,7 @@ def play(
         unit_s = np.asarray(cluster.unit_s) * pace * dearest + again_s(cluster, moved, code)
         rounds = deciding_returns(code, finish_s, unit_s, order=learners[order], needed=needed)
         round_s = np.array([grace.play(returns) for returns in rounds])
-    return SimulationTrace(
+    return SimulatedRounds(
         learners=learners,
         compute_s=compute_s[:, learners],
         delay_s=delay_s[:, learners],
@@ -187,10 +184,10 @@ def play(
 
 
 def _one_by_one(
-    play_one: Callable[..., SimulationTrace], iterations: Sequence[int], began_s: float
-) -> SimulationTrace:
+    play_one: Callable[..., SimulatedRounds], iterations: Sequence[int], began_s: float
+) -> SimulatedRounds:
     """Rounds of which each begins when the one before it ends."""
-    rounds: list[SimulationTrace] = []
+    rounds: list[SimulatedRounds] = []
     for iteration in iterations:
         rounds.append(play_one(iterations=[iteration], began_s=began_s))
         began_s += float(rounds[-1].round_s[0])
@@ -279,7 +276,7 @@ def play_planned(
     return PlannedRun(round_s=np.concatenate(round_s), changes=tuple(changes), last=plan)
 
 
-def observation_of(played: SimulationTrace, index: int, code: Code) -> Observation:
+def observation_of(played: SimulatedRounds, index: int, code: Code) -> Observation:
     """The part of a simulated round that services would see."""
     received = np.zeros(len(played.learners), dtype=np.bool_)
     received[played.order[index, : played.returned[index]]] = True
