@@ -104,9 +104,12 @@ def test_a_thread_that_flushes_denormal_numbers_has_another_fingerprint(name: st
         return kernels.fingerprint(kernel, CPU)
 
     kept = kernels.fingerprint(kernel, CPU)
+    text, _, own = kept.partition("; denormals flushed by ")
+    # A run of an earlier version has a text without them; products of oneDNN flush by themselves
+    # on some processors.
+    assert own in (("",) if name == "default" else ("", "matrix products"))
     with ThreadPoolExecutor(1) as thread:  # the setting is one of threads
         flushed = thread.submit(flushing).result()
-    assert "denormals" not in kept  # a run of an earlier version has this text
     operations = "element-wise products, matrix products, moments, targets"
-    assert flushed == f"{kept}; denormals flushed by {operations}"
+    assert flushed == f"{text}; denormals flushed by {operations}"
     assert kernels.fingerprint(kernel, CPU) == kept

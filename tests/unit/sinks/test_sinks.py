@@ -4,11 +4,13 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 from tests.unit.runs.test_record import record
 from tests.waiting import WAIT_S
 
@@ -62,8 +64,12 @@ def test_tensorboard_that_is_not_installed_is_asked_for_in_one_line(
         Events(tmp_path, first_iteration=0)
 
 
-def test_tensorboard_hides_what_a_resumed_run_writes_again(tmp_path: Path) -> None:
-    clock = iter(range(100)).__next__
+def test_tensorboard_hides_what_a_resumed_run_writes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count().__next__
+    # TensorBoard reads files in the order of their names, which begin with a second.
+    monkeypatch.setattr(event_file_writer, "time", SimpleNamespace(time=clock))
     for first, last, value in ((0, 5, 1.0), (3, 5, 2.0)):
         sink = Events(tmp_path, first_iteration=first, clock=clock)
         for iteration in range(first, last):
