@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -96,7 +97,7 @@ class GroupPasses:
     def read(self, rows: FloatArray) -> Read:
         """Read steps, shape (N, row_size); the next call overwrites them."""
         own, layout, learner = self._own, self._layout, self._learner
-        columns = torch.from_numpy(np.ascontiguousarray(rows.T))
+        columns = np.ascontiguousarray(rows.T)
         seen = columns[layout.observation], layout.observation_sizes
         policy_inputs = value_inputs = self._inputs("policy inputs", own.observation, *seen)
         if learner.joint:
@@ -104,34 +105,32 @@ class GroupPasses:
             value_inputs = self._inputs("value inputs", len(state), state, [len(state)])
         available = self._take("offered", own.actions, len(rows))
         self._split(available, columns[layout.available], layout.action_sizes)
-        offered, taken = available.flatten(1), self._columns(columns[layout.action])
+        offered, taken = available.reshape(own.actions, -1), self._columns(columns[layout.action])
         if own.vector is None:
-            action, enough = taken.clamp_min(0.0).to(torch.int64), 2.0
+            action, enough = np.maximum(taken, 0.0).astype(np.int64), 2.0
         else:
             entries = self._take("entries", own.actions, len(rows))
             self._split(entries, columns[layout.entries], layout.vectors)
-            action, enough = entries.flatten(1).t().contiguous(), 1.0
-        acts = ((taken >= 0.0) & (offered.sum(0) >= enough)).to(taken.dtype)
+            action, enough = np.ascontiguousarray(entries.reshape(own.actions, -1).T), 1.0
+        acts = ((taken >= 0.0) & (offered.sum(0) >= enough)).astype(taken.dtype)
         derived = {name: self._columns(columns[part]) for name, part in layout.columns.items()}
+        found = {"barred": offered <= 0.0, "action": action, "acts": acts, **derived}
         return Read(
             policy_inputs=policy_inputs,
             value_inputs=value_inputs,
-            barred=offered <= 0.0,
-            action=action,
-            acts=acts,
-            **derived,
+            **{name: torch.from_numpy(part) for name, part in found.items()},
         )
 
-    def _take(self, name: str, entries: int, steps: int) -> Tensor:
+    def _take(self, name: str, entries: int, steps: int) -> FloatArray:
         """Return a buffer of entries of each member's steps, shape (entries, members, N)."""
-        return self._memory.take(name, entries, len(self._own.agents), steps)
+        return self._memory.take(name, entries, len(self._own.agents), steps).numpy()
 
-    def _columns(self, columns: Tensor) -> Tensor:
+    def _columns(self, columns: FloatArray) -> FloatArray:
         """Return the columns of the members, of one for each agent, shape (C,)."""
         agents = [*self._own.agents]
-        return (columns if len(agents) == len(columns) else columns[agents]).flatten()
+        return (columns if len(agents) == len(columns) else columns[agents]).ravel()
 
-    def _split(self, out: Tensor, columns: Tensor, sizes: Sequence[int]) -> None:
+    def _split(self, out: FloatArray, columns: FloatArray, sizes: Sequence[int]) -> None:
         """Copy the members' entries side by side, padded with zeros.
 
         Args:
@@ -139,19 +138,20 @@ class GroupPasses:
             columns: Entries agent by agent, shape (sum of sizes, N).
             sizes: Entries of each agent; a single size: these are for every member.
         """
-        parts = torch.split(columns, [*sizes])
+        ends = [*accumulate(sizes)]
         for member, agent in enumerate(self._own.agents):
-            part = parts[agent if len(parts) > 1 else 0]
+            number = agent if len(sizes) > 1 else 0
+            part = columns[ends[number] - sizes[number] : ends[number]]
             out[: len(part), member] = part
             out[len(part) :, member] = 0.0
 
-    def _inputs(self, name: str, widest: int, columns: Tensor, sizes: Sequence[int]) -> Tensor:
+    def _inputs(self, name: str, widest: int, columns: FloatArray, sizes: Sequence[int]) -> Tensor:
         """Return the inputs of a network, with the members' identity, shape (inputs, C)."""
         inputs = self._take(name, self._own.width(widest), columns.shape[1])
         self._split(inputs[:widest], columns, sizes)
         if self._own.identity:
-            inputs[widest:] = torch.eye(len(self._own.agents))[..., None]
-        return inputs.flatten(1)
+            inputs[widest:] = np.eye(len(self._own.agents))[..., None]
+        return torch.from_numpy(inputs.reshape(len(inputs), -1))
 
     def update(
         self, read: Read, whole: WholeMinibatch, executor: Executor | None = None

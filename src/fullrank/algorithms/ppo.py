@@ -223,7 +223,7 @@ class PPO(OnPolicy):
         """Return mean and deviation of what a value is to be, after a minibatch if given."""
         scale = nets.scale[own.agents[0]]
         assert isinstance(scale, ValueScale)
-        averages = scale.averages.detach().cpu().numpy().astype(np.float64)
+        averages = np.array(scale.averages.tolist())
         if whole is not None and self.normalise_values:
             averages = ValueScale.moved(averages, whole.target_mean, whole.target_deviation)
         return ValueScale.of(averages)

@@ -17,14 +17,17 @@ class Workspace:
     """Arrays that are used again, by name; each begins on a boundary of 64 bytes."""
 
     def __init__(self) -> None:
-        self._kept = dict[str, Tensor]()
+        self._kept, self._views = dict[str, Tensor](), dict[str, Tensor]()
 
     def take(self, name: str, *shape: int) -> Tensor:
         """Return an array of a shape, whose entries are those of its last use."""
-        size, kept = torch.Size(shape).numel(), self._kept.get(name)
-        if kept is None or len(kept) < size:
-            kept = self._kept[name] = torch.empty(size)
-        return kept[:size].view(shape)
+        view = self._views.get(name)
+        if view is None or view.shape != shape:
+            size, kept = torch.Size(shape).numel(), self._kept.get(name)
+            if kept is None or len(kept) < size:
+                kept = self._kept[name] = torch.empty(size)
+            view = self._views[name] = kept[:size].view(shape)
+        return view
 
 
 class Perceptron:
@@ -58,14 +61,20 @@ class Perceptron:
         return inputs
 
     def backward(self, gradient: Tensor) -> None:
-        """Write the gradients of all parameters, given that at the outputs of ``forward``."""
+        """Write the gradients of all parameters, given that at the outputs of ``forward``.
+
+        The gradient at a layer's inputs overwrites its outputs, which nothing reads any more, so
+        that fewer arrays fill the cache; those of the last layer may hold the given gradient.
+        """
+        last = len(self._layers) - 1
         for number in reversed(range(len(self._layers))):
             (weight, _), inputs = self._layers[number], self._inputs[number]
             of_weight, of_bias = self._gradients[number]
             torch.mm(gradient, inputs.t(), out=of_weight)
             torch.sum(gradient, 1, out=of_bias)
             if number:
-                below = self._memory.take(f"below {number}", *inputs.shape)
+                name = "below" if number == last else f"layer {number}"
+                below = self._memory.take(name, *inputs.shape)
                 gradient = torch.mm(weight.t(), gradient, out=below)
                 mask(gradient, inputs)
 
