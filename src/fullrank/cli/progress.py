@@ -131,6 +131,7 @@ class LiveView:
     def show(self, records: Iterable[IterationRecord]) -> None:
         """Add the iterations to the table."""
         for record in records:
+            self._cells.update(record)
             self._rows.append(self._cells.formatted(record))
             self._rounds.append(record.round_s)
             self._left.update(record)

@@ -73,8 +73,8 @@ class Cells:
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
         self._won = _Mean()
 
-    def formatted(self, record: IterationRecord) -> tuple[str, ...]:
-        """Cells of a record; the return is a mean over recent iterations that ended an episode."""
+    def update(self, record: IterationRecord) -> None:
+        """Take a record, whose return and rate enter the means."""
         if record.iteration <= self._iteration:
             self._returns, self._sides, self._won = _Mean(), defaultdict(_Mean), _Mean()
         self._iteration = record.iteration
@@ -83,6 +83,9 @@ class Cells:
             self._sides[side].update(value)
         self._won.update(None if record.win_rate is None else 100 * record.win_rate)
         self._rate.update(record.env_steps_per_s)
+
+    def formatted(self, record: IterationRecord) -> tuple[str, ...]:
+        """Cells of the record taken last; its return is a mean over iterations that ended one."""
         steps = record.statistics.get(ENV_STEPS)
         cells = (
             str(record.iteration),
@@ -193,19 +196,16 @@ class Lines:
     ) -> None:
         self._say, self._clock = say, clock
         self._cells, self._left = Cells(coding=coding), TimeLeft(iterations)
-        self._next, self._pending = 0.0, ""
+        self._next = 0.0
+        self._pending: IterationRecord | None = None
 
     def write(self, *records: IterationRecord) -> None:
         """Write the last of the records if enough time has passed since the last line."""
         for record in records:
             self._left.update(record)
-            _, returned, *cells = self._cells.formatted(record)
-            words = [f"iteration {record.iteration + 1}/{self._left.iterations}"]
-            words += [f"return {returned}{self._cells.place()}", str(self._cells.standing)]
-            words += map(" ".join, zip(self._cells.headers[2:], cells, strict=True))
-            words.append(str(self._left))
-            self._pending = "  ".join(filter(None, words))
-        if self._pending and self._clock() >= self._next:
+            self._cells.update(record)
+            self._pending = record
+        if self._pending is not None and self._clock() >= self._next:
             self.close()
             self._next = self._clock() + LINE_PERIOD_S
 
@@ -215,6 +215,12 @@ class Lines:
 
     def close(self) -> None:
         """Write the last record if it was not written."""
-        if self._pending:
-            self._say(self._pending)
-        self._pending = ""
+        record, self._pending = self._pending, None
+        if record is None:
+            return
+        _, returned, *cells = self._cells.formatted(record)
+        words = [f"iteration {record.iteration + 1}/{self._left.iterations}"]
+        words += [f"return {returned}{self._cells.place()}", str(self._cells.standing)]
+        words += map(" ".join, zip(self._cells.headers[2:], cells, strict=True))
+        words.append(str(self._left))
+        self._say("  ".join(filter(None, words)))

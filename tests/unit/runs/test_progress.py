@@ -90,17 +90,19 @@ def test_lines_keep_their_distance_and_the_last_is_always_said() -> None:
 
 
 def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
+    def returned(cells: Cells, record: IterationRecord) -> str:
+        cells.update(record)
+        return cells.formatted(record)[1]
+
     cells = Cells(coding=False)
     sides = {"predator": 30.0, "prey": -40.0}
-    assert cells.formatted(replace(RECORD, return_mean=-10.0, side_returns=sides))[1] == (
-        "-10.0 (predator 30.0, prey -40.0)"
-    )
+    ended = replace(RECORD, return_mean=-10.0, side_returns=sides)
+    assert returned(cells, ended) == "-10.0 (predator 30.0, prey -40.0)"
     quiet = replace(RECORD, iteration=1, return_mean=None, side_returns={})
-    assert cells.formatted(quiet)[1] == "-10.0 (predator 30.0, prey -40.0)"
-    assert (
-        Cells(coding=False).formatted(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
-    )
-    assert Cells(coding=False).formatted(quiet)[1] == "-"
+    assert returned(cells, quiet) == "-10.0 (predator 30.0, prey -40.0)"
+    team = replace(RECORD, side_returns={"team": -500.0})
+    assert returned(Cells(coding=False), team) == "-500.0"
+    assert returned(Cells(coding=False), quiet) == "-"
 
 
 @pytest.mark.parametrize(
