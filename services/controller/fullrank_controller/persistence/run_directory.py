@@ -47,6 +47,8 @@ class RunDirectory:
     instance: int
     """Drawn for this term: a controller on a copy of the directory may begin the same term."""
     lock: ExitStack
+    identity: bytes
+    """Contents of ``run.json`` as this controller wrote it."""
     store: SharedStore | None = None
     """Keeps the run outside this machine; the directory is a copy of it."""
 
@@ -61,6 +63,9 @@ class RunDirectory:
         Raises:
             StaleTerm: Another controller has raised the term, even if the lock is still held.
         """
+        path = self.path / IDENTITY
+        if path.exists() and read_regular(path, TEXT.size) == self.identity:
+            return
         later = _facts(self.path).get("term")
         if later != self.term:
             raise StaleTerm(
@@ -138,10 +143,17 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         replace_text(stored, to_toml(config))
         identity = {**STAMP, "run": run, "term": term, "config_digest": digest}
         identity |= place_of(path)
-        replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
+        written = (json.dumps(identity, indent=2) + "\n").encode()
+        replace_bytes(path / IDENTITY, written)
         reach("term.raised")
         return RunDirectory(
-            path=path, run=run, term=term, instance=instance, lock=lock.pop_all(), store=store
+            path=path,
+            run=run,
+            term=term,
+            instance=instance,
+            lock=lock.pop_all(),
+            identity=written,
+            store=store,
         )
 
 
