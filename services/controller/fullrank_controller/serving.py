@@ -24,7 +24,7 @@ from fullrank.wiring.training import Training, capacity_of, lag_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
-from fullrank_controller.persistence.store import RunStore
+from fullrank_controller.persistence.store import GATHER_S, RunStore
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.disputes import Condemned, Unsettled
 from fullrank_controller.run import Run
@@ -99,6 +99,7 @@ def open_term(
                 publish=sinks.write,
                 keep=config.checkpoint.keep,
                 lag_s=lag_of(config, training),
+                gather_s=GATHER_S if training.trainer.updates > 1 else 0.0,
             ),
             totals=totals,
             watchdog=watchdog,

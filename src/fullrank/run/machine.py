@@ -179,6 +179,8 @@ class RunMachine:
             yield from self._ending()
         elif Assemble() in self._done and self.applied <= self.stored + self.program.ahead:
             yield from self._iterate(self.applied)
+        else:
+            yield from self._hurry()
 
     @property
     def _saving(self) -> bool:

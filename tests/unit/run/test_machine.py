@@ -91,10 +91,13 @@ def test_an_iteration_runs_while_the_one_before_is_stored_and_no_further() -> No
 def test_a_run_may_be_ahead_of_its_store_and_what_is_stored_together_counts_together() -> None:
     run = RunMachine(Program(iterations=4, ahead=2))
     under_way = run.step(Begin())
+    hurried = False
     while len(under_way) > 1 or not isinstance(under_way[0], MakeDurable):
+        hurried = hurried or Hurry(3) in under_way
         place = putting_off(MakeDurable)(under_way)
         under_way += run.step(Done(under_way.pop(place)))
     assert (run.applied, under_way) == (3, [MakeDurable(0)])
+    assert hurried
     assert run.step(Durable(2)) == []
     assert set(run.step(Done(MakeDurable(0)))) >= {MakeDurable(2), Settle(3)}
     assert run.stored == 2

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 TIMES = {each.name for each in fields(Timeline)} & {each.name for each in fields(IterationRecord)}
 """What a record takes over from a timeline."""
+GATHER_S = 0.1
+"""Least time between two writes of updates over one collection, seconds: a write costs as much CPU
+as a small update (``benchmarks/local.py``)."""
 PATIENCE_S = 10.0
 """Longest wait of a run that ends for rows of its last checkpoint; the log has its iterations."""
 
@@ -136,6 +139,7 @@ class RunStore:
         publish: Sinks of records.
         keep: Checkpoints to keep.
         lag_s: Least time between two writes to the store, seconds; 0 if each iteration is written.
+        gather_s: Least time between two writes where there is no such lag, seconds.
 
     Attributes:
         lag_s: As given.
@@ -152,8 +156,10 @@ class RunStore:
         publish: Callable[[IterationRecord], None],
         keep: int,
         lag_s: float = 0.0,
+        gather_s: float = 0.0,
     ) -> None:
-        self.lag_s, self._ships_at = lag_s, -inf
+        self.lag_s, self._writes_at = lag_s, -inf
+        self._pause_s = lag_s or gather_s
         self.rows: StoredRows | None = None
         self._uploading: asyncio.Task[None] | None = None
         self._directory, self._training = directory, training
@@ -161,14 +167,14 @@ class RunStore:
         self._publish, self._keep = publish, keep
 
     async def due(self, hurry: asyncio.Event) -> None:
-        """Return once the store may be written to again, or what is written hurries."""
-        if not self.lag_s:
+        """Return once what is applied may be written, or hurries."""
+        if not self._pause_s:
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._ships_at):
+            async with asyncio.timeout_at(self._writes_at):
                 await hurry.wait()
         hurry.clear()
-        self._ships_at = asyncio.get_running_loop().time() + self.lag_s
+        self._writes_at = asyncio.get_running_loop().time() + self._pause_s
 
     async def append(self, iterations: Sequence[Applied]) -> None:
         """Write iterations to the journal and the store, then to the history."""

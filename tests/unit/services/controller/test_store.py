@@ -1,5 +1,6 @@
 """The durable side of a term: a later one loses nothing to it, nor an earlier one."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -46,6 +47,26 @@ async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> No
     with pytest.raises(StaleTerm):
         await store.checkpoint(committed=1, head=0)
     assert not saved(tmp_path / "checkpoints")
+
+
+async def test_writes_gather_unless_they_hurry(tmp_path: Path) -> None:
+    here, hurry = directory(tmp_path, term=1), asyncio.Event()
+    store = RunStore(
+        here,
+        cast(Any, None),
+        journal=Journal(tmp_path / "journal", term=1, first=0, confirm=here.confirm),
+        event_log=EventLog(),
+        publish=lambda record: None,
+        keep=1,
+        gather_s=1000.0,
+    )
+    await store.due(hurry)
+    waiting = asyncio.ensure_future(store.due(hurry))
+    await asyncio.wait({waiting}, timeout=0)
+    assert not waiting.done()
+    hurry.set()
+    await waiting
+    assert not hurry.is_set()
 
 
 def test_the_iterations_that_a_term_repeats_stay_those_of_the_term_before(tmp_path: Path) -> None:
