@@ -226,7 +226,7 @@ class Driver:
         await self.rounds.settle(order.iteration)
         self._began_at = asyncio.get_running_loop().time()
 
-    async def _draw(self, order: Draw) -> None:
+    def _draw(self, order: Draw) -> None:
         self._sample = self.pipeline.sample(order.iteration)
 
     async def _audit(self, order: Audit) -> None:
@@ -305,7 +305,7 @@ class Driver:
         assert self._host is not None  # it gave the order
         self._host.tell(Durable(durable))
 
-    async def _hurry(self, order: Hurry) -> None:
+    def _hurry(self, order: Hurry) -> None:
         self._commits.hurry()
 
     async def _checkpoint(self, order: TakeCheckpoint) -> None:

@@ -17,8 +17,8 @@ from fullrank.run.orders import (
     TakeCheckpoint,
 )
 
-Execute: TypeAlias = Callable[[Any], Awaitable[None]]
-"""Executes an order; what it raises ends the run."""
+Execute: TypeAlias = Callable[[Any], Awaitable[None] | None]
+"""Executes an order, by its return where it is a plain function; what it raises ends the run."""
 
 FIRM = (Apply, MakeDurable, Hurry, TakeCheckpoint)
 """Orders that are executed to their end, also when the run is told to stop."""
@@ -41,7 +41,15 @@ class Host:
     def tell(self, event: RunEvent) -> None:
         """Let the state machine take an event, and begin what it orders."""
         for order in self._run.step(event):
-            task = asyncio.ensure_future(self._execute[type(order)](order))
+            try:
+                doing = self._execute[type(order)](order)
+            except Exception as error:
+                self._fail(error)
+                continue
+            if doing is None:
+                self.tell(Done(order))
+                continue
+            task = asyncio.ensure_future(doing)
             self._tasks[task] = order
             task.add_done_callback(self._ended)
 
@@ -49,13 +57,17 @@ class Host:
         order = self._tasks.pop(task)
         if task.cancelled():
             return
-        error = task.exception()
-        if error is None:
-            self.tell(Done(order))
-        elif self._failure is None:
-            self._failure = error
-        if error is not None or self._run.finished:
+        if (error := task.exception()) is not None:
+            self._fail(error)
+            return
+        self.tell(Done(order))
+        if self._run.finished:
             self._end.set()
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep the first error, which ends the run."""
+        self._failure = self._failure or error
+        self._end.set()
 
     async def drive(self) -> None:
         """Execute orders until the run is finished; raises what the first of them raises."""

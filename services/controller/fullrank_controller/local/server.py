@@ -179,7 +179,7 @@ class LocalRounds:
     async def _in_thread(self, sample: Sample) -> ComputedRound:
         """Compute on a thread; once cancelled, return when the thread has stopped."""
         compute = partial(self._computation.compute, sample, self._cancellation.check)
-        computing = asyncio.create_task(asyncio.to_thread(compute))
+        computing = asyncio.get_running_loop().run_in_executor(None, compute)
         try:
             return await asyncio.shield(computing)
         except asyncio.CancelledError:
