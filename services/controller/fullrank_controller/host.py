@@ -1,6 +1,7 @@
 """The host of a run on an event loop: executes the orders of its state machine as tasks."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -40,18 +41,20 @@ class Host:
 
     def tell(self, event: RunEvent) -> None:
         """Let the state machine take an event, and begin what it orders."""
-        for order in self._run.step(event):
-            try:
-                doing = self._execute[type(order)](order)
-            except Exception as error:
-                self._fail(error)
-                continue
-            if doing is None:
-                self.tell(Done(order))
-                continue
-            task = asyncio.ensure_future(doing)
-            self._tasks[task] = order
-            task.add_done_callback(self._ended)
+        events = deque([event])
+        while events:
+            for order in self._run.step(events.popleft()):
+                try:
+                    doing = self._execute[type(order)](order)
+                except Exception as error:
+                    self._fail(error)
+                    continue
+                if doing is None:
+                    events.append(Done(order))
+                    continue
+                task = asyncio.ensure_future(doing)
+                self._tasks[task] = order
+                task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
         order = self._tasks.pop(task)
