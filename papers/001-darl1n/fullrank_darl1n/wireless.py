@@ -31,8 +31,6 @@ USERS = 9
 FEW, MANY = DEADLINES = (2, 10)
 """Values of z; a user has 2^z states."""
 SAC = "sac"
-DRAWS = 5
-"""Most draws of q, of the first seeds."""
 PLAYED = 100
 """Episodes of the final evaluation."""
 BATCH = 100
@@ -148,7 +146,7 @@ class WirelessRun(NamedTuple):
 
 def runs(scale: Darl1nScale, method: str, deadline: int) -> list[WirelessRun]:
     """The runs of a method."""
-    draws = scale.most_seeds[: DRAWS if scale.episodes else 0]
+    draws = scale.most_seeds if scale.episodes else ()
     several = [draws] if draws and method == SAC else [(draw,) for draw in draws]
     return [WirelessRun(method, deadline, each, scale) for each in several]
 

@@ -7,10 +7,12 @@ import numpy as np
 
 from fullrank.common.types import Array
 from fullrank_multi_gpu.measurements import (
+    ONE_BATCH,
     SPLITS,
     TASKS,
     UNTRAINED,
     MultiGpuScale,
+    compared_seeds,
     learning_name,
     ranked_sizes,
     ranks_name,
@@ -163,16 +165,17 @@ def _learning(
     ]
 
 
-def returns(results: Results, scale: MultiGpuScale, task: str, variant: str) -> Array:
+def returns(results: Results, task: str, variant: str, seeds: Sequence[int]) -> Array:
     """Greedy returns at the end, by seed."""
-    names = (learning_name(task, variant, seed) for seed in scale.seeds)
+    names = (learning_name(task, variant, seed) for seed in seeds)
     return np.array([results[name]["greedy"] for name in names])
 
 
 def differences(results: Results, scale: MultiGpuScale, task: str, variant: str) -> Array:
     """Differences of greedy returns in % of the mean gain over untrained teams, by seed."""
+    seeds = compared_seeds(scale, task, variant)
     changed, plain, untrained = (
-        returns(results, scale, task, name) for name in (variant, "one batch", UNTRAINED)
+        returns(results, task, name, seeds) for name in (variant, ONE_BATCH, UNTRAINED)
     )
     found: Array = 100 * (changed - plain) / (plain - untrained).mean()
     return found

@@ -40,6 +40,7 @@ from fullrank_multi_gpu.measurements import (
     VARIANTS,
     MultiGpuScale,
     cells,
+    compared_seeds,
     ranked_sizes,
     ranks_name,
     tower,
@@ -173,7 +174,8 @@ def _predicted_there() -> str:
 def _learning(found: MultiGpuFindings) -> str:
     rows = []
     for task, variant in product(TASKS, (UNTRAINED, *VARIANTS)):
-        values = returns(found.results, found.scale, task, variant)
+        seeds = compared_seeds(found.scale, task, variant)
+        values = returns(found.results, task, variant, seeds)
         row = [task, variant, f"{values.mean():.1f}", f"{values.std(ddof=1):.1f}"]
         if variant in BOUNDS:
             gap = interval(differences(found.results, found.scale, task, variant))
