@@ -126,10 +126,10 @@ def curves_table(runs: Results, shown: Sequence[PublishedPanel], *, seeds: Seque
     parts = []
     for panel in shown:
         ours = points(runs, panel, seeds=seeds)
-        heads = ["iterations", *(f"authors, {kind}" for kind in panel.published)]
+        heads = ["to", *(f"authors, {kind}" for kind in panel.published)]
         rows = [
             [
-                f"{index * EVERY + 1} to {(index + 1) * EVERY}",
+                (index + 1) * EVERY,
                 *(
                     f"{curve[index]:.1f}" if index < len(curve) else "-"
                     for curve in panel.published.values()
