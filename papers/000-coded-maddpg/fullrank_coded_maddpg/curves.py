@@ -126,7 +126,7 @@ def curves_table(runs: Results, shown: Sequence[PublishedPanel], *, seeds: Seque
     parts = []
     for panel in shown:
         ours = points(runs, panel, seeds=seeds)
-        heads = ["to", *(f"authors, {kind}" for kind in panel.published)]
+        heads = ["iterations to", *(f"authors, {kind}" for kind in panel.published)]
         rows = [
             [
                 (index + 1) * EVERY,

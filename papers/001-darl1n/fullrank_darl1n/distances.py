@@ -1,4 +1,4 @@
-"""The neighbour distance d of DARL1N: Fig. 6, and ways to choose it, ours after Sec. VII.
+"""The neighbour distance d of DARL1N: Fig. 6, and our ways of choosing it, after Sec. VII.
 
 Fig. 6 has costs and gains of d in Grassland with 6 agents; grass pays 10 and an adversary's touch
 costs 100. The paper does not print its distances. For the contact distance, the smallest team

@@ -56,7 +56,7 @@ from fullrank_papers.cells import Cell, Later, Results
 from fullrank_papers.claims import ClaimResult, Whose, by_samples, undecided
 from fullrank_papers.paper import table
 from fullrank_papers.runs import configured
-from fullrank_papers.smax import PREFIX, battle
+from fullrank_papers.smax import battle
 from fullrank_papers.virtual import CHANNELS, Evaluations
 from fullrank_papers.virtual_learning import virtual_cell
 
@@ -173,8 +173,6 @@ D5: Final = "D5: COMA is poor everywhere (Fig. 8): all three are ahead of it."
 SHARE: Final = 5.0
 """Per cent of the largest return, 20, in a unit of returns."""
 D9: Final = "D9: in equal time AW learns {} sooner than Qmix, AWL than AW."
-FIGURE, IN_TIME, SMAX = "Fig. 8", "Fig. 8 in time", "SMAX"
-"""Experiments, whose claims are corrected together."""
 STEPS, TIME = "by_steps", "points"
 """Evaluations at equal distances of environment steps, and of virtual time."""
 
@@ -235,15 +233,11 @@ def channel(
 
 
 def judge_learning(results: Results, scale: DmcafScale) -> dict[str, list[ClaimResult]]:
-    """Judge D4 and D5 by the return over steps, and D9 by that over time, map by map.
-
-    Claims on SMAX are ours, and D5 is about the other battles alone.
-    """
+    """Judge D4 and D5 by the return over steps, and D9 by that over time, map by map."""
     if not scale.learnt:
         reason = "needs learning curves, which `--scale standard` has"
-        return {FIGURE: [undecided(each, reason) for each in (D4.format("3m"), D5)]}
-    found: dict[str, list[ClaimResult]] = {FIGURE: [], IN_TIME: []}
-    ahead, qmix, said = dict[str, Array](), SYSTEMS[0], "% of the largest return, over "
+        return {"Fig. 8": [undecided(each, reason) for each in (D4.format("3m"), D5)]}
+    judged, in_time, ahead = list[ClaimResult](), list[ClaimResult](), dict[str, Array]()
     for name in scale.learnt:
         areas, times = (
             {
@@ -252,15 +246,13 @@ def judge_learning(results: Results, scale: DmcafScale) -> dict[str, list[ClaimR
             }
             for series, systems in ((STEPS, LEARNERS), (TIME, SYSTEMS))
         )
-        apart = name.startswith(PREFIX)
-        places = (SMAX, SMAX) if apart else (FIGURE, IN_TIME)
-        by_steps, in_time = (found.setdefault(each, []) for each in places)
-        by_steps.append(
+        ahead |= {f"{name} {NAMES[each]}": areas[each] - areas[COMA] for each in SYSTEMS}
+        qmix, said = SYSTEMS[0], "% of the largest return, over "
+        judged.append(
             by_samples(
                 D4.format(name),
                 {f"{NAMES[each]} - Qmix": areas[each] - areas[qmix] for each in SYSTEMS[1:]},
                 said=f"{said}steps",
-                whose=Whose.OURS if apart else Whose.PAPER,
             )
         )
         in_time.append(
@@ -274,10 +266,8 @@ def judge_learning(results: Results, scale: DmcafScale) -> dict[str, list[ClaimR
                 whose=Whose.OURS,
             )
         )
-        if not apart:
-            ahead |= {f"{name} {NAMES[each]}": areas[each] - areas[COMA] for each in SYSTEMS}
-    found[FIGURE].append(by_samples(D5, ahead, said=f"{said}steps, above COMA's"))
-    return found
+    judged.append(by_samples(D5, ahead, said="% of the largest return, over steps, above COMA's"))
+    return {"Fig. 8": judged, "Fig. 8 in time": in_time}
 
 
 def learning_table(results: Results, scale: DmcafScale) -> str:

@@ -229,7 +229,7 @@ TASKS = {
     "navigation": ("environment.name=cooperative_navigation", "environment.agents=3"),
 }
 """Cooperative communication, the paper's Figs. 4 and 5, and cooperative navigation: the paper says
-that other tasks show the same, and seeds of this one scatter less."""
+that other tasks show the same."""
 
 
 def compared_seeds(scale: MultiGpuScale, task: str, variant: str) -> tuple[int, ...]:

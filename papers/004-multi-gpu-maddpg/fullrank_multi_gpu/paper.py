@@ -176,14 +176,23 @@ def _learning(found: MultiGpuFindings) -> str:
     for task, variant in product(TASKS, (UNTRAINED, *VARIANTS)):
         seeds = compared_seeds(found.scale, task, variant)
         values = returns(found.results, task, variant, seeds)
-        row = [task, variant, f"{values.mean():.1f}", f"{values.std(ddof=1):.1f}"]
+        row = [task, variant, len(seeds), f"{values.mean():.1f}", f"{values.std(ddof=1):.1f}"]
         if variant in BOUNDS:
             gap = interval(differences(found.results, found.scale, task, variant))
             row.append(f"{gap.mean:+.1f} %")
             row.append(f"{gap.low:+.1f} to {gap.high:+.1f} %")
             row.append(f"{100 * BOUNDS[variant]:.0f} %")
-        rows.append([*row, *[""] * (7 - len(row))])
-    heads = ("task", "", "return", "s.d. of seeds", "of the gain", "95 % interval", "bound")
+        rows.append([*row, *[""] * (8 - len(row))])
+    heads = (
+        "task",
+        "",
+        "seeds",
+        "return",
+        "s.d. of seeds",
+        "of the gain",
+        "95 % interval",
+        "bound",
+    )
     return table(heads, rows)
 
 

@@ -1,4 +1,7 @@
-"""The host of a run on an event loop: executes the orders of its state machine as tasks."""
+"""The host of a run on an event loop: executes the orders of its state machine.
+
+Orders that wait are tasks; plain functions execute the others at once.
+"""
 
 import asyncio
 from collections import deque
@@ -10,7 +13,6 @@ from fullrank.run.orders import (
     Apply,
     Begin,
     Done,
-    Hurry,
     MakeDurable,
     RunEvent,
     RunOrder,
@@ -21,7 +23,7 @@ from fullrank.run.orders import (
 Execute: TypeAlias = Callable[[Any], Awaitable[None] | None]
 """Executes an order, by its return where it is a plain function; what it raises ends the run."""
 
-FIRM = (Apply, MakeDurable, Hurry, TakeCheckpoint)
+FIRM = (Apply, MakeDurable, TakeCheckpoint)
 """Orders that are executed to their end, also when the run is told to stop."""
 
 
@@ -55,6 +57,8 @@ class Host:
                 task = asyncio.ensure_future(doing)
                 self._tasks[task] = order
                 task.add_done_callback(self._ended)
+        if self._run.finished:
+            self._end.set()
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
         order = self._tasks.pop(task)
@@ -64,8 +68,6 @@ class Host:
             self._fail(error)
             return
         self.tell(Done(order))
-        if self._run.finished:
-            self._end.set()
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error, which ends the run."""

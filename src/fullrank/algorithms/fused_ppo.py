@@ -139,6 +139,7 @@ class GroupPasses:
             sizes: Entries of each agent; a single size: these are for every member.
         """
         ends = [*accumulate(sizes)]
+        assert ends[-1] == len(columns)
         for member, agent in enumerate(self._own.agents):
             number = agent if len(sizes) > 1 else 0
             part = columns[ends[number] - sizes[number] : ends[number]]

@@ -28,6 +28,8 @@ STORE = "FULLRANK__STORE__URL"
 """Variable with the URL of a run's store."""
 CALL_S = 60.0
 """Longest time for an answer, on a busy host too."""
+READ_S = 10.0
+"""Longest time to read a file in a container, within the time that a place has to answer."""
 TOLD = (ServiceLost.exit_code, INTERRUPTED, 143)
 """Exit codes of a controller that was told to stop: its own ones, and that of SIGTERM."""
 FINAL = frozenset(kind.exit_code for kind in FullrankError.__subclasses__() if kind.final)
@@ -35,7 +37,12 @@ FINAL = frozenset(kind.exit_code for kind in FullrankError.__subclasses__() if k
 GOES_ON = "stopped, with a checkpoint; `fullrank run resume %s` goes on"
 
 
-def call(*words: str, env: Mapping[str, str] | None = None, shown: bool = False) -> str:
+def call(
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    shown: bool = False,
+    within_s: float = CALL_S,
+) -> str:
     """Run a command of a place; returns its output, unless that is shown.
 
     Raises:
@@ -50,12 +57,12 @@ def call(*words: str, env: Mapping[str, str] | None = None, shown: bool = False)
             capture_output=not shown,
             text=True,
             errors="replace",
-            timeout=None if shown else CALL_S,
+            timeout=None if shown else within_s,
             env={**os.environ, **(env or {})},
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ServiceLost(f"{words[0]} does not answer within {CALL_S:.0f} s") from None
+        raise ServiceLost(f"{words[0]} does not answer within {within_s:.0f} s") from None
     if ran.returncode:
         said = (ran.stderr or "").strip().splitlines() or [f"exit code {ran.returncode}"]
         raise ServiceLost(f"`{words[0]}`: {brief(said[-1], limit=500)}")
@@ -100,8 +107,9 @@ def silent(*inside: str, why: str) -> Condition:
         *inside: The command by which another one is run in the container.
         why: What has become of the question.
     """
-    with suppress(ServiceLost):  # it has ended, and its process is about to
-        if (ending := ending_in(call(*inside, "cat", f"{RUN_DIR}/{IDENTITY}"))) is not None:
+    with suppress(ServiceLost):  # it has ended, and its process has not exited yet
+        text = call(*inside, "cat", f"{RUN_DIR}/{IDENTITY}", within_s=READ_S)
+        if (ending := ending_in(text)) is not None:
             return by_ending(ending)
     return Condition(State.STALLED, why)
 

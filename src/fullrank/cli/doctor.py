@@ -80,7 +80,7 @@ def examine(runs: Path) -> Iterator[Check]:
     yield Check(
         name="fullrank", ok=True, detail=f"{__version__} on Python {platform.python_version()}"
     )
-    for requirement in importlib.metadata.requires("fullrank") or ():
+    for requirement in _requirements():
         package, _, marker = requirement.partition(";")
         if not marker:
             name = re.split(r"[^\w.-]", package)[0]
@@ -97,6 +97,14 @@ def examine(runs: Path) -> Iterator[Check]:
     ):
         yield _guarded(what, examination)
     yield _guarded("run directory", lambda: _writable(runs))
+
+
+def _requirements() -> list[str]:
+    """Requirements of the distribution; that of itself where it is not installed."""
+    try:
+        return importlib.metadata.requires("fullrank") or []
+    except importlib.metadata.PackageNotFoundError:
+        return ["fullrank"]
 
 
 def _package(name: str, *, remedy: str, required: bool) -> Check:

@@ -177,10 +177,11 @@ class RunMachine:
             yield from self._repeat(self.applied)
         elif self.applied == last:
             yield from self._ending()
-        elif Assemble() in self._done and self.applied <= self.stored + self.program.ahead:
-            yield from self._iterate(self.applied)
         else:
-            yield from self._hurry()
+            if 2 * (self.applied - self.stored) > self.program.ahead:  # before the run must wait
+                yield from self._hurry()
+            if Assemble() in self._done and self.applied <= self.stored + self.program.ahead:
+                yield from self._iterate(self.applied)
 
     @property
     def _saving(self) -> bool:
@@ -250,7 +251,7 @@ class RunMachine:
                 yield Finish()
 
     def _hurry(self) -> Iterator[RunOrder]:
-        """Have durable what is applied, since nothing goes on before."""
+        """Have durable what is applied: nothing goes on before, or soon will not."""
         if self.stored < self.applied and self.program.ahead > 1:
             yield Hurry(self.applied)
 

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 TIMES = {each.name for each in fields(Timeline)} & {each.name for each in fields(IterationRecord)}
 """What a record takes over from a timeline."""
 GATHER_S = 0.1
-"""Least time between two writes of updates over one collection, seconds: a write costs as much CPU
-as a small update (``benchmarks/local.py``)."""
+"""Least time between two writes of updates over one collection unless they hurry, seconds: a write
+costs as much CPU as a small update."""
 PATIENCE_S = 10.0
 """Longest wait of a run that ends for rows of its last checkpoint; the log has its iterations."""
 
@@ -139,7 +139,7 @@ class RunStore:
         publish: Sinks of records.
         keep: Checkpoints to keep.
         lag_s: Least time between two writes to the store, seconds; 0 if each iteration is written.
-        gather_s: Least time between two writes where there is no such lag, seconds.
+        gather_s: The same where there is no such lag, unless they hurry.
 
     Attributes:
         lag_s: As given.
