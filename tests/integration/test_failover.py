@@ -89,7 +89,7 @@ async def test_a_controller_that_lives_ends_once_another_one_goes_on_with_its_ru
         one.learners(2)  # one too few
         await eventually(lambda: (one.run_dir / "run.json").exists(), what="the first one begins")
         other.controller()
-        with pytest.raises(StaleTerm, match="another controller has begun term 2 of the run"):
+        with pytest.raises(StaleTerm, match="term 2 of "):  # by the store, or by replay
             await first.task
         other.learners(3)
         await other.finished()
