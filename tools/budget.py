@@ -135,7 +135,7 @@ def main() -> int:
     found = importers()
     rare = sum(1 for count in found.values() if count == 1)
     print(f"{sum(lines.values()):7} lines, {len(found)} modules, {rare} with one importer")
-    stale = not PAGE.exists() or PAGE.read_text() != page()
+    stale = PAGE.read_text() != page()
     if stale:
         print("docs/modules.md is stale; run python tools/budget.py --write")
     return int(bool(missed or stale) or any(lines[each] > budgets[each] for each in lines))

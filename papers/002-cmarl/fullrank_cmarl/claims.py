@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from fullrank.common.types import Array
 from fullrank_cmarl.systems import INDEPENDENT, SYSTEMS, CmarlScale, Courses
@@ -175,11 +176,8 @@ class _Judge:
 
 def rank_correlation(first: Array, second: Array) -> float:
     """Return Spearman's correlation; equal values share a rank, and if all are equal it is 0."""
-    ranks = [
-        np.sign(np.subtract.outer(each, each)).sum(axis=1).astype(float) for each in (first, second)
-    ]
-    sizes = [float(np.linalg.norm(each)) for each in ranks]
-    return float(ranks[0] @ ranks[1] / (sizes[0] * sizes[1])) if all(sizes) else 0.0
+    constant = not (np.ptp(first) and np.ptp(second))
+    return 0.0 if constant else float(spearmanr(first, second).statistic)
 
 
 def judge_share(courses: Courses) -> ClaimResult:

@@ -278,11 +278,12 @@ def _served(settings: Sequence[str], system: str) -> JSON:
 
 def predicted(results: Results, name: str, system: str) -> float:
     """Return the predicted episodes of a system in those of Qmix."""
-    rates = [
-        results[f"predicted-{name}-{compared}"]["episodes_per_s"]
-        for compared in (system, SYSTEMS[0])
-    ]
-    return float(rates[0] / rates[1])
+    return predicted_rate(results, name, system) / predicted_rate(results, name, SYSTEMS[0])
+
+
+def predicted_rate(results: Results, name: str, system: str) -> float:
+    """Return the predicted episodes of a system in an iteration of Qmix."""
+    return float(results[f"predicted-{name}-{system}"]["episodes_per_s"])
 
 
 def judge_speed(results: Results, scale: DmcafScale) -> list[ClaimResult]:
@@ -321,14 +322,14 @@ def _judge_services(results: Results, scale: DmcafScale) -> ClaimResult:
         for system in SERVED
         for turn in range(scale.turns)
     )
-    said, alone = served_said(results, scale), _predicted_rate(results, scale)
+    said, alone = served_said(results, scale), predicted_rate(results, scale.served, SYSTEMS[0])
     if least < LEAST_ITERATIONS or not all(near(each, alone) for each in rates["episode"]):
         reason = f"{said} The machine is too slow for the emulated times"
         return undecided(claim, reason, whose=Whose.OURS)
     return by_samples(
         claim,
         {
-            NAMES[system]: 100 * (each / _predicted_rate(results, scale, system) - 1)
+            NAMES[system]: 100 * (each / predicted_rate(results, scale.served, system) - 1)
             for system, each in rates.items()
         },
         low=-100 * NEAR,
@@ -345,15 +346,11 @@ def _served_rates(results: Results, scale: DmcafScale, system: str) -> Array:
     return np.array([results[name]["episodes_per_s"] for name in names], np.float64)
 
 
-def _predicted_rate(results: Results, scale: DmcafScale, system: str = "episode") -> float:
-    return float(results[f"predicted-{scale.served}-{system}"]["episodes_per_s"])
-
-
 def served_said(results: Results, scale: DmcafScale) -> str:
     """Say what services collect beside what is predicted."""
     parts = [
         f"{NAMES[system]} {_served_rates(results, scale, system).mean():.2f}, "
-        f"predicted {_predicted_rate(results, scale, system):.2f}"
+        f"predicted {predicted_rate(results, scale.served, system):.2f}"
         for system in SERVED
     ]
     return f"Episodes in an iteration of Qmix: {'; '.join(parts)}."

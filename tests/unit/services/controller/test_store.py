@@ -33,17 +33,22 @@ def directory(path: Path, *, term: int, taken: bool = False) -> Any:
     )
 
 
-async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> None:
-    taken = directory(tmp_path, term=1, taken=True)
-    training = SimpleNamespace(state=lambda **_: {"algorithm.policy": UPDATES})
-    store = RunStore(
-        taken,
+def run_store(here: Any, training: object = None, **settings: float) -> RunStore:
+    return RunStore(
+        here,
         cast(Any, training),
-        journal=Journal(tmp_path / "journal", term=1, first=0, confirm=taken.confirm),
+        journal=Journal(here.path / "journal", term=1, first=0, confirm=here.confirm),
         event_log=EventLog(),
         publish=lambda record: None,
         keep=1,
+        **settings,
     )
+
+
+async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> None:
+    taken = directory(tmp_path, term=1, taken=True)
+    training = SimpleNamespace(state=lambda **_: {"algorithm.policy": UPDATES})
+    store = run_store(taken, training)
     with pytest.raises(StaleTerm):
         await store.checkpoint(committed=1, head=0)
     assert not saved(tmp_path / "checkpoints")
@@ -51,15 +56,7 @@ async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> No
 
 async def test_writes_gather_unless_they_hurry(tmp_path: Path) -> None:
     here, hurry = directory(tmp_path, term=1), asyncio.Event()
-    store = RunStore(
-        here,
-        cast(Any, None),
-        journal=Journal(tmp_path / "journal", term=1, first=0, confirm=here.confirm),
-        event_log=EventLog(),
-        publish=lambda record: None,
-        keep=1,
-        gather_s=1000.0,
-    )
+    store = run_store(here, gather_s=1000.0)
     await store.due(hurry)
     waiting = asyncio.ensure_future(store.due(hurry))
     await asyncio.wait({waiting}, timeout=0)
