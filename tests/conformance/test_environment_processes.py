@@ -60,9 +60,7 @@ def players(config: RunConfig, training: Training, *processes: bool) -> list[Blo
     return [
         block_player_of(
             config,
-            training.collector.agents,
-            state_size=training.state_size,
-            masked=training.masked,
+            training.environment,
             processes=each,
         )
         for each in processes

@@ -91,9 +91,7 @@ def rollout_of(training: Training) -> KeyedCollection:
 def player_of(settings: RunConfig, training: Training) -> BlockPlayer:
     return block_player_of(
         settings,
-        training.collector.agents,
-        state_size=training.state_size,
-        masked=training.masked,
+        training.environment,
     )
 
 
@@ -192,7 +190,7 @@ def test_an_environment_that_raises_is_named_and_replaced() -> None:
         broken: Any = Raising(environment)
         return broken if len(made) == 1 else environment
 
-    algorithm = algorithm_of(settings, training.collector.agents)
+    algorithm = algorithm_of(settings, training.environment)
     player = BlockPlayer(make, algorithm, plan_of(settings), seed=settings.seed)
     with pytest.raises(EnvironmentFailed) as raised:
         player.play(BlockKey(0, 1), play)
@@ -242,7 +240,7 @@ def test_an_environment_that_returns_what_it_must_not_is_named(
         environment: Any = broken(training_environment(settings, copies))
         return environment  # type: ignore[no-any-return]
 
-    algorithm = algorithm_of(settings, training.collector.agents)
+    algorithm = algorithm_of(settings, training.environment)
     player = BlockPlayer(make, algorithm, plan_of(settings), seed=settings.seed)
     with pytest.raises(EnvironmentFailed, match=f"iteration 0, copies 2 to 3 of seed 0, {what}"):
         player.play(BlockKey(0, 1), rollout.begin(0))

@@ -116,9 +116,8 @@ async def test_a_block_follows_from_its_version_its_term_and_its_number(tmp_path
         await trained(cluster)
         config = cluster.config
     made = LocalRun(settings(*VALUES, "collectors.count=0").config, coded=False).training
-    agents, state_size, masked = made.collector.agents, made.state_size, made.masked
-    player = block_player_of(config, agents, state_size=state_size, masked=masked)
-    initial = algorithm_of(config, agents, state_size=state_size, masked=masked)
+    player = block_player_of(config, made.environment)
+    initial = algorithm_of(config, made.environment)
     play = PlayTerms(publication=published(initial, 0), env_steps=0)
     played = [block for block in held(tmp_path) if not block.version]
     assert sum(block.episodes for block in played) >= 12

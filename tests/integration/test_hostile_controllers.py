@@ -20,7 +20,7 @@ from fullrank.common.errors import ConfigError, FullrankError, Malformed
 from fullrank.config import from_toml, load, to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.net.channel import PLAINTEXT
-from fullrank.net.codec import chunks, encode_agent
+from fullrank.net.codec import chunks, encode_environment
 from fullrank.net.server import Health
 from fullrank.replay.table import TABLE
 from fullrank.runs.events import EventLog
@@ -56,14 +56,12 @@ def setup(*overrides: str) -> tuple[pb.Welcome, Sequence[tuple[int, bytes]], Seq
     """Welcome of a run, its sections, and those that act."""
     config = load(environ={}, overrides=[*SETTINGS, *overrides]).check().config
     training = training_of(config)
-    agents, algorithm = training.collector.agents, initial_algorithm(config, training)
+    algorithm = initial_algorithm(config, training)
     welcome = pb.Welcome(
         run="run",
         term=1,
         configuration=to_toml(config),
-        agents=[encode_agent(agent) for agent in agents],
-        state_size=training.state_size,
-        masked=training.masked,
+        **encode_environment(training.environment),
         lease=b"lease",
     )
     sections = [

@@ -15,13 +15,14 @@ from tests.faultlab.simulation.virtual_loop import VirtualLoop
 from fullrank.common.seeding import stream
 from fullrank.config import RunConfig, load
 from fullrank.config.code import code_of
+from fullrank.config.plugins import spec_of
 from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.simulation import simulate
 from fullrank.runs.events import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers.base import lateness_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of
+from fullrank.wiring.plugins import algorithm_of, delays_of
 
 pytestmark = pytest.mark.integration
 
@@ -59,17 +60,17 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
     replay = SimulatedReplay(stream(0, "replay"), 0.0, EventLog())
     controller = SimulatedController(config, run_dir, replay, publish=records.append)
     link = LinkFaults(draws=stream(0, "wire"), delay_s=0.0)
-    agents = environment_of(config, copies=1).agents
+    environment = spec_of(config)
     living = []  # the event loop alone would forget its tasks
     for _ in range(config.learners):
         learner = TimedLearner(
             connect=lambda: controller.connect(link),
-            algorithm=algorithm_of(config, agents),
+            algorithm=algorithm_of(config, environment),
             seed=config.seed,
             replay=replay,
             behaviour=lambda iteration: LearnerBehaviour.OK,
             draws=stream(0, "learner"),
-            ready=numerics_of(config, agents),
+            ready=numerics_of(config, environment),
             event_log=EventLog(),
         )
         learner.config = config

@@ -78,6 +78,8 @@ class LearningClaim:
     """Samples in a team's curves."""
     low: float = 0.0
     high: float = np.inf
+    ends: bool = False
+    """True if it compares final returns alone, which may have more seeds than times have."""
     said: str
 
     def judged(self, results: Results, scale: Darl1nScale) -> ClaimResult:
@@ -86,11 +88,12 @@ class LearningClaim:
             return undecided(self.claim, scale.short, whose=self.whose)
         found, censored = dict[str, Array](), list[str]()
         for team in self.teams:
-            if len(seeds(results, scale, team)) < len(scale.seeds):
+            wanted = scale.end_seeds(team) if self.ends else scale.seeds
+            if len(seeds(results, scale, team, wanted)) < len(wanted):
                 censored.append(f"{team} for want of seeds")
                 continue
             short = f"{team.task.name} {team.size.agents}"
-            for name, values in self.parts(by_seed(results, scale, team), team).items():
+            for name, values in self.parts(by_seed(results, scale, team, wanted), team).items():
                 if values is None:
                     censored.append(f"{short} {name}")
                 else:
@@ -115,6 +118,7 @@ def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             claim="Ising: all methods end alike with 9 agents.",
             teams=every[:1],
             parts=lambda learnt, team: _leads(learnt, 100 / gain(learnt)),
+            ends=True,
             low=-100 * ALIKE,
             high=100 * ALIKE,
             said=f"lead in % of the gain, bound {ALIKE:.0%}",
@@ -143,6 +147,7 @@ def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             claim="Food Collection: MADDPG and MFAC end below DARL1N with 12 agents and more.",
             teams=[team for team in food if team.size.agents > SMALL],
             parts=lambda learnt, team: _leads(learnt),
+            ends=True,
             said="lead",
         ),
         LearningClaim(
@@ -150,6 +155,7 @@ def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             f"{APART:g} points of Table II.",
             teams=[team for team in food if team.size.agents <= SMALL],
             parts=lambda learnt, team: _leads(learnt),
+            ends=True,
             low=-APART,
             high=APART,
             said="lead",
@@ -160,6 +166,7 @@ def judge_learning(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             claim=f"{team}: DARL1N ends as high as MADDPG and MFAC, or higher.",
             teams=[team],
             parts=lambda learnt, team: _leads(learnt, 100 / gain(learnt)),
+            ends=True,
             low=-100 * ALIKE,
             said=f"% of the gain, at least -{ALIKE:.0%}",
         )

@@ -6,7 +6,7 @@ numbers.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
@@ -250,7 +250,9 @@ class Darl1nScale:
     batch: int
     seeds: tuple[int, ...]
     more_seeds: tuple[int, ...] = ()
-    """Seeds of the distances of Sec. VII."""
+    """Seeds of the distances of Sec. VII and of ``more_ends``."""
+    more_ends: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Sizes M, by task, of the teams whose final returns are compared by ``more_seeds``."""
     timed: int
     """Timed iterations behind each iteration time."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)
@@ -288,6 +290,11 @@ class Darl1nScale:
     def most_seeds(self) -> tuple[int, ...]:
         """``more_seeds``, or the seeds of all runs where there are no more."""
         return self.more_seeds or self.seeds
+
+    def end_seeds(self, team: "TeamSpec") -> tuple[int, ...]:
+        """Seeds by which a team's final returns are compared."""
+        more = team.size.agents in self.more_ends.get(team.task.name, ())
+        return self.most_seeds if more else self.seeds
 
     @property
     def said(self) -> str:

@@ -106,7 +106,8 @@ def fixed_return(curves: Sequence[LearningCurve]) -> float:
 
 def trials(scale: Darl1nScale, team: TeamSpec, method: str) -> list[Trial]:
     """One run for each seed."""
-    return [trial(scale, team, method, seed) for seed in scale.seeds]
+    wanted = dict.fromkeys((*scale.seeds, *scale.end_seeds(team)))
+    return [trial(scale, team, method, seed) for seed in wanted]
 
 
 def trial(scale: Darl1nScale, team: TeamSpec, method: str, seed: int) -> Trial:
@@ -131,12 +132,14 @@ def adversaries(runs: Iterable[Trial]) -> list[Trial]:
     return list({trial.name: trial for trial in needed if trial is not None}.values())
 
 
-def seeds(results: Results, scale: Darl1nScale, team: TeamSpec) -> list[int]:
-    """Seeds from which all compared methods have trained a team."""
+def seeds(
+    results: Results, scale: Darl1nScale, team: TeamSpec, wanted: Sequence[int] | None = None
+) -> list[int]:
+    """Seeds, by default of the timed ones, from which all compared methods have trained a team."""
     methods = scale.compared(team).values()
     return [
         seed
-        for seed in scale.seeds
+        for seed in wanted or scale.seeds
         if all(trial(scale, team, method, seed).name in results for method in methods)
     ]
 
@@ -146,9 +149,11 @@ def trained(results: Results, scale: Darl1nScale) -> list[TeamSpec]:
     return [team for team in scale.teams() if seeds(results, scale, team)]
 
 
-def _runs(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, list[JSON]]:
+def _runs(
+    results: Results, scale: Darl1nScale, team: TeamSpec, wanted: Sequence[int] | None = None
+) -> dict[str, list[JSON]]:
     """Runs of the ``seeds`` by method, ours beside the paper's, and those of EPC."""
-    compared, whole = scale.compared(team), seeds(results, scale, team)
+    compared, whole = scale.compared(team), seeds(results, scale, team, wanted)
     if compared[DARL1N] != DARL1N:
         compared[OURS] = DARL1N
     found = {
@@ -164,7 +169,9 @@ def curves(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, Le
     return {method: mean_curve(runs) for method, runs in found.items() if runs}
 
 
-def by_seed(results: Results, scale: Darl1nScale, team: TeamSpec) -> dict[str, list[LearningCurve]]:
+def by_seed(
+    results: Results, scale: Darl1nScale, team: TeamSpec, wanted: Sequence[int]
+) -> dict[str, list[LearningCurve]]:
     """Curves of the ``seeds`` by method; those of EPC may be fewer."""
-    found = _runs(results, scale, team)
+    found = _runs(results, scale, team, wanted)
     return {method: [mean_curve([run]) for run in runs] for method, runs in found.items()}

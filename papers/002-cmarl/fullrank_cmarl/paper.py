@@ -8,10 +8,12 @@ Differences from the paper:
 
 - Games are those of SMAC-lite, a model of SMAC's battles, and time is virtual.
 - Networks are smaller, batches too, the rate higher, and runs of seconds, not of hours.
-- At the smoke scale the centraliser draws uniformly, all copies explore by one epsilon, and a
-  container updates a quarter as often as the centraliser. Larger scales draw by priority (eq. 1),
-  and an epsilon for each episode, from the base to four times it, and containers update as often.
-- APE-X's learner draws uniformly.
+- At the smoke scale all draw uniformly and explore by one epsilon, and a container updates a
+  quarter as often as the centraliser. At larger ones containers update as often, and CMARL and
+  APE-X draw by priority, and an epsilon for each episode, from the base to four times it.
+- APE-X's learner draws by the rewards of eq. 1, not by TD errors, and updates at most once for each
+  episode.
+- On overloaded cores steps, the choice of actions and updates take three times as long.
 - The copies of a container step in lockstep as arrays and hand over a block when its longest
   episode ends: no actor goes on by itself, and there is no multi-queue or buffer manager.
 - QMIX-BETA-v2 has 8 copies; App. A gives it 39 actors.
@@ -26,6 +28,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from fullrank.algorithms.qmix import QMIX
 from fullrank.common.types import JSON
 from fullrank.runs.record import IterationRecord
 from fullrank_cmarl import queues
@@ -190,6 +193,7 @@ def _values(found: CmarlFindings) -> Mapping[str, Any]:
         "every_s": scale.until_s / scale.points,
         "maps": ", ".join(scale.maps),
         "seeds": len(scale.seeds),
+        "own_settings": " ".join(scale.own_settings) or "no others",
         "settings": " ".join(scale.settings),
         "v2_settings": " ".join(scale.v2_settings),
     }
@@ -197,7 +201,7 @@ def _values(found: CmarlFindings) -> Mapping[str, Any]:
         values |= {
             "computed": courses.computed,
             "runs": len(SYSTEMS) * len(scale.maps) * len(scale.seeds),
-            "systems": _systems(courses),
+            "systems": _systems(courses, scale),
             "by_map": _by_map(courses, scale),
         }
     if (apart := elsewhere(found))[0].computed:
@@ -207,21 +211,24 @@ def _values(found: CmarlFindings) -> Mapping[str, Any]:
     return values
 
 
-def _systems(courses: Courses) -> str:
+def _systems(courses: Courses, scale: CmarlScale) -> str:
     rows = []
     for name, system in SYSTEMS.items():
         pairs, facts = courses.pairs([name]), courses.facts(name)
         row: list[object] = [system.label, system.actors, len(pairs)]
         if not pairs:
-            rows.append([*row, "-", "-", "-", "-"])
+            rows.append([*row, "-", "-", "-", "-", "-"])
             continue
+        exploration = QMIX(**scale.config(name, *pairs[0]).algorithm.params).exploration
+        ends = [exploration(int(courses.curve(name, *each, "env_steps")[-1])) for each in pairs]
         areas = [courses.area(name, *each) for each in pairs]
         won = [courses.won(name, *each) for each in pairs]
         for key in ("episodes", "iterations"):
             row.append(f"{np.mean([each[key] for each in facts]):.0f}")
+        row.append(f"{np.mean(ends):.2f}")
         row.append(f"{np.mean(areas):.3f} ({min(areas):.3f} to {max(areas):.3f})")
         rows.append([*row, f"{np.mean(won):.2f}"])
-    heads = ("system", "actors", "runs", "episodes", "updates", "mean return, share")
+    heads = ("system", "actors", "runs", "episodes", "updates", "epsilon", "mean return, share")
     return table([*heads, "won"], rows)
 
 

@@ -33,8 +33,8 @@ class CmarlSystem:
     actors: int
     settings: tuple[str, ...] = ()
     """Settings besides those of the topology."""
-    cores: int = 0
-    """Cores that the actors share; 0: one for each."""
+    crowd: float = 1.0
+    """Actors to a core; with more than one, the learner has as small a share of it."""
     colour: str
     """Colour in pictures."""
 
@@ -43,6 +43,9 @@ SYSTEMS: Final[Mapping[str, CmarlSystem]] = MappingProxyType(
     {name: CmarlSystem(**facts) for name, facts in toml(PACKAGE, "systems.toml").items()}
 )
 """Systems by name."""
+SPREAD: Final = ("cmarl", "apex")
+"""Beginnings of the names of systems whose actors explore by epsilons of their own, and whose
+learners draw by priority."""
 INDEPENDENT: Final = ("cmarl", "apex")
 """Systems that are compared on SMAX, too."""
 
@@ -66,7 +69,7 @@ class CmarlScale:
     v2_settings: tuple[str, ...]
     """Settings of PyMARL2's system."""
     own_settings: tuple[str, ...] = ()
-    """Settings of CMARL and its ablations besides those of all."""
+    """Draws and exploration of ``SPREAD`` systems."""
     containers: Mapping[str, float] = field(default_factory=dict)
     """Settings of containers where they are not the paper's."""
     container_update_s: float
@@ -109,8 +112,8 @@ class CmarlScale:
             *("compute.threads=1", "compute.device=cpu", "metrics.sinks=[]"),
             f"collect.warmup_copies={system.actors}",
             *(self.v2_settings if name == "parallel-v2" else self.settings),
-            *(self.own_settings if name.startswith("cmarl") else ()),
             *system.settings,
+            *(self.own_settings if name.startswith(SPREAD) else ()),
             topology=system.topology,
         )
         containers = replace(self.container_settings, learn=config.containers.learn)
@@ -118,7 +121,13 @@ class CmarlScale:
 
     def durations_of(self, name: str) -> VirtualDurations:
         """Return the durations of a system."""
-        return replace(self.durations, cores=SYSTEMS[name].cores)
+        durations, crowd = self.durations, SYSTEMS[name].crowd
+        return replace(
+            durations,
+            step_s=crowd * durations.step_s,
+            acting_s=crowd * durations.acting_s,
+            update_s=crowd * durations.update_s,
+        )
 
 
 SCALES = {name: CmarlScale(**sizes) for name, sizes in toml(PACKAGE, "scales.toml").items()}

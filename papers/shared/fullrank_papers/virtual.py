@@ -37,30 +37,26 @@ class VirtualDurations:
     """Update of a container."""
     wire_s: float = 0.001
     """Travel of episodes, or of parameters."""
-    cores: int = 0
-    """Cores that all actors share; 0: one for each."""
     holds: bool = False
     """True if one process acts and updates: free players stand still while it updates."""
 
     def __post_init__(self) -> None:
-        least = min(self.step_s, self.acting_s, self.scatter, self.wire_s, self.cores)
+        least = min(self.step_s, self.acting_s, self.scatter, self.wire_s)
         if least < 0 or min(self.update_s, self.container_update_s) <= 0:
             raise ConfigError(
                 "durations must be at least 0, and those of updates above 0, in virtual time"
             )
 
-    def block_s(self, lengths: IntArray, *, actors: int, key: tuple[int, int, int]) -> float:
+    def block_s(self, lengths: IntArray, *, key: tuple[int, int, int]) -> float:
         """Return the duration of a block, which ends with its longest episode.
 
         Args:
             lengths: Steps of each episode.
-            actors: Copies that play at a time, in all collectors.
             key: Seed, collector or iteration, and number of the block, which key the scatter.
         """
-        crowd = max(1.0, actors / self.cores) if self.cores else 1.0
         normal = stream(key[0], "virtual_block", *key[1:]).standard_normal()
         spread = float(np.exp(self.scatter * (normal - self.scatter / 2)))
-        return int(lengths.max()) * (self.step_s * crowd + self.acting_s) * spread
+        return int(lengths.max()) * (self.step_s + self.acting_s) * spread
 
 
 class Agenda:

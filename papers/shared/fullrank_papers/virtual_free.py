@@ -158,11 +158,8 @@ class FreeVirtualRun:
         key = BlockKey(collector.number + 1, collector.blocks)
         collector.blocks += 1
         played = self._player.play(key, terms)
-        block = config.collect.block
         block_s = self._durations.block_s(
-            played.outcomes.lengths,
-            actors=block * len(self._collectors),
-            key=(config.seed, collector.number, key.block),
+            played.outcomes.lengths, key=(config.seed, collector.number, key.block)
         )
         version = terms.publication.version
         self._agenda.after(block_s, lambda: self._finish_block(collector, key, played, version))

@@ -25,7 +25,6 @@ from fullrank.training.centralised import Centralised
 from fullrank.training.container import Container
 from fullrank.training.heads import Heads
 from fullrank.wiring.containers import container_of, head_size_of
-from fullrank.wiring.plugins import spec_of_agents
 from fullrank.wiring.training import Training, block_player_of, capacity_of, plan_of, training_of
 from fullrank_papers.cells import Cell, settings_of
 from fullrank_papers.virtual import (
@@ -62,9 +61,7 @@ def learn_in_virtual_time(
         course = VirtualCourse(config, training, asked)
         if isinstance(collector.collection, KeyedCollection):
             return _keyed_history(config, training, course, layout, durations)
-        player = block_player_of(
-            config, collector.agents, state_size=collector.state_size, masked=collector.masked
-        )
+        player = block_player_of(config, training.environment)
         run = FreeVirtualRun(
             config,
             training,
@@ -112,10 +109,7 @@ def virtual_cell(
 
 def _containers_of(config: RunConfig, training: Training) -> list[Container]:
     """Build the containers of a run, one for each collector, which share their heads."""
-    collector = training.collector
-    spec = spec_of_agents(
-        config, collector.agents, state_size=collector.state_size, masked=collector.masked
-    )
+    spec = training.environment
     heads = Heads(head_size_of(config, spec))
     return [
         container_of(config, spec, number=number, heads=heads)
@@ -169,11 +163,7 @@ def _keyed_history(
         for key in () if further else plan.keys(number):
             own = lengths[plan.copies_of(key.block)]
             place = idle_s.index(min(idle_s))
-            block_s = durations.block_s(
-                own,
-                actors=min(plan.copies, plan.size * len(idle_s)),
-                key=(config.seed, number, key.block),
-            )
+            block_s = durations.block_s(own, key=(config.seed, number, key.block))
             idle_s[place] = max(idle_s[place], since_s) + block_s
             begin_s = max(begin_s, idle_s[place] + durations.wire_s)
         done_s = begin_s + durations.update_s

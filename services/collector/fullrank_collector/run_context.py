@@ -15,7 +15,7 @@ from fullrank.config.elsewhere import device_kind, from_elsewhere
 from fullrank.config.tree import ControllerSettings, EnvironmentSettings, RunConfig
 from fullrank.config.trust import check_trusted, remember
 from fullrank.environments.base import is_adapted
-from fullrank.net.codec import decode_agents
+from fullrank.net.codec import decode_environment
 from fullrank.net.messages import equal_setup
 from fullrank.training.block_player import BlockPlayer, PlayedBlock, PlayTerms
 from fullrank.training.blocks import BlockKey
@@ -24,7 +24,7 @@ from fullrank.training.heads import Heads
 from fullrank.training.worker import Probe, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.containers import container_of, head_size_of
-from fullrank.wiring.plugins import algorithm_of, spec_of_agents
+from fullrank.wiring.plugins import algorithm_of
 from fullrank.wiring.training import block_player_of
 
 FACTOR = 20.0
@@ -101,15 +101,13 @@ class CollectorContext:
         self._welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
-        agents = decode_agents(welcome)
-        facts: dict[str, Any] = {"state_size": welcome.state_size, "masked": welcome.masked}
-        algorithm = algorithm_of(self.config, agents, **facts)
+        self.spec = decode_environment(self.config, welcome)
+        algorithm = algorithm_of(self.config, self.spec)
         self.problem = algorithm.problem
-        self.probe: Probe = probe_of(algorithm, agents, seed=self.config.seed)
+        self.probe: Probe = probe_of(algorithm, self.spec.agents, seed=self.config.seed)
         self.fingerprint = algorithm.gradients.fingerprint()
         processes = self.config.collectors.processes
-        self.player = block_player_of(self.config, agents, **facts, processes=processes)
-        self.spec = spec_of_agents(self.config, agents, **facts)
+        self.player = block_player_of(self.config, self.spec, processes=processes)
         self.heads: Heads | None = None
         """Heads of all containers; None where collectors are none."""
         if self.config.collectors.containers:

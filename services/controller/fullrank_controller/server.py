@@ -197,13 +197,7 @@ def _playback(term: Term, replay: ReplayClient) -> Playback:
         pool,
         share=config.audit.blocks,
         secret=term.directory.secret,
-        make_player=partial(
-            block_player_of,
-            config,
-            training.collector.agents,
-            state_size=training.state_size,
-            masked=training.masked,
-        ),
+        make_player=partial(block_player_of, config, training.environment),
         own_numerics=partial(own_numerics, config, training),
         watchdog=term.watchdog,
     )

@@ -10,14 +10,13 @@ from fullrank.common.place import PLACE
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.host.shared_memory import written_block
-from fullrank.net.codec import encode_agent
+from fullrank.net.codec import encode_environment
 from fullrank.runs.events import Began, EventLog
 from fullrank.runs.identity import JOURNAL
 from fullrank.runs.journal import Journal
 from fullrank.runs.verdicts import Verdicts
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.containers import head_size_of
-from fullrank.wiring.plugins import spec_of_agents
 from fullrank.wiring.training import Training
 from fullrank_controller.collectors.head_store import HEADS, HeadStore
 from fullrank_controller.identity import RunIdentity
@@ -123,9 +122,7 @@ def _heads(config: RunConfig, directory: RunDirectory, training: Training) -> He
     """The heads of the containers of a run; None where collectors are none."""
     if not config.collectors.containers:
         return None
-    state_size, masked = training.state_size, training.masked
-    spec = spec_of_agents(config, training.collector.agents, state_size=state_size, masked=masked)
-    size = head_size_of(config, spec)
+    size = head_size_of(config, training.environment)
     return HeadStore(directory.path / HEADS, size=size, confirm=directory.confirm)
 
 
@@ -156,9 +153,7 @@ def _welcome(
         run=identity.name,
         term=identity.term,
         configuration=to_toml(config),
-        agents=[encode_agent(agent) for agent in training.collector.agents],
-        state_size=training.state_size,
-        masked=training.masked,
+        **encode_environment(training.environment),
         replay_address=replay_address,
         instance=identity.run_term.instance,
     )

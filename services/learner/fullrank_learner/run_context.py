@@ -10,17 +10,17 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.types import RunTerm
 from fullrank.config.elsewhere import device_kind, from_elsewhere, require
 from fullrank.config.layers import Resolved
+from fullrank.config.plugins import spec_of
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.environments.base import is_adapted
-from fullrank.environments.capabilities import offers_masks, own_state_size
-from fullrank.net.codec import decode_agents, encode_agent
+from fullrank.net.codec import decode_environment, encode_environment
 from fullrank.net.messages import equal_setup
 from fullrank.stragglers import DelayModel
 from fullrank.stragglers.base import Lateness, lateness_of
 from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.plugins import algorithm_of, delays_of, environment_of
+from fullrank.wiring.plugins import algorithm_of, delays_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,12 @@ class LearnerContext:
         self.welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
-        agents = decode_agents(welcome)
-        self.algorithm: Algorithm = algorithm_of(
-            self.config, agents, state_size=welcome.state_size, masked=welcome.masked
-        )
+        environment = decode_environment(self.config, welcome)
+        self.algorithm: Algorithm = algorithm_of(self.config, environment)
         self.problem = self.algorithm.problem
         self.worker = Worker(self.problem, self.algorithm.gradients, seed=self.config.seed)
         self.delays: DelayModel = delays_of(self.config)
-        self.probe: Probe = probe_of(self.algorithm, agents, seed=self.config.seed)
+        self.probe: Probe = probe_of(self.algorithm, environment.agents, seed=self.config.seed)
 
     def serves(self, welcome: pb.Welcome) -> bool:
         """Return whether this is the context of the run that ``welcome`` names."""
@@ -103,14 +101,10 @@ def prepare(resolved: Resolved) -> LearnerContext | None:
         return None
     try:
         config = resolved.check().config
-        environment = environment_of(config, copies=1)
-        environment.close()
         return LearnerContext(
             pb.Welcome(
                 configuration=to_toml(config),
-                agents=[encode_agent(agent) for agent in environment.agents],
-                state_size=own_state_size(environment),
-                masked=offers_masks(environment),
+                **encode_environment(spec_of(config)),
             ),
             place=HostPlace(own=config),
         )

@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from fullrank.algorithms import Algorithm
 from fullrank.cli.progress import counting
 from fullrank.cli.say import kept_stdout
 from fullrank.common.errors import CheckpointUnusable, ConfigError
 from fullrank.common.types import JSON, Interval
+from fullrank.config.plugins import spec_of_environment
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.environments import AgentSpec, Environment, variant_of
 from fullrank.environments.base import is_adapted
-from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.environments.particle.scene import Drawable
 from fullrank.environments.processes import EnvironmentProcess
 from fullrank.runs.checkpoint import newest, saved
@@ -41,7 +41,6 @@ from fullrank.wiring.plugins import (
     environment_of,
     networks_of,
     problem_that_fits,
-    spec_of_agents,
 )
 from fullrank.wiring.training import training_of
 
@@ -236,13 +235,11 @@ def follow(
 
 
 def _algorithm_beside(config: RunConfig, environment: Environment) -> Algorithm:
-    agents, offered = environment.agents, offers_masks(environment)
-    facts: dict[str, Any] = {"state_size": own_state_size(environment), "masked": offered}
-    spec = spec_of_agents(config, agents, **facts)
+    spec = spec_of_environment(config, environment)
     networks, bytes_ = networks_of(problem_that_fits(algorithm_config_of(config), spec))
     if bytes_ > MOST_BYTES:
         raise ConfigError(f"{networks} are too large to be held twice")
-    return algorithm_of(config, agents, **facts)
+    return algorithm_of(config, spec)
 
 
 def _versions(path: Path, algorithm: Algorithm, rest: Callable[[float], None]) -> Iterator[Version]:

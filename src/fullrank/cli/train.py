@@ -201,9 +201,7 @@ def costs_of(sized: Resolved) -> Iterator[str]:
     if problem.episodes is None:
         yield f"{said}, a minibatch of {4e-9 * problem.row_size * problem.data.batch_size:.2g} GB"
         return
-    algorithm = plugins.algorithm_of(
-        config, spec.agents, state_size=spec.state_size, masked=spec.masked
-    )
+    algorithm = plugins.algorithm_of(config, spec)
     generator, units = np.random.default_rng(0), range(len(problem.units))
     rows = problem.episodes.synthetic(generator, problem.data.batch_size)
     began_s = time.process_time()

@@ -2,7 +2,7 @@
 
 import ast
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,7 @@ from fullrank.common.registry import Registry
 from fullrank.common.types import JSON, Matrix
 from fullrank.config.auto_code import code_choices
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
-from fullrank.environments.base import environments, make_environment
+from fullrank.environments.base import AgentSpec, Environment, environments, make_environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.stragglers import delay_models
 from fullrank.stragglers.base import lateness_of
@@ -110,6 +110,38 @@ def check_declared(config: RunConfig, origin: Mapping[str, str]) -> None:
         _typed("algorithm", params, known, origin)
 
 
+def spec_of_agents(
+    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int, masked: bool
+) -> EnvironmentSpec:
+    """Return facts about the configured environment, of which these are told.
+
+    Args:
+        config: The configuration.
+        agents: Specifications of the environment's agents, in order.
+        state_size: Entries of its global state; 0 if it has none.
+        masked: True if some actions may be unavailable to a living agent.
+    """
+    settings = config.environment
+    return environment_spec(
+        agents,
+        environment=settings.name,
+        count=settings.agents,
+        params=settings.params,
+        state_size=state_size,
+        masked=masked,
+    )
+
+
+def spec_of_environment(config: RunConfig, environment: Environment) -> EnvironmentSpec:
+    """Return facts about the configured environment, which was made."""
+    return spec_of_agents(
+        config,
+        environment.agents,
+        state_size=own_state_size(environment),
+        masked=offers_masks(environment),
+    )
+
+
 def spec_of(config: RunConfig) -> EnvironmentSpec:
     """Return facts about the configured environment, which is made to ask it.
 
@@ -122,14 +154,7 @@ def spec_of(config: RunConfig) -> EnvironmentSpec:
         settings.name, agents=settings.agents, copies=1, **settings.params
     )
     environment.close()
-    return environment_spec(
-        environment.agents,
-        environment=settings.name,
-        count=settings.agents,
-        params=settings.params,
-        state_size=own_state_size(environment),
-        masked=offers_masks(environment),
-    )
+    return spec_of_environment(config, environment)
 
 
 def problem_of(config: RunConfig, spec: EnvironmentSpec | None = None) -> Problem:

@@ -7,14 +7,17 @@ same bytes go to many streams: concatenated fields are a valid encoding of the d
 import math
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.common.errors import InvalidContribution, Malformed
 from fullrank.common.foreign import shown
+from fullrank.config.plugins import spec_of_agents
+from fullrank.config.tree import RunConfig
 from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete, MultiDiscrete
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.replay_pb2 import GetSamplesResponse
@@ -168,6 +171,12 @@ def encode_agent(spec: AgentSpec) -> pb.Agent:
     return agent
 
 
+def encode_environment(spec: EnvironmentSpec) -> dict[str, Any]:
+    """The fields of a ``Welcome`` that tell facts about the environment."""
+    agents = [encode_agent(agent) for agent in spec.agents]
+    return {"agents": agents, "state_size": spec.state_size, "masked": spec.masked}
+
+
 AGENT_ENTRIES = 2**20
 """Most entries of an agent's observation, and of its action."""
 RUN_ENTRIES = 2**22
@@ -207,8 +216,8 @@ def _image_of(agent: pb.Agent) -> tuple[int, int, int] | None:
     return height, width, channels
 
 
-def decode_agents(welcome: pb.Welcome) -> list[AgentSpec]:
-    """The interfaces of all agents that a controller names.
+def decode_environment(config: RunConfig, welcome: pb.Welcome) -> EnvironmentSpec:
+    """The facts that a controller tells about the configured environment.
 
     Raises:
         ConfigError: As ``decode_agent``.
@@ -221,7 +230,7 @@ def decode_agents(welcome: pb.Welcome) -> list[AgentSpec]:
             f"{len(agents)} agents with {entries} observed numbers and actions, and a state of "
             f"{welcome.state_size}: at least one agent, and {RUN_ENTRIES} numbers, are possible"
         )
-    return agents
+    return spec_of_agents(config, agents, state_size=welcome.state_size, masked=welcome.masked)
 
 
 def _action_of(agent: pb.Agent) -> ActionSpec:

@@ -24,8 +24,6 @@ from fullrank.environments.base import Environment
 from fullrank.environments.capabilities import (
     doing,
     horizon_of,
-    offers_masks,
-    own_state_size,
     shares_reward,
 )
 from fullrank.environments.instances import Instances
@@ -259,8 +257,6 @@ class Collector:
         agents: Specifications of the environment's agents, in order.
         layout: Layout of one row.
         warmup: As given; 0 where learners collect, or no transition of before is drawn.
-        state_size: Entries of the environment's global state; 0 if it has none.
-        masked: True if some actions may be unavailable to a living agent.
         horizon: Steps of every episode; 0 if their lengths differ or are unknown.
         collection: As given.
     """
@@ -282,7 +278,6 @@ class Collector:
         """Environment that is played before the run's own."""
         self._actor, self._seed, self._problem = actor, seed, problem
         self.agents, self.collection = environment.agents, collection
-        self.state_size, self.masked = own_state_size(environment), offers_masks(environment)
         self._transitions = layout_of(environment.agents, masked=problem.masked)
         self.layout = problem.episodes or self._transitions
         self.warmup = warmup if problem.data.batch_size and not problem.data.epochs else 0

@@ -1,7 +1,6 @@
 """Construction of the configured environment, algorithm and delay model."""
 
 import os
-from collections.abc import Sequence
 from threading import Event
 
 from fullrank.algorithms import (
@@ -10,12 +9,11 @@ from fullrank.algorithms import (
     EnvironmentSpec,
     Problem,
     algorithms,
-    environment_spec,
 )
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
-from fullrank.environments import AgentSpec, Environment, make_environment
+from fullrank.environments import Environment, make_environment
 from fullrank.environments.base import Step
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
@@ -52,23 +50,14 @@ def _emulated(environment: Environment, step_s: float) -> Environment:
     return environment
 
 
-def algorithm_of(
-    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int = 0, masked: bool = False
-) -> Algorithm:
-    """Build the configured algorithm for the environment's agents, with initial parameters.
-
-    Args:
-        config: The configuration.
-        agents: Specifications of the environment's agents, in order.
-        state_size: Entries of its global state; 0 if it has none.
-        masked: True if some actions may be unavailable to a living agent.
+def algorithm_of(config: RunConfig, environment: EnvironmentSpec) -> Algorithm:
+    """Build the configured algorithm for an environment, with initial parameters.
 
     Raises:
         ConfigError: The configuration names something unknown, is inconsistent, or needs larger
             networks or minibatches than any run has.
     """
     configured = algorithm_config_of(config)
-    environment = spec_of_agents(config, agents, state_size=state_size, masked=masked)
     problem_that_fits(configured, environment)
     algorithm = configured.make(environment, seed=config.seed, device=config.compute.device)
     problem = algorithm.problem
@@ -151,28 +140,6 @@ def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
             "algorithm.data = independent none do: set both to 0"
         )
     return built
-
-
-def spec_of_agents(
-    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int, masked: bool
-) -> EnvironmentSpec:
-    """Return facts about the configured environment, whose agents are known.
-
-    Args:
-        config: The configuration.
-        agents: Specifications of the environment's agents, in order.
-        state_size: Entries of its global state; 0 if it has none.
-        masked: True if some actions may be unavailable to a living agent.
-    """
-    settings = config.environment
-    return environment_spec(
-        agents,
-        environment=settings.name,
-        count=settings.agents,
-        params=settings.params,
-        state_size=state_size,
-        masked=masked,
-    )
 
 
 def max_variance_of(config: RunConfig) -> float:

@@ -10,15 +10,16 @@ import numpy as np
 from fullrank.algorithms import (
     Algorithm,
     DataMode,
+    EnvironmentSpec,
     Problem,
 )
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.devices import computed_elsewhere, device_of
 from fullrank.audit.ledger import WINDOW
 from fullrank.common.errors import ConfigError
+from fullrank.config.plugins import spec_of_environment
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment
-from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.pace import Pace
 from fullrank.replay.samplers import Priority
@@ -34,6 +35,7 @@ from fullrank.wiring.plugins import algorithm_of, environment_of
 class Training:
     """The controller's side of a run: a collector and a trainer that share their parameters."""
 
+    environment: EnvironmentSpec
     collector: Collector
     trainer: Trainer
 
@@ -46,16 +48,6 @@ class Training:
     def problem(self) -> Problem:
         """Return units, sections and sizes of the run."""
         return self.trainer.algorithm.problem
-
-    @property
-    def state_size(self) -> int:
-        """Return the entries of the environment's global state, 0 if it has none."""
-        return self.collector.state_size
-
-    @property
-    def masked(self) -> bool:
-        """Return whether some actions may be unavailable to a living agent."""
-        return self.collector.masked
 
     def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
@@ -87,12 +79,8 @@ def training_of(config: RunConfig) -> Training:
     """
     copies = config.environment.copies if config.collect.mode == "inline" else 1
     environment = environment_of(config, copies=copies)
-    algorithm = _controllers_algorithm(
-        config,
-        environment.agents,
-        state_size=own_state_size(environment),
-        masked=offers_masks(environment),
-    )
+    spec = spec_of_environment(config, environment)
+    algorithm = _controllers_algorithm(config, spec)
     updates = updates_of(config, algorithm.problem)
     collection = _collection_of(config, environment, algorithm, updates)
     collector = Collector(
@@ -106,6 +94,7 @@ def training_of(config: RunConfig) -> Training:
         warmup_copies=config.collect.warmup_copies,
     )
     return Training(
+        environment=spec,
         collector=collector,
         trainer=Trainer(
             algorithm,
@@ -193,9 +182,7 @@ def _own_player(config: RunConfig, environment: Environment) -> BlockPlayer:
     compute = replace(config.compute, device=config.controller.device)
     return block_player_of(
         replace(config, compute=compute),
-        environment.agents,
-        state_size=own_state_size(environment),
-        masked=offers_masks(environment),
+        spec_of_environment(config, environment),
         environment=environment,
     )
 
@@ -223,10 +210,8 @@ def plan_of(config: RunConfig) -> BlockPlan:
 
 def block_player_of(
     config: RunConfig,
-    agents: Sequence[AgentSpec],
+    spec: EnvironmentSpec,
     *,
-    state_size: int,
-    masked: bool,
     processes: bool = False,
     environment: Environment | None = None,
 ) -> BlockPlayer:
@@ -234,9 +219,7 @@ def block_player_of(
 
     Args:
         config: The configuration.
-        agents: Specifications of the environment's agents, in order.
-        state_size: Entries of its global state; 0 if it has none.
-        masked: True if some actions may be unavailable to a living agent.
+        spec: Facts about the environment.
         processes: True if each copy is played in a process of its own.
         environment: Plays the blocks of as many copies, and is closed with the player.
 
@@ -247,7 +230,7 @@ def block_player_of(
     start = partial(EnvironmentProcess, named.name, agents=named.agents, params=named.params)
     return BlockPlayer(
         partial(environment_of, config),
-        algorithm_of(config, agents, state_size=state_size, masked=masked),
+        algorithm_of(config, spec),
         plan_of(config),
         seed=config.seed,
         start_copy=start if processes else None,
@@ -267,24 +250,17 @@ def _priority_of(
 
 def initial_algorithm(config: RunConfig, training: Training) -> Algorithm:
     """Build another copy of a run's algorithm, with the parameters that it began with."""
-    return _controllers_algorithm(
-        config,
-        training.collector.agents,
-        state_size=training.state_size,
-        masked=training.masked,
-    )
+    return _controllers_algorithm(config, training.environment)
 
 
-def _controllers_algorithm(
-    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int, masked: bool
-) -> Algorithm:
+def _controllers_algorithm(config: RunConfig, spec: EnvironmentSpec) -> Algorithm:
     """Build the algorithm with parameters on ``controller.device``, units on ``compute.device``.
 
     Raises:
         ConfigError: A device is not there, or the configuration is inconsistent.
     """
     asked, computing = config.controller.device, device_of(config.compute.device)
-    make = partial(algorithm_of, agents=agents, state_size=state_size, masked=masked)
+    make = partial(algorithm_of, environment=spec)
     if device_of(asked, setting="controller.device") == computing:
         return make(config)
     here = replace(config, compute=replace(config.compute, device=asked))

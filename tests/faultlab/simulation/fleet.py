@@ -26,13 +26,13 @@ from tests.faultlab.simulation.virtual_loop import VirtualLoop
 
 from fullrank.common.seeding import stream
 from fullrank.config.layers import load
+from fullrank.config.plugins import spec_of
 from fullrank.config.tree import RunConfig
-from fullrank.environments import AgentSpec
 from fullrank.local import LocalRun
 from fullrank.runs.events import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.plugins import algorithm_of, environment_of
+from fullrank.wiring.plugins import algorithm_of
 
 HEDGED = ("code.name=uncoded", "controller.undecodable=hedge")
 """No code, and idle learners compute the units of those that went."""
@@ -117,8 +117,8 @@ class Fleet:
     ) -> None:
         self._config, self._work, self._controller = config, work, controller
         self._replay, self._scratch = replay, scratch
-        self._agents: Sequence[AgentSpec] = environment_of(config, copies=1).agents
-        self._ready = numerics_of(config, self._agents)
+        self._environment = spec_of(config)
+        self._ready = numerics_of(config, self._environment)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._made = 0
 
@@ -144,7 +144,7 @@ class Fleet:
         faults = LinkFaults(draws=stream(self._config.seed, "line", number), delay_s=0.001)
         learner = Learner(
             connect=partial(self._connect, faults),
-            algorithm=algorithm_of(self._config, self._agents),
+            algorithm=algorithm_of(self._config, self._environment),
             seed=self._config.seed,
             replay=self._replay,
             behaviour=lambda iteration: LearnerBehaviour.OK,

@@ -1,6 +1,6 @@
 """The simulated peers of a run's controllers: learners and collectors."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,14 @@ from tests.faultlab.simulation.drawn_faults import DrawnFaults
 from tests.faultlab.simulation.learner import LearnerStream, SimulatedLearner
 from tests.faultlab.simulation.replay import SimulatedReplay
 
+from fullrank.algorithms import EnvironmentSpec
 from fullrank.common.seeding import stream
+from fullrank.config.plugins import spec_of
 from fullrank.config.tree import RunConfig
-from fullrank.environments import AgentSpec
 from fullrank.runs.events import EventLog
 from fullrank.training.worker import probe_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.plugins import algorithm_of, environment_of
+from fullrank.wiring.plugins import algorithm_of
 from fullrank.wiring.training import block_player_of
 from fullrank_controller.collectors.keyed_pool import KeyedPool
 
@@ -69,8 +70,8 @@ class Peers:
             peer.disconnect()
 
     def _start_learners(self) -> None:
-        agents = environment_of(self._config, copies=1).agents
-        honest = numerics_of(self._config, agents)
+        environment = spec_of(self._config)
+        honest = numerics_of(self._config, environment)
         forged = pb.Ready(fingerprint="forged", probe=honest.probe, stable=True)
         if self._faults.sybils:
             self._faults.record(f"{self._faults.sybils} sybils claim another numeric fingerprint")
@@ -79,7 +80,7 @@ class Peers:
             config = replace(self._config, seed=self._config.seed + sybil)  # other updates
             learner = SimulatedLearner(
                 connect=partial(self._connect, number),
-                algorithm=algorithm_of(config, agents),
+                algorithm=algorithm_of(config, environment),
                 seed=config.seed,
                 replay=self._replay,
                 behaviour=partial(self._faults.learner_behaviour, number),
@@ -91,17 +92,17 @@ class Peers:
             self._all.append(learner)
 
     def _start_collectors(self) -> None:
-        agents = environment_of(self._config, copies=1).agents
-        sections = algorithm_of(self._config, agents).problem.sections
+        environment = spec_of(self._config)
+        sections = algorithm_of(self._config, environment).problem.sections
         for number in range(self._config.collectors.count):
             collector = SimulatedCollector(
                 connect=partial(self._connect_collector, number),
-                player=block_player_of(self._config, agents, state_size=0, masked=False),
+                player=block_player_of(self._config, environment),
                 replay=self._replay,
                 sections=sections,
                 behaviour=partial(self._faults.collector_behaviour, number),
                 draws=stream(self._seed, "collector", number),
-                ready=numerics_of(self._config, agents),
+                ready=numerics_of(self._config, environment),
             )
             self._all.append(collector)
 
@@ -114,8 +115,8 @@ class Peers:
         return controller.connect_collector(faults) if controller else None
 
 
-def numerics_of(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
+def numerics_of(config: RunConfig, environment: EnvironmentSpec) -> pb.Ready:
     """Return the numerics that an honest learner of this process reports."""
-    algorithm = algorithm_of(config, agents)
-    digests = probe_of(algorithm, agents, seed=config.seed).digests
+    algorithm = algorithm_of(config, environment)
+    digests = probe_of(algorithm, environment.agents, seed=config.seed).digests
     return pb.Ready(fingerprint=algorithm.gradients.fingerprint(), probe=digests, stable=True)

@@ -277,7 +277,7 @@ def test_networks_that_exceed_the_machine_are_refused_with_their_sizes(
         match=r"2 critic networks of 1\.\d+ M weights and 2 policy networks of 0\.\d+ M weights: "
         r"0\.\d+ GB with targets and moments, and this machine has 0\.01 GB; .*use ippo, mappo or",
     ):
-        plugins.algorithm_of(sized.config, spec_of(sized.config).agents)
+        plugins.algorithm_of(sized.config, spec_of(sized.config))
 
 
 def test_iterations_that_end_within_a_collection_are_refused_before_a_process_starts(

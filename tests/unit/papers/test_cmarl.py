@@ -181,9 +181,17 @@ def test_every_scale_configures_every_system(scale: Any) -> None:
     assert of_v2["algorithm"]["batch_size"] == 128
     assert of_v2["algorithm"]["trace"] == 0.6
     drawn = {each.name: each.settings["run"]["sampling"]["method"] for each in made}
-    of_cmarl = {method for name, method in drawn.items() if "-cmarl" in name}
-    assert of_cmarl == {"uniform" if scale is SCALES["smoke"] else "prioritised"}
-    assert {method for name, method in drawn.items() if "-cmarl" not in name} == {"uniform"}
+    spread = {name for name in drawn if "-cmarl" in name or "-apex" in name}
+    expected = "uniform" if scale is SCALES["smoke"] else "prioritised"
+    assert {drawn[name] for name in spread} == {expected}
+    assert {drawn[name] for name in drawn.keys() - spread} == {"uniform"}
+
+
+def test_crowded_cores_slow_actors_and_learner_alike() -> None:
+    alone, crowded = (SMOKE.durations_of(name) for name in ("apex", "apex-overload"))
+    for phase in ("step_s", "acting_s", "update_s"):
+        assert getattr(crowded, phase) == 3 * getattr(alone, phase)
+    assert crowded.wire_s == alone.wire_s
 
 
 def test_smax_is_judged_where_a_scale_has_it() -> None:

@@ -8,10 +8,10 @@ import pytest
 from fullrank.common.types import JSON
 from fullrank_darl1n import code_page, distances, learning_claims, paper, table_claims
 from fullrank_darl1n.learning_claims import full_range_trials
-from fullrank_darl1n.published import FOOD, GRASSLAND, SCALES, TASKS, TIMED
+from fullrank_darl1n.published import FOOD, GRASSLAND, SCALES, TASKS, TIMED, Darl1nScale
 from fullrank_darl1n.runs import LearningCurve, learners, mean_curve, seeds
 from fullrank_papers.cells import Results
-from fullrank_papers.claims import Held
+from fullrank_papers.claims import ClaimResult, Held
 
 WHOLE = dataclasses.replace(SCALES["paper"], coded=0, full_range=0, replayed={})
 
@@ -98,13 +98,13 @@ def test_short_runs_of_one_seed_judge_nothing() -> None:
     assert "one seed" in verdicts[0].reason
 
 
-def contest_with(leads: Sequence[float]) -> Results:
+def contest_with(leads: Sequence[float], scale: Darl1nScale = WHOLE) -> Results:
     """Curves of the smallest team of Grassland; DARL1N leads by as much at each seed."""
     return {
         each.name: points([0.0, *[-100.0 + leads[each.seed]] * 5], pace=1.0)
         if each.method == "darl1n"
         else points([0.0, *[-100.0] * 5], pace=1.0)
-        for each in learners(dataclasses.replace(WHOLE, sizes=1), GRASSLAND)
+        for each in learners(dataclasses.replace(scale, sizes=1), GRASSLAND)
     }
 
 
@@ -122,6 +122,26 @@ def test_a_side_is_as_good_if_the_interval_of_its_lead_says_so(
     judged = learning_claims.judge_learning(contest_with(leads), WHOLE)
     (contest,) = [each for each in judged if each.claim.startswith("grassland, M = 6")]
     assert contest.held is held
+
+
+def test_final_returns_of_some_teams_are_judged_by_more_seeds_than_times() -> None:
+    more = {"grassland": [6]}
+    scale = dataclasses.replace(WHOLE, sizes=1, more_seeds=(0, 1, 2, 3, 4), more_ends=more)
+    found = contest_with([-20.0, 20.0, 0.0, 20.0, 20.0], scale)
+
+    def judged(results: Results) -> dict[str, ClaimResult]:
+        every = learning_claims.judge_learning(results, scale)
+        every += learning_claims.judge_paces(results, scale)
+        return {each.claim: each for each in every if each.claim.startswith("grassland")}
+
+    ends, *paces = judged(found).values()
+    assert "over 5 seeds" in ends.strength.said
+    assert all("over 3 seeds" in each.strength.said for each in paces)
+    without = {name: run for name, run in found.items() if not name.endswith("seed4")}
+    ends, *paces = judged(without).values()
+    assert ends.held is Held.UNDECIDED
+    assert "for want of seeds" in ends.reason
+    assert all("over 3 seeds" in each.strength.said for each in paces)
 
 
 def test_a_pair_whose_order_the_end_of_a_run_hides_is_censored_and_counted() -> None:

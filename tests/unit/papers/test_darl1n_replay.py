@@ -9,7 +9,7 @@ from fullrank.algorithms import Algorithm
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments.neighbourhood import Samples
-from fullrank.wiring.plugins import algorithm_config_of, spec_of_agents
+from fullrank.wiring.plugins import algorithm_config_of
 from fullrank.wiring.training import training_of
 from fullrank_darl1n.published import FOOD, ISING, REPLAY, SCALES, TeamSpec
 from fullrank_darl1n.replay import ReplayedDARL1N, ReplaySampler
@@ -69,8 +69,7 @@ def computed(algorithm: Algorithm, iteration: int) -> list[FloatArray]:
 def test_updates_are_those_of_the_losses_on_the_drawn_transitions() -> None:
     config = trial(SCALES["smoke"], TeamSpec(ISING, ISING.sizes[0]), REPLAY, 0).config()
     training = training_of(config)
-    collector = training.collector
-    spec = spec_of_agents(config, collector.agents, state_size=0, masked=False)
+    collector, spec = training.collector, training.environment
     paper = algorithm_config_of(config)
     assert isinstance(paper, ReplayedDARL1N)
     reference = paper.readable(spec, seed=config.seed, device="cpu")

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fullrank.common.errors import ConfigError
@@ -170,13 +169,6 @@ def test_collectors_add_up_until_the_window_stops_them() -> None:
     slow = replace(fast, update_s=10.0)
     waiting = learned(config(**FREE), durations=slow, until_s=20.0)
     assert waiting.facts["blocked"] > 0.5
-
-
-def test_actors_beyond_the_cores_share_them() -> None:
-    durations = VirtualDurations(step_s=1.0, acting_s=0.0, cores=4)
-    lengths = np.array([3, 2])
-    assert durations.block_s(lengths, actors=4, key=(0, 0, 0)) == 3.0
-    assert durations.block_s(lengths, actors=10, key=(0, 0, 0)) == 7.5
 
 
 def test_what_does_not_learn_from_episodes_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fullrank.common.errors import ConfigError
 from fullrank.config import from_toml, load, to_toml
 from fullrank.config.tree import PluginSettings
-from fullrank.net.codec import encode_agent
+from fullrank.net.codec import encode_environment
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import training_of
 from fullrank_learner.run_context import HostPlace, LearnerContext, prepare
@@ -26,9 +26,7 @@ def welcome_of(*settings: str) -> pb.Welcome:
         run="demo",
         term=1,
         configuration=to_toml(config),
-        agents=[encode_agent(agent) for agent in training.collector.agents],
-        state_size=training.state_size,
-        masked=training.masked,
+        **encode_environment(training.environment),
     )
 
 
