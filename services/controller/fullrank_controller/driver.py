@@ -201,8 +201,7 @@ class Driver:
         self._run.progress.run()  # whoever has to wait from now on says so
 
     async def _play(self, order: Play) -> None:
-        self.pipeline.begin(order.collection)
-        await self.pipeline.finish_playing()
+        await self.pipeline.play(order.collection)
 
     async def _collect(self, order: Collect) -> None:
         first = order.collection * self._training.trainer.updates

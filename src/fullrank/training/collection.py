@@ -119,22 +119,24 @@ class OwnCollection:
         self._environment, self._layout, self._play = environment, layout, play
         self._steps = steps
         self.rows = self.least_rows = rows
-        self._newest: tuple[int, Collected] | None = None
+        self._kept: dict[int, Collected] = {}
+        """The newest collection, and the one before, over which the run may still compute."""
 
     def publish(self, number: int) -> None:
         """Do nothing: a collection begins with the current parameters."""
 
     def collect(self, number: int) -> Collected:
-        """Collect; return the stored collection on a repeated call.
+        """Collect; return a kept collection on a repeated call.
 
         Raises:
             Unsound: An observation, an action or a reward is not finite.
         """
-        if self._newest is None or self._newest[0] != number:
+        if number not in self._kept:
             collected = self._play(number)
             check_rows(collected.rows, self._layout, what=f"iteration {number}")
-            self._newest = number, self._counted(number, collected)
-        return self._newest[1]
+            before = {one: kept for one, kept in self._kept.items() if one == number - 1}
+            self._kept = before | {number: self._counted(number, collected)}
+        return self._kept[number]
 
     def _counted(self, number: int, collected: Collected) -> Collected:
         """Return a collection with the environment steps that were played for it and before."""
@@ -142,10 +144,10 @@ class OwnCollection:
         return collected._replace(statistics=statistics, steps=self._steps)
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
-        """Return what was collected ahead."""
-        if self._newest is None or self._newest[0] != resume_at:
+        """Return the collection ``resume_at``, if it was collected already."""
+        if resume_at not in self._kept:
             return {}
-        collected = self._newest[1]
+        collected = self._kept[resume_at]
         arrays: dict[str, NDArray[Any]] = {"rows": collected.rows, "returns": collected.returns}
         arrays |= {f"side.{side}": value for side, value in collected.side_returns.items()}
         if collected.won is not None:
@@ -158,7 +160,7 @@ class OwnCollection:
         if ahead:
             sides, won = part(ahead, "side"), ahead.get("won")
             collected = Collected(ahead["rows"], ahead["returns"], sides, won)
-            self._newest = resume_at, self._counted(resume_at, collected)
+            self._kept = {resume_at: self._counted(resume_at, collected)}
 
     def doing(self) -> str:
         """Name the copy whose environment is called now, its step and seed; any thread may ask."""
@@ -188,10 +190,23 @@ class StepCollection(OwnCollection):
         self._rollout = rollout = Rollout(environment, player, layout, seed=seed, stagger=stagger)
         rows, play = steps * environment.copies, partial(rollout.collect, steps)
         super().__init__(environment, layout, rows=rows, steps=rows, play=play)
+        self._begun, self._before = 0, rollout.mark()
+
+    def collect(self, number: int) -> Collected:
+        """Collect; return a kept collection on a repeated call."""
+        if number not in self._kept:
+            self._begun, self._before = number, self._rollout.mark()
+        return super().collect(number)
 
     def state(self, *, resume_at: int) -> dict[str, NDArray[Any]]:
-        """Return the state of the environments, and what was collected ahead."""
-        rollout = {f"rollout.{name}": array for name, array in self._rollout.state().items()}
+        """Return the state of the environments, and the collection that was collected already.
+
+        Environments are where collection ``resume_at`` left them, or where it found them if it has
+        failed, even if the next one has begun.
+        """
+        failed = self._begun == resume_at and resume_at not in self._kept
+        mark = self._before if failed or self._begun > resume_at else self._rollout.mark()
+        rollout = {f"rollout.{name}": array for name, array in mark().items()}
         return rollout | super().state(resume_at=resume_at)
 
     def load(self, state: Mapping[str, NDArray[Any]], *, resume_at: int) -> None:

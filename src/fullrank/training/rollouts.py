@@ -176,25 +176,25 @@ class Rollout:
         for array in self._memory:
             array[copies] = 0.0
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the state from which ``load`` replays every environment to its current step.
+    def mark(self) -> Callable[[], dict[str, NDArray[Any]]]:
+        """Mark the current step; returns what makes the state that ``load`` replays to there.
 
-        It holds the number of finished episodes and of steps in the running episode of each copy,
-        shape (E,); the actions of the last steps, shape (steps, E, sum of action sizes); and the
-        current observations and memory.
+        The state holds the number of finished episodes and of steps in the running episode of each
+        copy, shape (E,); the actions of the last steps, shape (steps, E, sum of action sizes); and
+        the observations and memory. Actions, which are most of it, are put together when asked for.
         """
-        size = sum(self._layout.action_sizes)
-        actions = np.array(self._actions, np.float32).reshape(-1, self._environment.copies, size)
-        return {
+        shape = (-1, self._environment.copies, sum(self._layout.action_sizes))
+        actions = list(self._actions)
+        arrays = {
             "episodes_finished": self._finished.copy(),
             "episode_steps": self._steps.copy(),
-            "actions": actions,
             "observation": self._episodes.observation.copy(),
             **{f"memory.{number}": array.copy() for number, array in enumerate(self._memory)},
         }
+        return lambda: {**arrays, "actions": np.array(actions, np.float32).reshape(shape)}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Resume from the arrays returned by ``state``.
+        """Resume from the state of a mark.
 
         Raises:
             CheckpointUnusable: The state is missing or belongs to another number of copies.

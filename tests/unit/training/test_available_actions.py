@@ -129,7 +129,7 @@ def test_a_resumed_rollout_takes_available_actions_only(before: int, copies: int
 
     interrupted, resumed = masked(), masked()
     interrupted.collect(before, iteration=0)
-    resumed.load(interrupted.state())
+    resumed.load(interrupted.mark()())
     one, other = (each.collect(5, iteration=1) for each in (interrupted, resumed))
     assert one.rows.tobytes() == other.rows.tobytes()
 

@@ -45,7 +45,7 @@ def test_memory_goes_on_where_a_resumed_run_goes_on() -> None:
     whole = [going.collect(1, iteration=step).rows for step in range(6)]
     for step in range(3):
         stopped.collect(1, iteration=step)
-    resumed.load(stopped.state())
+    resumed.load(stopped.mark()())
     for step in range(3, 6):
         np.testing.assert_array_equal(resumed.collect(1, iteration=step).rows, whole[step])
 

@@ -18,6 +18,7 @@ from fullrank.environments import Step, make_environment
 from fullrank.replay.episodes import episodes_in
 from fullrank.replay.layout import Layout
 from fullrank.training.collection import REPORTS
+from fullrank.training.episodes import Episodes
 from fullrank.training.rollouts import Collected, Rollout
 from fullrank.wiring.training import Training, training_of
 
@@ -90,7 +91,7 @@ def test_a_resumed_rollout_goes_on_in_the_midst_of_episodes(
 ) -> None:
     interrupted, resumed = rollout(Countdown(copies)), rollout(Countdown(copies))
     interrupted.collect(before, iteration=0)
-    resumed.load(interrupted.state())
+    resumed.load(interrupted.mark()())
     for iteration in (1, 2):
         one, other = (each.collect(after, iteration=iteration) for each in (interrupted, resumed))
         assert one.rows.tobytes() == other.rows.tobytes()
@@ -100,7 +101,7 @@ def test_a_resumed_rollout_goes_on_in_the_midst_of_episodes(
 def test_only_the_actions_of_running_episodes_are_kept() -> None:
     going = rollout(Countdown(2))
     going.collect(100, iteration=0)
-    assert len(going.state()["actions"]) == going.state()["episode_steps"].max() < 4
+    assert len(going.mark()()["actions"]) == going.mark()()["episode_steps"].max() < 4
 
 
 def test_an_environment_that_does_not_repeat_itself_is_named() -> None:
@@ -116,7 +117,7 @@ def test_an_environment_that_does_not_repeat_itself_is_named() -> None:
     interrupted, resumed = rollout(Drifting(0.0)), rollout(Drifting(1.0))
     interrupted.collect(1, iteration=0)  # episodes take two steps at least
     with pytest.raises(EnvironmentFailed, match="does not repeat itself"):
-        resumed.load(interrupted.state())
+        resumed.load(interrupted.mark()())
 
 
 class Still:
@@ -136,7 +137,7 @@ def test_resuming_between_episodes_equals_going_on() -> None:
     going = cooperative()
     going.collect(10, iteration=0)
     resumed = cooperative()
-    resumed.load(going.state())
+    resumed.load(going.mark()())
     one, other = going.collect(10, iteration=1), resumed.collect(10, iteration=1)
     np.testing.assert_array_equal(one.rows, other.rows)
     assert len(one.returns) == 4
@@ -145,7 +146,7 @@ def test_resuming_between_episodes_equals_going_on() -> None:
 
 def test_a_state_of_other_copies_is_refused() -> None:
     with pytest.raises(CheckpointUnusable, match="3 copies"):
-        rollout(Countdown(3)).load(rollout(Countdown(2)).state())
+        rollout(Countdown(3)).load(rollout(Countdown(2)).mark()())
     with pytest.raises(CheckpointUnusable, match="3 copies"):
         rollout(Countdown(3)).load({})
 
@@ -205,6 +206,42 @@ def test_a_resumed_run_goes_on_in_the_midst_of_staggered_episodes(before: int) -
     for expected, actual in zip(whole[before:], collected(resumed, range(before, 20)), strict=True):
         np.testing.assert_array_equal(expected.rows, actual.rows)
         np.testing.assert_array_equal(expected.returns, actual.returns)
+
+
+class Failed(Exception):
+    """An environment's own error."""
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_state_is_that_of_its_collection_even_if_the_next_one_was_begun(
+    before: int, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config("collect.steps=3")
+    whole = collected(training_of(settings), range(8))
+    cut = training_of(settings)
+    collected(cut, range(before + 1))
+    if fails:
+        advance, left = Episodes.advance_packed, [2]
+
+        def failing(self: Episodes, *arguments: Any, **named: Any) -> Step:
+            left[0] -= 1
+            if not left[0]:
+                raise Failed
+            return advance(self, *arguments, **named)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Episodes, "advance_packed", failing)
+            with pytest.raises(Failed):
+                cut.collector.collect(before + 1)
+    else:
+        cut.collector.collect(before + 1)
+    for at in (before, before + 1):
+        resumed = training_of(settings)
+        resumed.load(cut.state(resume_at=at), resume_at=at)
+        for expected, actual in zip(whole[at:], collected(resumed, range(at, 8)), strict=True):
+            np.testing.assert_array_equal(expected.rows, actual.rows)
+            np.testing.assert_array_equal(expected.returns, actual.returns)
 
 
 SMALL: dict[str, Any] = {

@@ -65,6 +65,10 @@ class Playback(ABC):
         """Start playing for an iteration with the current parameters, unless that was done."""
         return None
 
+    async def play(self, iteration: int) -> None:
+        """Start playing; return once nothing reads the current parameters any more."""
+        self.begin(iteration)
+
     @abstractmethod
     async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
         """Store an iteration's transitions from position ``first`` on, once they are played.
@@ -121,6 +125,12 @@ class OwnPlayback(Playback):
             self._playing[iteration] = asyncio.create_task(self._play(iteration, before))
             self._playing[iteration].add_done_callback(retrieve)
         return self._playing[iteration]
+
+    async def play(self, iteration: int) -> None:
+        """Return when this process plays no collection; raises what the iteration's raised."""
+        playing = self.begin(iteration)
+        await self.finish()
+        playing.result()
 
     async def _play(self, iteration: int, before: CollectTask | None) -> Collected:
         if before is not None:

@@ -90,9 +90,12 @@ class ReplayPipeline:
         """Return the last collection that this process plays, or None."""
         return self._playback.ahead
 
-    def begin(self, iteration: int) -> None:
-        """Start playing for an iteration with the current parameters, unless that was done."""
-        self._playback.begin(iteration)
+    async def play(self, iteration: int) -> None:
+        """Play for an iteration; return once nothing reads the current parameters any more.
+
+        A failure is raised here, so that they are not stepped: a resumed run plays with them.
+        """
+        await self._playback.play(iteration)
 
     def foresee(self, iteration: int) -> Sample | None:
         """Return the iteration's minibatch, if it draws no row that is still to be played.
