@@ -185,6 +185,8 @@ class OpenRound(Generic[HolderT]):
 
     def _contribute(self, event: Arrived | Reported) -> None:
         if self._endorsement is not None:
+            if event.learner in self._endorsement.convicted:
+                return  # it was queued before
             self._endorsement.heard(event.learner)
         if isinstance(event, Arrived):
             if not self._offer(event):
