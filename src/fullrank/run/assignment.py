@@ -308,6 +308,13 @@ class ExtraRows(Generic[HolderT]):
         self._round, self._assignment, self._members = round_, assignment, members
         self.hedged = 0
 
+    @property
+    def unsent(self) -> list[UnitIndex]:
+        """Units that no extra row has brought yet."""
+        extra = self._assignment.extra_rows
+        sent = {extra.get(row) for row in self._round.rows}
+        return [unit for unit in range(self._assignment.code.units) if unit not in sent]
+
     def add(
         self, units: Mapping[frozenset[LearnerId], Sequence[UnitIndex]]
     ) -> dict[HolderT, dict[int, UnitIndex]]:
