@@ -332,7 +332,7 @@ class OpenRound(Generic[HolderT]):
 
     def _reassign_missing(self) -> None:
         """Have the units that departed learners took along computed by others."""
-        self.assignment.drop_absent(self._members.eligible)
+        self.assignment.drop_lost(self._members)
         units = self.round.missing(self.assignment.holders)
         self._rows_lost = bool(units) and not self._add({ANY: units})
         if self._rows_lost and not self.more_can_come:

@@ -230,12 +230,11 @@ class ControllerServicer:
         return pb.CheckpointResponse(iterations=await self._driver.checkpoint())
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
-        """Assign no more rows to a learner."""
+        """Assign no more rows to a learner, which finishes its own."""
         if not request.HasField("learner"):
             raise InvalidContribution("learner is not set")
         self._run.roster.drain(request.learner)
         log.warning("drained learner=%d", request.learner)
-        self._run.reception.notify(MembershipChanged())
         return pb.DrainResponse()
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopResponse:
