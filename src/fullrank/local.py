@@ -30,7 +30,8 @@ from fullrank.run.assignment import RowAssignment, working_rows, working_shares
 from fullrank.run.machine import Program, RunMachine
 from fullrank.run.orders import Apply, Begin, Collect, Compute, Done, Draw, Open, Play, RunOrder
 from fullrank.run.placement import Domain, Placement
-from fullrank.run.round import OpenRound, RoundPolicies
+from fullrank.run.policies import RoundPolicies
+from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import (
     Arrived,
     Begun,

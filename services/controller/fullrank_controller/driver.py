@@ -149,8 +149,12 @@ class Driver:
             host.tell(Save())
         return await asyncio.shield(self._saved)
 
-    def set_iterations(self, iterations: int) -> None:
+    def set_iterations(self, iterations: int, *, keep: Callable[[], None]) -> None:
         """Change the number of iterations of the run.
+
+        Args:
+            iterations: The number.
+            keep: Writes it down; if that raises, the run keeps its length.
 
         Raises:
             ConfigError: More are begun, the last collection has more updates, or the run is so near
@@ -167,6 +171,7 @@ class Driver:
                 f"iterations = {iterations}: the last collections of the run have begun; resume it "
                 "with more once it has finished"
             )
+        keep()  # not in a thread: meanwhile the run could begin more
         self._run.progress.iterations = iterations
         host.tell(Amend(iterations))
 

@@ -121,7 +121,9 @@ class ControllerSettings:
     from others. With ``wait`` and ``fail``, ``code.name = "auto"`` chooses among codes that survive
     a loss."""
     inexact: Literal["commit", "fail"] = "fail"
-    """Policy when every row has arrived and the decode still is not exact."""
+    """Policy when every row has arrived and the decode still is not exact. At the deadline
+    ``commit`` does not wait for further rows either; with ``fail``, ``undecodable`` decides, whose
+    ``recode`` then has every unit computed by itself."""
     deadline_s: Duration = 60.0
     """Deadline of the first rounds, and of ranks that wait for another, seconds; later deadlines of
     rounds are five times the 99th percentile of recent round times, and at least 5 s. Twice as long

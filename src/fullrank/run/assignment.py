@@ -110,6 +110,19 @@ class RowAssignment(Generic[HolderT]):
         """Vacate the rows of learners that left."""
         self.holders = {row: held for row, held in self.holders.items() if held in members}
 
+    def drop_lost(self, members: Members[HolderT]) -> None:
+        """Vacate, within a round, the rows of learners that left or are quarantined.
+
+        A learner that is to hold no row from the next round on still finishes its own.
+        """
+        self.drop_absent(
+            [
+                holder
+                for holder in dict.fromkeys(self.holders.values())
+                if members.member(holder.learner) is holder and not holder.quarantined
+            ]
+        )
+
     def fill(self, members: Sequence[HolderT]) -> bool:
         """Give vacant shares to spares between rounds.
 
@@ -307,6 +320,13 @@ class ExtraRows(Generic[HolderT]):
     ) -> None:
         self._round, self._assignment, self._members = round_, assignment, members
         self.hedged = 0
+
+    @property
+    def unsent(self) -> list[UnitIndex]:
+        """Units that no extra row has brought yet."""
+        extra = self._assignment.extra_rows
+        sent = {extra.get(row) for row in self._round.rows}
+        return [unit for unit in range(self._assignment.code.units) if unit not in sent]
 
     def add(
         self, units: Mapping[frozenset[LearnerId], Sequence[UnitIndex]]

@@ -27,6 +27,7 @@ class Endorsement(Generic[HolderT]):
 
     Attributes:
         wanted: Statements that the controller is to compute, until they are taken from here.
+        convicted: Learners that were refuted, of which nothing counts in the round any more.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Endorsement(Generic[HolderT]):
         recomputes: Callable[[], bool],
     ) -> None:
         self.wanted: list[Claim] = []
+        self.convicted: set[LearnerId] = set()
         self._quorum, self._round, self._assignment = quorum, round_, assignment
         self._members, self._recomputes = members, recomputes
         self._awaited: set[Claim] = set()
@@ -116,6 +118,7 @@ class Endorsement(Generic[HolderT]):
         liars = self._quorum.contradicted(round_)
         if liars:
             exclude(round_, liars.keys())
+            self.convicted |= liars.keys()
         return {
             learner: f"units {list(claim.units)} of iteration {round_.iteration} were wrong, "
             "computed again"

@@ -6,7 +6,6 @@ back until enough statements support it. It knows no clock, thread, file or sock
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic
 
 import numpy as np
@@ -27,6 +26,7 @@ from fullrank.rounds.round import Round
 from fullrank.rounds.verification import disputants, disputed_units
 from fullrank.run.assignment import ANY, ExtraRows, HolderT, Members, RowAssignment
 from fullrank.run.endorsement import Endorsement
+from fullrank.run.policies import DEFAULT_POLICIES, RoundPolicies
 from fullrank.run.round_orders import (
     AddRows,
     Arrived,
@@ -58,21 +58,6 @@ from fullrank.run.round_orders import (
 
 SILENT = 0.5
 """Share of the deadline for which a stream may pause within a vector."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundPolicies:
-    """What to do with a round that cannot be committed from the rows at hand."""
-
-    undecodable: str = "recode"
-    """``recode``, ``wait`` or ``fail``."""
-    inexact: str = "fail"
-    """``commit`` or ``fail``."""
-    deadline_s: float = 0.0
-    """Time after which they apply, as errors name it."""
-
-
-DEFAULT_POLICIES = RoundPolicies()
 
 
 class OpenRound(Generic[HolderT]):
@@ -185,6 +170,8 @@ class OpenRound(Generic[HolderT]):
 
     def _contribute(self, event: Arrived | Reported) -> None:
         if self._endorsement is not None:
+            if event.learner in self._endorsement.convicted:
+                return  # it was queued before
             self._endorsement.heard(event.learner)
         if isinstance(event, Arrived):
             if not self._offer(event):
@@ -274,14 +261,20 @@ class OpenRound(Generic[HolderT]):
         Raises:
             NotDecodable: It does not.
         """
-        round_ = self.round
         if self._policies.inexact != "commit":
             raise NotDecodable(
-                f"iteration {round_.iteration}: all rows have arrived and kappa = "
-                f"{round_.condition:.1e} still leaves an error of {decision.error_bound:.1e}; "
-                "choose a better conditioned code (cyclic, mds), or set controller.inexact=commit"
+                f"iteration {self.round.iteration}: {self._lacking()}; choose a better conditioned "
+                "code (cyclic, mds), or set controller.inexact=commit"
             )
         self._commit(decision)
+
+    def _lacking(self) -> str:
+        """What the received rows lack."""
+        round_, last = self.round, self._last
+        if isinstance(last, Decoded):
+            return f"kappa = {round_.condition:.1e} leaves an error of {last.error_bound:.1e}"
+        target = described(self.assignment.code.target)
+        return f"rows of rank {round_.rank} do not determine {target}"
 
     def _pass_deadline(self, paused_s: Mapping[LearnerId, float]) -> None:
         """Commit, prove, or apply the policy, after the deadline passed without a commit."""
@@ -305,36 +298,41 @@ class OpenRound(Generic[HolderT]):
         return endorsement.computing
 
     def _apply_deadline_policy(self, paused_s: Mapping[LearnerId, float]) -> None:
-        """Fail, recode or wait.
+        """Commit, fail, recode or wait.
 
         Raises:
-            NotDecodable: By policy ``fail``.
+            NotDecodable: By policy ``fail``, or where no unit could make the rows exact.
             Corrupted: The rows contradict each other and no more of them can be had.
         """
-        if isinstance(self._last, Corrupt):
-            self._doubt(self._last)
+        last, policies = self._last, self._policies
+        if isinstance(last, Corrupt):
+            self._doubt(last)
             return
-        round_, deadline_s = self.round, self._policies.deadline_s
-        awaited = sorted(self.assigned - set(round_.received))
+        units, fails = self.round.missing(), policies.undecodable == "fail"
+        if isinstance(last, Decoded):
+            units = self._extra.unsent  # fewer would raise no rank, and may leave an error
+            if fails or not units or policies.inexact == "commit":
+                self._accept_inexact(last)
+                return
+        awaited = sorted(self.assigned - set(self.round.received))
         reason = (
-            f"iteration {round_.iteration}: rows of rank {round_.rank} do not determine "
-            f"{described(self.assignment.code.target)} after {deadline_s:.1f} s; "
-            f"learners {awaited} have not answered"
+            f"iteration {self.round.iteration}: {self._lacking()} after {policies.deadline_s:.1f} "
+            f"s; learners {awaited} have not answered"
         )
-        if self._policies.undecodable == "fail":
+        if fails:
             raise NotDecodable(f"{reason}; raise controller.deadline_s or code.tolerance")
         self._orders.append(Stall(reason))
-        silent_s = SILENT * deadline_s
+        silent_s = SILENT * policies.deadline_s
         for holder in dict.fromkeys(self.assignment.holders.values()):
             if paused_s.get(holder.learner, 0.0) > silent_s:
                 stuck = DeadlinePassed(f"no more of its vector came for {silent_s:.1f} s")
                 self._orders.append(Expel(holder, stuck))
-        if self._policies.undecodable == "recode" and self._add({ANY: round_.missing()}):
+        if policies.undecodable == "recode" and self._add({ANY: units}):
             self._orders.append(Resume(reason))
 
     def _reassign_missing(self) -> None:
         """Have the units that departed learners took along computed by others."""
-        self.assignment.drop_absent(self._members.eligible)
+        self.assignment.drop_lost(self._members)
         units = self.round.missing(self.assignment.holders)
         self._rows_lost = bool(units) and not self._add({ANY: units})
         if self._rows_lost and not self.more_can_come:

@@ -18,7 +18,8 @@ from fullrank.rounds.reports import report_of
 from fullrank.rounds.round import Round
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.placement import Domain, Placement
-from fullrank.run.round import DEFAULT_POLICIES, OpenRound, RoundPolicies
+from fullrank.run.policies import DEFAULT_POLICIES, RoundPolicies
+from fullrank.run.round import OpenRound
 from fullrank.run.round_orders import (
     Arrived,
     Begun,

@@ -4,17 +4,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from tests.unit.run.builders import SIZE, Learner, Team, opened
+from tests.unit.run.builders import SIZE, UPDATES, Host, Learner, Team, opened, team_of
 
-from fullrank.codes import codes, support
+from fullrank.codes import Code, codes, support
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.errors import Corrupted
-from fullrank.common.updates import unit_digest
+from fullrank.common.updates import snap, unit_digest
 from fullrank.rounds.decision import Decoded
 from fullrank.rounds.quorum import Quorum
 from fullrank.rounds.reports import Claim
 from fullrank.run.endorsement import Endorsement
 from fullrank.run.round import OpenRound
+from fullrank.run.round_orders import Arrived, RecomputedStatements, Reported
 
 UNITS = 3
 TWICE = 2 * UNITS
@@ -113,3 +114,23 @@ def test_nothing_of_a_learner_that_the_controller_refuted_is_left_in_the_round()
     assert liar not in open_round.round.received
     assert 0 not in open_round.round.rows
     assert endorsement.convict() == {}
+
+
+def test_what_a_refuted_learner_had_sent_before_is_in_no_commit_of_the_round() -> None:
+    """Its row of unit 1 is queued while the controller computes unit 0."""
+    team = team_of(2)
+    code = Code(name="pairs", matrix=np.eye(3)[[0, 1, 2, 2]], rows_per_learner=2)
+    spot = Claim((0,))
+    host = Host(opened(team, code, quorum=Quorum(drawn=frozenset([spot]))), team)
+    wrong = [snap(update + np.float32(2.0**-20)) for update in UPDATES]
+    host.sends(0, wrong)
+    host.sends(2)
+    host.sends(3)
+    value = unit_digest(UPDATES[0])
+    host.tell(RecomputedStatements(claims=frozenset([spot]), values={spot: value}))
+    host.tell(Reported(learner=0, digests={1: unit_digest(wrong[1])}))
+    host.tell(Arrived(learner=0, row=1, coded=wrong[1]))
+    host.sends(4)  # learner 1 has been given what learner 0 held
+    host.sends(5)
+    assert {learner for _, learner in host.decision.rows} == {1}
+    np.testing.assert_array_equal(host.decision.updates, np.stack(UPDATES))

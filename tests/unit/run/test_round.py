@@ -8,7 +8,7 @@ from fullrank.codes import Code
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.updates import snap
 from fullrank.rounds.decision import Verdict
-from fullrank.run.round import RoundPolicies
+from fullrank.run.policies import RoundPolicies
 from fullrank.run.round_orders import (
     AddRows,
     Assign,
@@ -81,6 +81,66 @@ def test_an_inexact_result_of_all_rows_is_for_the_policy(inexact: str) -> None:
         assert host.decision.verdict is Verdict.INEXACT
     else:
         assert isinstance(host.failure, NotDecodable)
+
+
+def inexact_at_the_deadline(undecodable: str, inexact: str) -> Host:
+    """A round whose last row would mend its inexact result, and does not come."""
+    team = team_of(4)
+    policies = RoundPolicies(undecodable=undecodable, inexact=inexact)
+    host = Host(opened(team, NEARLY_EQUAL, policies=policies), team)
+    for row in range(3):
+        host.sends(row)
+    host.tell(DeadlineEnded({}))
+    return host
+
+
+@pytest.mark.parametrize("undecodable", ["recode", "wait", "fail"])
+def test_an_inexact_result_may_be_committed_at_the_deadline(undecodable: str) -> None:
+    host = inexact_at_the_deadline(undecodable, "commit")
+    assert host.decision.verdict is Verdict.INEXACT
+
+
+def test_units_of_an_inexact_round_are_computed_again_at_the_deadline() -> None:
+    host = inexact_at_the_deadline("recode", "fail")
+    assert added(host.orders) == [{0: {4: 0}, 1: {5: 1}, 2: {6: 2}}]
+    for row in (4, 5, 6):
+        host.sends(row)
+    assert host.decision.verdict is Verdict.COMMIT
+    np.testing.assert_array_equal(host.decision.updates, np.stack(UPDATES))
+
+
+def test_units_of_an_inexact_round_that_have_come_by_themselves_are_not_computed_again() -> None:
+    host = inexact_at_the_deadline("recode", "fail")
+    host.sends(6)
+    host.tell(DeadlineEnded({}))
+    assert added(host.orders)[1:] == [{2: {7: 0, 8: 1}}]
+
+
+def test_a_round_that_no_unit_makes_exact_ends_at_the_deadline() -> None:
+    """Each unit has come by itself, and the rows of huge coefficients still drown their digits."""
+    team = team_of(4)
+    code = Code(name="huge", matrix=NEARLY_EQUAL.matrix * 2.0**60)
+    host = Host(opened(team, code), team)
+    for row in range(3):
+        host.sends(row)
+    host.tell(DeadlineEnded({}))
+    for row in (4, 5, 6):
+        host.sends(row)
+    host.tell(DeadlineEnded({}))
+    assert isinstance(host.failure, NotDecodable)
+
+
+def test_an_inexact_round_that_waits_or_fails_says_what_it_lacks() -> None:
+    host = inexact_at_the_deadline("wait", "fail")
+    [reason] = [order.reason for order in host.orders if isinstance(order, Stall)]
+    assert "leaves an error of" in reason
+    assert "learners [3] have not answered" in reason
+    assert host.orders[-1] == SetTimer()
+    host.sends(3)
+    assert host.decision.exact
+    failed = inexact_at_the_deadline("fail", "fail").failure
+    assert isinstance(failed, NotDecodable)
+    assert "leaves an error of" in str(failed)
 
 
 def test_a_corrupt_round_names_its_parties_at_the_deadline_though_a_row_is_awaited() -> None:

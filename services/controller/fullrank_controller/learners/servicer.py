@@ -8,13 +8,20 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from fullrank.common.deadlines import is_duration
-from fullrank.common.durable import replace_text
-from fullrank.common.errors import FullrankError, InvalidContribution, NotFound, ServiceLost
+from fullrank.common.durable import replace_text, writing
+from fullrank.common.errors import (
+    FullrankError,
+    InvalidContribution,
+    NotFound,
+    ServiceLost,
+    StorageFailed,
+)
 from fullrank.common.types import EncodedVector
 from fullrank.config.toml import to_toml
 from fullrank.host.process import first
@@ -230,12 +237,11 @@ class ControllerServicer:
         return pb.CheckpointResponse(iterations=await self._driver.checkpoint())
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
-        """Assign no more rows to a learner."""
+        """Assign no more rows to a learner, which finishes its own."""
         if not request.HasField("learner"):
             raise InvalidContribution("learner is not set")
         self._run.roster.drain(request.learner)
         log.warning("drained learner=%d", request.learner)
-        self._run.reception.notify(MembershipChanged())
         return pb.DrainResponse()
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopResponse:
@@ -248,13 +254,18 @@ class ControllerServicer:
         self, request: pb.SetIterationsRequest, context: Context
     ) -> pb.SetIterationsResponse:
         """Change the number of iterations, also in the run's directory."""
-        directory, config = self._term.directory, self._term.config
-        self._driver.set_iterations(request.iterations)
-        text = to_toml(replace(config, iterations=request.iterations))
-        directory.confirm()
-        await asyncio.to_thread(replace_text, directory.path / CONFIGURATION, text)
+        keep = partial(self._keep, request.iterations)
+        self._driver.set_iterations(request.iterations, keep=keep)
         log.warning("iterations_changed iterations=%d", request.iterations)
         return pb.SetIterationsResponse()
+
+    def _keep(self, iterations: int) -> None:
+        """Write the number of iterations into the run's directory."""
+        directory, config = self._term.directory, self._term.config
+        path, text = directory.path / CONFIGURATION, to_toml(replace(config, iterations=iterations))
+        directory.confirm()
+        with writing(path, remedy="make room and order it again", raised=StorageFailed):
+            replace_text(path, text)
 
     async def _converse(self, member: Member, requests: LearnerMessages, context: Context) -> None:
         welcome = pb.Welcome()

@@ -22,7 +22,8 @@ from fullrank.planning.tuning import TUNING
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import RowAssignment
-from fullrank.run.round import OpenRound, RoundPolicies
+from fullrank.run.policies import RoundPolicies
+from fullrank.run.round import OpenRound
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.plugins import max_variance_of

@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from tests.unit.services.controller.builders import NUMERICS, join, make_run
+from tests.unit.services.controller.builders import NUMERICS, join, make_run, open_round
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotDecodable
 from fullrank.run.assignment import RowAssignment
+from fullrank.run.round_orders import AddRows, Begun, MembershipChanged
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.membership import Membership
@@ -76,6 +77,24 @@ async def test_the_successor_of_an_index_holds_the_row_that_it_was_assigned() ->
     assert await settled(run.membership) is assignment
     assert assignment.rows_of(successor) == [1]
     assert not assignment.rows_of(members[1])
+
+
+async def test_a_drained_learner_finishes_its_row_and_holds_none_in_the_next_round() -> None:
+    run = make_run()
+    drained, leaver, *_ = join(run, 4)
+    opened = open_round(run, name="uncoded")
+    opened.step(Begun())
+    run.roster.drain(drained.learner)
+    run.roster.leave(leaver)
+    orders = opened.step(MembershipChanged())
+    [(helper, units)] = [
+        item for order in orders if isinstance(order, AddRows) for item in order.units.items()
+    ]
+    assert helper is not drained
+    assert list(units.values()) == [leaver.learner]
+    assert opened.holder_of(0, drained.learner) is drained
+    run.reception.close()
+    assert not (await settled(run.membership)).rows_of(drained)
 
 
 async def test_a_run_that_has_lost_all_its_learners_does_not_go_on() -> None:
