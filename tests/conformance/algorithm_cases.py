@@ -34,6 +34,8 @@ SCREENS, LOCKS = (
 """Environments of agents that observe images, or make several choices."""
 READABLE = "maddpg by autograd"
 """The algorithm as stated by its losses, with another depth than the hand-written kernel."""
+MEAN_FIELD = "mfac by autograd"
+"""The same of the algorithm whose critics see a mean of actions."""
 
 WITHOUT_MEMORY = "vdn without memory"
 """A team for whose network there is no hand-written kernel."""
@@ -42,6 +44,7 @@ PARTS = "maddpg of three parts"
 """Units are micro-batches of an agent; 100 transitions are not divisible by three."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
+    MEAN_FIELD: ("mfac", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     PARTS: ("maddpg", {"micro_batches": 3}),
     "mappo of normalised observations": ("mappo", {"normalise_observations": True}),
@@ -78,7 +81,7 @@ def class_of(name: str) -> type:
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
     kinds = (OnPolicy, SAC, PQN, QPLEX)
-    return name in (READABLE, WITHOUT_MEMORY) or issubclass(class_of(name), kinds)
+    return name in (READABLE, MEAN_FIELD, WITHOUT_MEMORY) or issubclass(class_of(name), kinds)
 
 
 def plays_episodes(name: str) -> bool:

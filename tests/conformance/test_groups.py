@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conformance.algorithm_cases import config, spec_of, team, transitions
+from tests.conformance.algorithm_cases import (
+    collects,
+    config,
+    layout,
+    spec_of,
+    team,
+    transitions,
+)
 
 from fullrank.algorithms import Algorithm
 from fullrank.algorithms.actor_critic import ActorCritic
@@ -100,7 +107,7 @@ def updates_of(algorithm: Algorithm, name: str) -> list[FloatArray]:
 
 
 @pytest.mark.parametrize("name", ACTOR_CRITICS)
-def test_a_group_learns_from_the_mean_of_its_agents_losses_and_says_their_mean(name: str) -> None:
+def test_a_group_learns_from_the_mean_over_all_its_transitions_and_says_it(name: str) -> None:
     learner, environment = config(name), spec_of(name)
     assert isinstance(learner, ActorCritic)
     learner = replace(learner, clip_norm=1e9)
@@ -114,8 +121,13 @@ def test_a_group_learns_from_the_mean_of_its_agents_losses_and_says_their_mean(n
                 alone.parameters.view(own.id)[:] = grouped.parameters.view(section.id)
     alone.parameters.written()
     single, entries = updates_of(alone, name), Entries(learner.statistics())
+    acted = np.ones(len(single))  # where they collect by themselves, all have as many
+    if not collects(name):
+        acted = transitions(name, 100)[:, layout(name).alive].sum(0)
+        assert len({*acted}) > 1
     for unit, update in zip(grouped.problem.units, updates_of(grouped, name), strict=True):
-        expected = np.mean([single[agent].astype(np.float64) for agent in unit.agents], axis=0)
+        own = [single[agent].astype(np.float64) for agent in unit.agents]
+        expected = np.average(own, axis=0, weights=acted[[*unit.agents]])
         gradient, size = update[: -entries.size], np.abs(expected).max()
         np.testing.assert_allclose(gradient, expected[: -entries.size], rtol=0, atol=5e-5 * size)
         mean = entries.sums(expected[-entries.size :])

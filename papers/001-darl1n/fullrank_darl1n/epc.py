@@ -203,8 +203,10 @@ class EntityMADDPG(ActorCritic):
         return batch.next_action
 
     def _minibatches(self, environment: EnvironmentSpec, device: torch.device) -> BatchOf:
+        agents, groups = environment.agents, self.groups(environment)
+
         def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], TeamTransitions]:
-            whole = TeamTransitions(rows, environment.agents, device=device)
+            whole = TeamTransitions(rows, agents, groups=groups, device=device)
             return lambda unit, key: whole
 
         return load

@@ -69,9 +69,10 @@ class Hyperparameters:
     exploration_noise: float = 0.1
     """Standard deviation of the noise on continuous actions, as a share of half the range."""
     share: Sharing = "none"
-    """Agents that share networks, which learn from the mean of their losses: ``none``; ``side``,
-    those of a side; ``all``; or a table of groups with the names of their agents. Agents that share
-    have equal observations and actions. Shared networks are computed by autograd."""
+    """Agents that share networks, which learn from the mean loss over the transitions of all of
+    them: ``none``; ``side``, those of a side; ``all``; or a table of groups with the names of their
+    agents. Agents that share have equal observations and actions. Shared networks are computed by
+    autograd."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.hidden < 1:
@@ -110,7 +111,7 @@ class ActorCritic(Hyperparameters, ABC):
     def groups(self, environment: EnvironmentSpec) -> Groups:
         """Return the agents that share networks, by default those that ``share`` names.
 
-        Networks of a group learn from the mean of its agents' losses.
+        Networks of a group learn from the mean loss over the transitions in which its agents act.
         """
         return groups_of(self.share, environment.agents)
 
@@ -241,11 +242,12 @@ class ActorCritic(Hyperparameters, ABC):
 
     def _minibatches(self, environment: EnvironmentSpec, device: torch.device) -> BatchOf:
         """Supply the minibatch from replay, or the part that is a unit's."""
-        parts, agents, masked = self.parts(), environment.agents, environment.masked
+        parts, groups = self.parts(), self.groups(environment)
+        agents, masked = environment.agents, environment.masked
 
         def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
             if parts is None:
-                whole = Transitions(rows, agents, masked=masked, device=device)
+                whole = Transitions(rows, agents, masked=masked, groups=groups, device=device)
                 return lambda unit, key: whole
             weight = self._weight(environment)
 

@@ -49,5 +49,5 @@ class MFAC(MADDPG):
             return MADDPG.critic_view(self, agents, i, observation, action)
         widest = max(agent.action.size for agent in agents)
         others = [pad(action[k], (0, widest - action[k].shape[1])) for k in action if k != i]
-        mean = sum(others, torch.zeros(len(action[i]), widest)) / max(len(agents) - 1, 1)
+        mean = sum(others, action[i].new_zeros(len(action[i]), widest)) / max(len(agents) - 1, 1)
         return torch.cat([*observation, action[i], mean], 1)

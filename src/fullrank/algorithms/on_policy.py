@@ -183,6 +183,9 @@ class ValueScale(nn.Module):
 
     DECAY = 0.999
     """Weight of the averages of before."""
+    SHARE = 2.0**-10
+    """Least deviation, as a share of the mean's magnitude. The averages are float32, and for
+    smaller deviations E[R^2] - E[R]^2 is a difference of their roundings, anything from 0 on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +204,9 @@ class ValueScale(nn.Module):
         weight, mean, square = averages.tolist()
         if weight <= 0.0:
             return 0.0, 1.0
-        return mean / weight, sqrt(max(square / weight - (mean / weight) ** 2, 0.0)) + LEAST
+        mean /= weight
+        found = sqrt(max(square / weight - mean**2, 0.0))
+        return mean, max(found, ValueScale.SHARE * abs(mean)) + LEAST
 
 
 def rescale(group: ParameterGroup, statistics: Mapping[str, float]) -> None:

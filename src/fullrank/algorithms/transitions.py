@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.groups import Groups
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, MultiDiscrete
@@ -20,8 +21,10 @@ class Transitions:
         rows: Packed transitions, shape (B, row_size) float32.
         agents: Specifications of all agents.
         masked: True if the rows hold the masks of available actions.
+        groups: Agents that share networks; all others are groups of their own.
         device: Device of the tensors.
-        weight: Weight of a transition in which an agent acted; None: 1 / their number.
+        weight: Weight of a transition in which an agent acted; None: 1 / their number, in a group
+            1 / their mean number.
 
     Attributes:
         agents: Specifications of all agents.
@@ -35,7 +38,7 @@ class Transitions:
         continues: 0 where the agent reached a terminal state, else 1, shape (B,).
         acts_next: 1 where the agent acted and continues, or comes back, else 0, shape (B,).
         weight: Weight of each transition, 0 where the agent did not act, shape (B,). A mean over
-            transitions is the sum of weighted terms.
+            transitions is the sum of weighted terms, or its mean over the agents of a group.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Transitions:
         agents: Sequence[AgentSpec],
         *,
         masked: bool = False,
+        groups: Groups = (),
         device: torch.device,
         weight: float | None = None,
     ) -> None:
@@ -67,8 +71,11 @@ class Transitions:
         self.reward = batch[:, layout.reward].unbind(1)
         self.continues = (1.0 - terminated).unbind(1)
         self.acts_next = (acted - terminated).abs().unbind(1)
-        weights = acted / acted.sum(0).clamp_min(1.0) if weight is None else acted * weight
-        self.weight = weights.unbind(1)
+        sizes, counts = acted.new_ones(len(agents)), acted.sum(0)
+        for own in map(list, groups):
+            sizes[own], counts[own] = len(own), counts[own].sum()
+        shares = acted * sizes / counts.clamp_min(1.0)
+        self.weight = (shares if weight is None else acted * weight).unbind(1)
 
 
 def _choices(mask: Tensor) -> Tensor:

@@ -125,9 +125,9 @@ class AgentSpec:
 class Step(NamedTuple):
     """Result of one step of all copies; it resets none of them.
 
-    An agent that was not alive before the step has zero observations and reward; one that
-    terminated in it has zero observations. One that left without terminating (truncation) repeats
-    its last observation, whose value is still needed.
+    An agent that was not alive before the step has zero observations and, unless all agents share
+    the reward, zero reward; one that terminated in it has zero observations. One that left without
+    terminating (truncation) repeats its last observation, whose value is still needed.
     """
 
     observation: FloatArray

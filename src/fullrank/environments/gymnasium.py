@@ -168,7 +168,7 @@ class _GymnasiumInstance:
             self.ignored.add(
                 "agents are paid in steps in which they do not act; no return counts it"
             )
-        return paid * alive
+        return paid if self.shared_reward else paid * alive
 
     def state(self) -> FloatArray:
         """See ``Instance.state``; gymnasium environments have none."""

@@ -131,6 +131,45 @@ def test_the_parts_sum_to_the_gradient_of_the_whole_minibatch(
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * scale)
 
 
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
+def test_what_a_group_learns_does_not_depend_on_the_number_of_parts(kind: type[MADDPG]) -> None:
+    """Agents of a group act in 40, 7 and 0 of 48 transitions; their policies draw nothing."""
+    action = Continuous((-1.0,), (1.0,))
+    agents = [AgentSpec(name=name, observation_size=4, action=action) for name in "abc"]
+    environment, generator = EnvironmentSpec(agents=tuple(agents)), np.random.default_rng(1)
+    layout = environment.layout
+    rows = generator.standard_normal((48, layout.row_size), dtype=np.float32)
+    rows[:, layout.reward] = (0.0, 5.0, 50.0)
+    rows[:, layout.terminated] = 0.0
+    rows[:, layout.alive] = np.arange(48)[:, None] < (40, 7, 0)
+
+    def learned(count: int) -> tuple[FloatArray, Mapping[str, float]]:
+        config = kind(batch_size=48, micro_batches=count, share="all", **MEANS | {"ddpg_sides": ()})
+        algorithm = config.make(environment, seed=SEED, device="cpu")
+        statistics = dict(algorithm.optimiser.step(summed(algorithm, rows)))
+        statistics.pop("grad_norm/0", None)  # with one part, learners clip
+        return algorithm.optimiser.state()["moment/0"], statistics
+
+    moment, statistics = learned(1)
+    scale = float(np.abs(moment).max())
+    for count in (2, 5):
+        other, said = learned(count)
+        np.testing.assert_allclose(other, moment, rtol=0, atol=1e-6 * scale)
+        assert said == pytest.approx(statistics, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [7, 37, 100])
+def test_transitions_of_a_group_whose_agents_always_act_weigh_as_if_each_were_alone(
+    size: int,
+) -> None:
+    rows = minibatch(size)
+    rows[:, layout_of(AGENTS).alive] = 1.0
+    grouped, alone = (
+        Transitions(rows, AGENTS, groups=groups, device=CPU).weight for groups in (((0, 1, 2),), ())
+    )
+    assert all(map(torch.equal, grouped, alone))
+
+
 @given(batch=st.integers(1, 5000), share=st.floats(0, 1))
 def test_parts_cover_the_minibatch_and_differ_by_one_transition_at_most(
     batch: int, share: float

@@ -19,7 +19,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.likelihoods import clipped_gaussian
 from fullrank.algorithms.mappo import MAPPO
-from fullrank.algorithms.on_policy import ENTRIES, ValueScale
+from fullrank.algorithms.on_policy import ENTRIES, LEAST, ValueScale
 from fullrank.algorithms.ppo import PPO
 from fullrank.algorithms.roles import Divided
 from fullrank.algorithms.trajectories import SCALE
@@ -354,6 +354,25 @@ def test_the_scale_of_values_follows_their_targets_without_bias() -> None:
     assert ValueScale.of(once) == pytest.approx((48.0, 11.0))
     twice = ValueScale.moved(once, 50.0, 11.0)
     assert ValueScale.of(twice) == pytest.approx((49.0, np.sqrt(122.0)), rel=1e-3)
+
+
+@pytest.mark.parametrize("mean", [1000.0, -11.0])
+def test_values_that_hardly_differ_are_scaled_by_a_share_of_their_mean(mean: float) -> None:
+    """Averages of float32 leave anything between nothing and the share, or a little more."""
+    averages, least = np.zeros(3), ValueScale.SHARE * abs(mean)
+    for _ in range(3000):
+        averages = ValueScale.moved(averages, mean, 1e-4 * abs(mean)).astype(np.float32)
+        averages = averages.astype(np.float64)
+        found, deviation = ValueScale.of(averages)
+        assert found == pytest.approx(mean, rel=1e-5)
+        assert 0.999 * least < deviation < 2.0 * least
+
+
+def test_a_deviation_above_a_share_of_the_mean_keeps_its_bits() -> None:
+    mean, deviation = 48.0, 48.0 * 1.01 * ValueScale.SHARE
+    square = mean * mean + deviation * deviation
+    _, found = ValueScale.of(np.array([1.0, mean, square]))
+    assert found == np.sqrt(square - mean * mean) + LEAST
 
 
 def test_an_agent_that_cannot_act_changes_no_loss_of_a_policy() -> None:

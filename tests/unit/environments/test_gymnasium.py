@@ -28,7 +28,7 @@ class Pair(gymnasium.Env[Any, Any]):
         observation_space: Any = OBSERVATIONS,
         action_space: Any = ACTIONS,
         reward: Any = (1.0, 2.0),
-        last_step: int = 3,
+        last_step: Any = 3,
         truncate: bool = False,
         received: list[Any] | None = None,
     ) -> None:
@@ -44,7 +44,7 @@ class Pair(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self._steps += 1
         self._received.append(action)
-        over = self._steps >= self._last_step
+        over = self._steps >= np.asarray(self._last_step)
         ends = (False, over) if self._truncate else (over, False)
         return (self._observation(self._steps),) * 2, self._reward, *ends, {}
 
@@ -88,6 +88,19 @@ def test_a_number_as_reward_is_shared_and_a_list_is_not() -> None:
     shared.reset([0], [0])
     assert shared.step(ACTION).reward.tolist() == [[2, 2]]
     played = evaluate(shared, random_actions(shared.agents, seed=0), 2, seed=0)
+    assert played.returns.tolist() == [6, 6]
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_a_team_is_paid_its_number_until_its_last_agent_is_out_and_a_list_each_while_it_acts(
+    truncate: bool,
+) -> None:
+    ends = {"last_step": (1, 3), "truncate": truncate}
+    team, each = pair(reward=2.0, **ends), pair(reward=(1.0, 2.0), **ends)
+    for environment, paid in ((team, [[2, 2]] * 3), (each, [[1, 2], [0, 2], [0, 2]])):
+        environment.reset([0], [0])
+        assert [environment.step(ACTION).reward[0].tolist() for _ in range(3)] == paid
+    played = evaluate(team, random_actions(team.agents, seed=0), 2, seed=0)
     assert played.returns.tolist() == [6, 6]
 
 
