@@ -138,11 +138,15 @@ def finish(config: RunConfig, directory: RunDirectory) -> None:
 
 
 async def term_raised(directory: RunDirectory, *, every_s: float) -> None:
-    """Raise ``StaleTerm`` once another controller has taken the run directory, or the store."""
+    """Raise ``StaleTerm`` once another controller has taken the run directory, or the store.
+
+    Verdicts and caveats are stored meanwhile, which wait for no iteration.
+    """
     while True:
         await asyncio.sleep(every_s)
         await asyncio.to_thread(directory.confirm)
         if directory.store is not None:
+            await asyncio.to_thread(directory.store.keep)
             with suppress(StorageFailed):  # the next write says so
                 await asyncio.to_thread(directory.store.log.confirm)
 

@@ -52,7 +52,9 @@ def config_digest(config: RunConfig) -> str:
     """BLAKE2b-128 of the settings that determine the committed bits of a run, hexadecimal.
 
     Two configurations with the same digest train the same parameters, so that either can resume a
-    run of the other: codes, learners, stragglers, addresses and deadlines may differ.
+    run of the other: codes, learners, stragglers, addresses and deadlines may differ. Its table
+    must have room for the rows that ``checkpoint.every``, ``audit.every`` and ``collect.window``
+    keep beyond the capacity.
     """
     whole = as_tables(config)
     drawn = {  # determines which transitions a minibatch contains

@@ -11,12 +11,14 @@ pages if the file system has them, because minibatches access it at random.
 
 import mmap
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_bytes
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullrank.common.durable import replace_file
 from fullrank.common.errors import InvalidContribution, StorageFailed
@@ -132,11 +134,15 @@ class RingFile:
 
     def _invalidate(self, first: int, last: int) -> None:
         """Let no crash bring back rows that were dropped, in place of those written there later."""
-        if first < last:
+        parts = [
+            (held, ~expected)
+            for _, held, expected in self._expected(first, last)
+            if (self._checks[held] == expected).any()
+        ]
+        if parts:
             self._to_disk()
-            for slot, part in self._layout.runs(first, last):
-                checks = ~self._checks[slot : slot + part.stop - part.start]
-                self._write(checks.data, CHECKS_AT + checks.itemsize * slot)
+            for held, checks in parts:
+                self._write(checks.data, CHECKS_AT + checks.itemsize * held.start)
             self._to_disk()
 
     def _point(self, tail: int, head: int, synced: int) -> None:
@@ -190,20 +196,25 @@ class RingFile:
             reason = f"the row at position {unsound} is not what was stored"
             raise damaged(self.path, reason)
         self.publish(tail if sound == evicted else evicted, self.head)
-        self._invalidate(self.head, whole)
+        for slot, part in self._layout.runs(self.head, self.tail + self._layout.slots):
+            written = np.flatnonzero(self._checks[slot : slot + part.stop - part.start])
+            if len(written):  # by an append, or before a truncation, that a crash cut off
+                first = self.head + part.start
+                self._invalidate(first, first + int(written[-1]) + 1)
         return whole - self.head
 
     def _first_unsound(self, tail: int, head: int) -> int:
         """First position in [tail, head) whose checksum does not match, or head."""
-        for first in range(tail, head, _AT_ONCE):
-            last = min(head, first + _AT_ONCE)
-            for slot, part in self._layout.runs(first, last):
-                count = part.stop - part.start
-                held = slice(slot, slot + count)
-                start: int = first + part.start
-                unsound = self._checks[held] != checksums(
-                    np.arange(start, start + count), self.rows[held]
-                )
-                if unsound.any():
-                    return start + int(np.argmax(unsound))
+        for first, held, expected in self._expected(tail, head):
+            unsound = self._checks[held] != expected
+            if unsound.any():
+                return first + int(np.argmax(unsound))
         return head
+
+    def _expected(self, first: int, last: int) -> Iterator[tuple[int, slice, NDArray[np.uint32]]]:
+        """Checksums of the rows at [first, last), in parts: first position, slots, checksums."""
+        for start in range(first, last, _AT_ONCE):
+            for slot, part in self._layout.runs(start, min(last, start + _AT_ONCE)):
+                positions = np.arange(start + part.start, start + part.stop)
+                held = slice(slot, slot + len(positions))
+                yield start + part.start, held, checksums(positions, self.rows[held])

@@ -93,17 +93,19 @@ class Store:
                 self.unusable[key] = error
 
     def open(self, key: str, *, row_size: int, capacity: int) -> Table:
-        """Open a table, which is made if it does not exist.
+        """Open a table, which is made if it does not exist; one of more capacity keeps it.
 
         Raises:
-            ConfigError: It exists with another row size or capacity, or there is no room for it.
+            ConfigError: It exists with another row size or less capacity, or there is no room.
             FullrankError: Its file cannot be read.
         """
         table = self._held(key) or self._made(key, row_size=row_size, capacity=capacity)
-        if (table.row_size, table.capacity) != (row_size, capacity):
+        if table.row_size != row_size or table.capacity < capacity:
+            lower = "lower checkpoint.every, audit.every or collect.window to the run's first value"
+            remedy = lower if table.row_size == row_size else "use another run directory"
             raise ConfigError(
                 f"table {key!r} has row size {table.row_size} and capacity {table.capacity}, "
-                f"not {row_size} and {capacity}; use another run directory"
+                f"not {row_size} and {capacity}; {remedy}"
             )
         self.tables[key] = table
         return table

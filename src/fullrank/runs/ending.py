@@ -134,11 +134,19 @@ def keep_caveat(run_dir: Path, line: str) -> None:
     Raises:
         FullrankError: The file cannot be written.
     """
-    held, path = lasting_caveats(run_dir), run_dir / CAVEATS
-    if line in held:
-        return
+    if line not in (held := lasting_caveats(run_dir)):
+        _write_caveats(run_dir, [*held, line])
+
+
+def add_caveats(run_dir: Path, stored: str) -> None:
+    """Add the caveats in the text of another ``caveats.txt`` of the run; raises alike."""
+    _write_caveats(run_dir, dict.fromkeys([*stored.splitlines(), *lasting_caveats(run_dir)]))
+
+
+def _write_caveats(run_dir: Path, caveats: Iterable[str]) -> None:
+    path = run_dir / CAVEATS
     with writing(path, remedy=ROOM):
-        replace_text(path, "".join(f"{caveat}\n" for caveat in [*held, line]))
+        replace_text(path, "".join(f"{caveat}\n" for caveat in caveats))
 
 
 _LOSS = "replay lost rows before iteration "

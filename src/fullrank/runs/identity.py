@@ -25,6 +25,8 @@ CHECKPOINTS, JOURNAL = "checkpoints", "journal"
 """Subdirectories of a run's directory."""
 CONFIGURATION, IDENTITY = "config.toml", "run.json"
 """Files of a run's directory: its settings; its id, term and place."""
+COPIED = "copied"
+"""Key of ``run.json`` in a copy: the run whose tables of replay become those of its own run."""
 UNSTATED = "0.3"
 """The last minor release whose runs state none."""
 
@@ -47,6 +49,7 @@ class _Identity:
     release: Name = ""
     term: Annotated[Ordinal, Field(strict=True)] = 0
     config_digest: Name = ""
+    copied: Name = ""
 
 
 _IDENTITY = TypeAdapter(_Identity)

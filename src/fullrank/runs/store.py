@@ -24,7 +24,7 @@ from fullrank.common.failpoints import reach
 from fullrank.common.types import JSON, FloatArray
 from fullrank.replay.staging import rows_digest
 from fullrank.runs.checkpoint import read_manifest, saved
-from fullrank.runs.ending import CAVEATS
+from fullrank.runs.ending import CAVEATS, add_caveats
 from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, JOURNAL, STAMP
 from fullrank.runs.journal import SUFFIX, segments_in
 from fullrank.runs.log import (
@@ -41,8 +41,10 @@ from fullrank.runs.log import (
 )
 from fullrank.runs.objects import SCRATCH, open_objects
 from fullrank.runs.record import METRICS as METRICS_FILE
+from fullrank.runs.verdicts import FILE as VERDICTS
+from fullrank.runs.verdicts import add_verdicts
 
-SMALL = (CONFIGURATION, "numerics.json", "verdicts.json", CAVEATS)
+SMALL = (CONFIGURATION, "numerics.json", VERDICTS, CAVEATS)
 """Small files of a run, which are replaced as a whole."""
 CHUNK_BYTES = 4 * 2**20
 """Size from which a further object takes the metrics, or the rows, that follow."""
@@ -165,6 +167,11 @@ class SharedStore:
                 if rows is not None and len(rows) and segment == [*filled][-1]:
                     content, facts = content + rows.tobytes(), {"rows": segment_of(first, rows)}
                 self.log.write(content, segment=segment, files=self._changed(), **facts)
+        self.keep()
+
+    def keep(self) -> None:
+        """Write small files that have changed, as an entry; raises like ``ship``."""
+        with self._lock:
             if changed := self._changed():
                 self.log.write(files=changed)
 
@@ -367,6 +374,8 @@ class SharedStore:
     def _restore(self) -> None:
         """Make journal, checkpoints, metrics and small files of the directory those of the store.
 
+        Verdicts and caveats that the store does not have yet are kept.
+
         Raises:
             NotFound: An object is missing.
         """
@@ -382,7 +391,10 @@ class SharedStore:
             shutil.rmtree(self._run_dir / name, ignore_errors=True)
             if (scratch / name).exists():
                 (scratch / name).rename(self._run_dir / name)
+        add = {VERDICTS: add_verdicts, CAVEATS: add_caveats}
         for name in SMALL:
-            if name in files:
+            if name in files and name in add:
+                add[name](self._run_dir, files[name])
+            elif name in files:
                 replace_text(self._run_dir / name, files[name])
         shutil.rmtree(scratch)

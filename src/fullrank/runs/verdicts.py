@@ -5,6 +5,7 @@ the run bars the same learners, and its status and ``fullrank verify`` say what 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -114,6 +115,18 @@ def write_verdicts(run_dir: Path, verdicts: Sequence[RunVerdict]) -> None:
     """Replace the verdicts of a run."""
     content = _VERDICTS.dump_json(list(verdicts), indent=2, exclude_defaults=True)
     replace_bytes(run_dir / FILE, content + b"\n")
+
+
+def add_verdicts(run_dir: Path, stored: str) -> None:
+    """Add the verdicts in the text of another ``verdicts.json`` of the run, which is kept whole.
+
+    Raises:
+        Malformed: The text holds no verdicts.
+    """
+    found, own = validated(_VERDICTS, stored, origin=f"{FILE} of the store"), list[RunVerdict]()
+    with suppress(CheckpointUnusable):
+        own = read_verdicts(run_dir)
+    write_verdicts(run_dir, kept(sorted(dict.fromkeys([*found, *own]), key=lambda each: each.term)))
 
 
 def kept(verdicts: Iterable[RunVerdict]) -> list[RunVerdict]:

@@ -39,7 +39,7 @@ class ReplayServiceStub:
 
     ABORTED if another controller of this term of the run, or of a later one, has opened the table
     before; the same one may repeat a call that was not answered. FAILED_PRECONDITION if the versions
-    differ, if the table exists with another row size or capacity, or if there is no room for it:
+    differ, if the table exists with another row size or less capacity, or if there is no room for it:
     on the disk, within the service's limit on the bytes of all tables, or on their number.
     DATA_LOSS if its file is damaged. INVALID_ARGUMENT if the name of the table, or of the run, has
     other characters than letters, digits, - and _.
@@ -110,7 +110,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
 
     ABORTED if another controller of this term of the run, or of a later one, has opened the table
     before; the same one may repeat a call that was not answered. FAILED_PRECONDITION if the versions
-    differ, if the table exists with another row size or capacity, or if there is no room for it:
+    differ, if the table exists with another row size or less capacity, or if there is no room for it:
     on the disk, within the service's limit on the bytes of all tables, or on their number.
     DATA_LOSS if its file is damaged. INVALID_ARGUMENT if the name of the table, or of the run, has
     other characters than letters, digits, - and _.
@@ -184,7 +184,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
 
         ABORTED if another controller of this term of the run, or of a later one, has opened the table
         before; the same one may repeat a call that was not answered. FAILED_PRECONDITION if the versions
-        differ, if the table exists with another row size or capacity, or if there is no room for it:
+        differ, if the table exists with another row size or less capacity, or if there is no room for it:
         on the disk, within the service's limit on the bytes of all tables, or on their number.
         DATA_LOSS if its file is damaged. INVALID_ARGUMENT if the name of the table, or of the run, has
         other characters than letters, digits, - and _.

@@ -277,6 +277,70 @@ def test_rows_that_were_dropped_never_come_back_in_place_of_later_ones(
         np.testing.assert_array_equal(found if dropped else abs(found), kept)
 
 
+def lose_rows(path: Path, disk: bytes) -> None:
+    """Lose power when the cursors alone, of all that was written since ``disk``, were on disk."""
+    cursors = slice(CURSORS_AT[0], CURSORS_AT[-1] + SECTOR)
+    content = bytearray(disk)
+    content[cursors] = path.read_bytes()[cursors]
+    path.write_bytes(content)
+
+
+def append_until_cursor(table: Table, first: int) -> None:
+    """Append three other rows by a process that dies when it has written the first cursor."""
+    with Machine(3).running(), suppress(Died):
+        table.append(first, -rows_of(range(first, first + 3)))
+
+
+def test_rows_that_were_dropped_do_not_come_back_in_any_later_crash(tmp_path: Path) -> None:
+    path = tmp_path / "t.table"
+    table = made(path, sync=False)
+    grow(table, [4, 2])
+    table.truncate(3)
+    for _ in range(3):
+        disk = path.read_bytes()
+        table.append(3, -rows_of(range(3, 6)))
+        lose_rows(path, disk)
+        table = reopened(path, sync=False)
+        assert table.head == 3
+    assert_true(table)
+
+
+@SYNC
+def test_rows_whose_truncation_was_cut_off_anywhere_do_not_come_back(
+    tmp_path: Path, sync: bool
+) -> None:
+    for calls in range(9):
+        path = tmp_path / f"{calls}.table"
+        table = made(path, sync=sync)
+        grow(table, [4, 2])
+        with Machine(calls).running(), suppress(Died):
+            table.truncate(3)
+        table = reopened(path, sync=sync)
+        table.truncate(3)
+        disk = path.read_bytes()
+        append_until_cursor(table, 3)
+        lose_rows(path, disk)
+        table = reopened(path, sync=sync)
+        assert table.head == 3
+        assert_true(table)
+
+
+@SYNC
+def test_rows_whose_append_was_cut_off_do_not_come_back_in_place_of_others(
+    tmp_path: Path, sync: bool
+) -> None:
+    for calls in range(1, 5):
+        path = tmp_path / f"{calls}.table"
+        run_until_death(made(path, sync=sync), Machine(calls), [3])
+        table = reopened(path, sync=sync)
+        if table.head:
+            continue
+        disk = path.read_bytes()
+        append_until_cursor(table, 0)
+        lose_rows(path, disk)
+        assert reopened(path, sync=sync).head == 0
+
+
 @SYNC
 @pytest.mark.parametrize("head", [1, 3, 40])
 def test_a_table_without_rows_before_its_head_begins_there(

@@ -38,15 +38,33 @@ def test_without_a_directory_nothing_survives() -> None:
 
 
 @pytest.mark.parametrize("directory", [True, False])
-@pytest.mark.parametrize(("row_size", "capacity"), [(4, 4), (3, 5), (6, 2)])
-def test_another_size_is_refused(
-    tmp_path: Path, directory: bool, row_size: int, capacity: int
+@pytest.mark.parametrize(
+    ("row_size", "capacity", "remedy"),
+    [
+        (4, 4, "use another run directory"),
+        (3, 5, "lower checkpoint.every, audit.every or collect.window"),
+        (6, 2, "use another run directory"),
+    ],
+)
+def test_another_size_is_refused_with_the_settings_on_which_it_depends(
+    tmp_path: Path, directory: bool, row_size: int, capacity: int, remedy: str
 ) -> None:
     store = Store(tmp_path if directory else None, sync=False)
     table = store.open("r/t", row_size=3, capacity=4)
-    with pytest.raises(ConfigError, match="row size 3 and capacity 4"):
+    with pytest.raises(ConfigError, match=f"row size 3 and capacity 4, not .*; {remedy}"):
         store.open("r/t", row_size=row_size, capacity=capacity)
     assert store.get("r/t") is table
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_table_with_more_capacity_than_a_run_needs_by_now_is_taken(
+    tmp_path: Path, restarted: bool
+) -> None:
+    store = Store(tmp_path, sync=False)
+    store.open("r/t", row_size=3, capacity=4).append(0, ROWS)
+    store = Store(tmp_path, sync=False) if restarted else store
+    table = store.open("r/t", row_size=3, capacity=2)
+    assert (table.capacity, table.head) == (4, 2)
 
 
 def test_a_file_of_another_size_is_refused_and_kept(tmp_path: Path) -> None:

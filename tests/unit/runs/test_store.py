@@ -34,10 +34,13 @@ from fullrank.common.errors import (
 from fullrank.common.seeding import stream
 from fullrank.runs import store as stores
 from fullrank.runs.checkpoint import saved
+from fullrank.runs.ending import keep_caveat, lasting_caveats
 from fullrank.runs.journal import NO_UPDATES, read
 from fullrank.runs.journal_format import encode
 from fullrank.runs.objects import DirectoryObjects, open_objects
 from fullrank.runs.store import SharedStore
+from fullrank.runs.verdicts import FILE as VERDICTS
+from fullrank.runs.verdicts import Party, Verdicts, read_verdicts
 
 
 def names(place: str, folder: str) -> list[str]:
@@ -123,6 +126,38 @@ def test_condemned_iterations_do_not_come_back(tmp_path: Path) -> None:
     other = restored(tmp_path / "other", place)
     assert len(read(other / "journal", first=6)) == 0
     assert committed(other) == 6
+
+
+PARTY = Party(learner=2, process="bb")
+
+
+def test_verdicts_and_caveats_that_were_not_stored_yet_are_kept(tmp_path: Path) -> None:
+    place, run_dir, other = str(tmp_path / "store"), tmp_path / "run", tmp_path / "other"
+    first = Controller(run_dir, place)
+    first.run(2)
+    Verdicts(run_dir, term=1).add("suspected", "an early word", iteration=1, party=PARTY)
+    keep_caveat(run_dir, "an early loss")
+    first.store.keep()
+    Verdicts(run_dir, term=1).add("convicted", "its update was wrong", iteration=2, party=PARTY)
+    keep_caveat(run_dir, "a late loss")
+    second = Controller(other, place)
+    Verdicts(other, term=2).add("left out", "its dispute is unsettled", iteration=2, party=PARTY)
+    second.store.keep()
+    Controller(run_dir, place).store.keep()
+    for found in (run_dir, restored(tmp_path / "last", place)):
+        kinds = [verdict.kind for verdict in read_verdicts(found)]
+        assert kinds == ["suspected", "convicted", "left out"]
+        assert lasting_caveats(found) == ["an early loss", "a late loss"]
+
+
+def test_damaged_verdicts_are_replaced_by_those_of_the_store(tmp_path: Path) -> None:
+    place, run_dir = str(tmp_path / "store"), tmp_path / "run"
+    first = Controller(run_dir, place)
+    Verdicts(run_dir).add("convicted", "its update was wrong", iteration=0, party=PARTY)
+    first.store.keep()
+    (run_dir / VERDICTS).write_text("[{")
+    Controller(run_dir, place)
+    assert [verdict.party for verdict in read_verdicts(run_dir)] == [PARTY]
 
 
 def test_a_run_of_another_release_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -223,9 +258,9 @@ def test_small_files_that_change_after_the_last_iteration_are_stored(tmp_path: P
     place, run_dir = str(tmp_path / "store"), tmp_path / "run"
     controller = Controller(run_dir, place)
     controller.run(4)
-    (run_dir / "verdicts.json").write_text("{}\n")
+    (run_dir / "verdicts.json").write_text("[]\n")
     controller.store.ship()
-    assert (restored(tmp_path / "other", place) / "verdicts.json").read_text() == "{}\n"
+    assert (restored(tmp_path / "other", place) / "verdicts.json").read_text() == "[]\n"
 
 
 class Ending(DirectoryObjects):

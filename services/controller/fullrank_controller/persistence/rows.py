@@ -102,7 +102,7 @@ class StoredRows:
 
     async def lost(self) -> None:
         """Store that rows are lost for good, before others take their places."""
-        await asyncio.to_thread(self._store.ship)
+        await asyncio.to_thread(self._store.keep)
 
     async def store(self, head: int) -> None:
         """Store the rows from which checkpoints draw, of which the newest ends at ``head``."""

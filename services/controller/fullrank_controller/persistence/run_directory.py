@@ -21,6 +21,7 @@ from fullrank.replay.store import rename_tables
 from fullrank.runs.ending import Ending, keep_caveat, lasting_caveats, write_ending
 from fullrank.runs.identity import (
     CONFIGURATION,
+    COPIED,
     IDENTITY,
     STAMP,
     check_continues,
@@ -130,11 +131,11 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         if facts.get("config_digest", digest) != digest:
             text = read_regular(stored, TEXT.size) if stored.exists() else b""
             raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
-        run, last = facts.get("run", _new_id(config)), facts.get("term", 0)
+        run, last, copied = facts.get("run", _new_id(config)), facts.get("term", 0), ""
+        rename_tables(path / REPLAY, facts.get(COPIED, ""), run)  # if a start was cut off before
         if (original := _original_of(path, facts)) is not None:
             run, copied = _new_id(config), run
             log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
-            rename_tables(path / REPLAY, copied, run)
         instance, term, store = 1 + randbelow(INSTANCES), last + 1, None
         if config.store.url:
             store = SharedStore(config.store.url, path, keep=config.checkpoint.keep)
@@ -142,9 +143,10 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             term = store.begin(run, digest=digest, last=last, instance=instance)
         replace_text(stored, to_toml(config))
         identity = {**STAMP, "run": run, "term": term, "config_digest": digest}
-        identity |= place_of(path)
+        identity |= place_of(path) | ({COPIED: copied} if copied else {})
         written = (json.dumps(identity, indent=2) + "\n").encode()
         replace_bytes(path / IDENTITY, written)
+        rename_tables(path / REPLAY, copied, run)
         reach("term.raised")
         return RunDirectory(
             path=path,

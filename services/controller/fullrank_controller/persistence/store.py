@@ -287,7 +287,7 @@ class RunStore:
     async def keep(self) -> None:
         """Write verdicts and caveats that are not in the store."""
         if (store := self._directory.store) is not None:
-            await asyncio.to_thread(store.ship)
+            await asyncio.to_thread(store.keep)
 
     def _checkpoint(self, committed: int, head: int) -> None:
         directory, checkpoints = self._directory, self._directory.path / CHECKPOINTS

@@ -12,8 +12,10 @@ from fullrank.audit.ledger import KEY_BYTES
 from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleTerm, VersionMismatch
 from fullrank.config import from_toml
 from fullrank.config.toml import config_digest
-from fullrank.replay.store import NAME
+from fullrank.replay.store import NAME, table_file
+from fullrank.runs.snapshot import REPLAY
 from fullrank.runs.store import SharedStore
+from fullrank_controller.persistence import run_directory
 from fullrank_controller.persistence.run_directory import SECRET, hold
 
 
@@ -135,6 +137,42 @@ def test_a_directory_that_was_moved_or_restored_is_the_same_run(tmp_path: Path) 
     shutil.copytree(moved, restored)
     shutil.rmtree(moved)
     assert _held(restored) == run
+
+
+def _copied(tmp_path: Path) -> Path:
+    """A copy, beside its original, of a directory with a table."""
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    table = table_file(original / REPLAY, _held(original))
+    table.parent.mkdir(parents=True)
+    table.write_bytes(b"rows")
+    shutil.copytree(original, copy)
+    return copy
+
+
+def test_a_refused_start_leaves_the_tables_of_a_copy_to_the_next(tmp_path: Path) -> None:
+    copy, store = _copied(tmp_path), tmp_path / "store"
+    hold(tmp_path / "other", make_config(f"store.url={store}")).lock.close()
+    with pytest.raises(RunDirectoryInUse, match="holds another run"):
+        hold(copy, make_config(f"store.url={store}"))
+    assert table_file(copy / REPLAY, _held(copy)).read_bytes() == b"rows"
+
+
+@pytest.mark.parametrize("step", ["replace_text", "replace_bytes", "rename_tables"])
+def test_a_start_that_is_cut_off_leaves_the_tables_of_a_copy_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Before the configuration, the identity, or the new name of the tables is written."""
+
+    def cut_off(*arguments: object) -> None:
+        if all(arguments):
+            raise InterruptedError
+
+    copy = _copied(tmp_path)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(run_directory, step, cut_off)
+        with pytest.raises(InterruptedError):
+            hold(copy, make_config())
+    assert table_file(copy / REPLAY, _held(copy)).read_bytes() == b"rows"
 
 
 def test_the_key_of_audits_is_kept_and_its_owner_s_alone(tmp_path: Path) -> None:

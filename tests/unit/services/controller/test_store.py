@@ -7,13 +7,19 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.unit.services.controller.builders import make_config
+from tests.waiting import eventually
 
 from fullrank.common.errors import StaleTerm
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.events import EventLog
 from fullrank.runs.journal import Journal, read
+from fullrank.runs.verdicts import FILE as VERDICTS
+from fullrank.runs.verdicts import Party, Verdicts, read_verdicts
 from fullrank_controller.persistence.restore import Restored, StoredIteration
+from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.persistence.store import RunStore
+from fullrank_controller.serving import term_raised
 from fullrank_controller.term import open_journal
 
 UPDATES = np.zeros((2, 3), np.float32)
@@ -43,6 +49,23 @@ def run_store(here: Any, training: object = None, **settings: float) -> RunStore
         keep=1,
         **settings,
     )
+
+
+async def test_a_verdict_is_stored_though_no_iteration_is(tmp_path: Path) -> None:
+    config = make_config(f"store.url={tmp_path / 'store'}")
+    held = hold(tmp_path / "run", config)
+    party = Party(learner=2, process="bb")
+    watching = asyncio.create_task(term_raised(held, every_s=0.0))
+    Verdicts(held.path).add("convicted", "its update was wrong", iteration=0, party=party)
+    assert held.store is not None
+    files = held.store.log.files
+    await eventually(lambda: VERDICTS in files or watching.done(), what="a verdict in the store")
+    watching.cancel()
+    await asyncio.wait({watching})
+    held.lock.close()
+    elsewhere = hold(tmp_path / "other", config)
+    assert [verdict.party for verdict in read_verdicts(elsewhere.path)] == [party]
+    elsewhere.lock.close()
 
 
 async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> None:
