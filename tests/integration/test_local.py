@@ -21,6 +21,7 @@ from fullrank.runs.record import IterationRecord, read_records
 from fullrank.training.episodes import Episodes
 from fullrank.wiring.training import updates_of
 from fullrank_controller.local import server
+from fullrank_controller.local.computation import Computation, ComputedRound
 from fullrank_controller.local.server import serve
 
 pytestmark = pytest.mark.integration
@@ -64,18 +65,18 @@ async def test_a_run_that_is_stopped_while_it_plays_ahead_resumes_to_the_same_bi
 ) -> None:
     settings = resolved(*CUT, "collect.lag=1")
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    compute = server.Computation.compute
+    compute = Computation.compute
 
     def stopped(
-        self: server.Computation, sample: Sample, check_cancelled: Callable[[], None]
-    ) -> server.ComputedRound:
+        self: Computation, sample: Sample, check_cancelled: Callable[[], None]
+    ) -> ComputedRound:
         if sample.iteration == 3 and not stop.is_set():
             loop.call_soon_threadsafe(stop.set)
             while True:
                 check_cancelled()
         return compute(self, sample, check_cancelled)
 
-    monkeypatch.setattr(server.Computation, "compute", stopped)
+    monkeypatch.setattr(Computation, "compute", stopped)
     launch = Launch(resolved=settings, run_dir=tmp_path, until_finished=True)
     assert not await serve(launch, tmp_path, stop)
     assert len(read_records(tmp_path / "metrics.jsonl")) == 3

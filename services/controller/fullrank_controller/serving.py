@@ -146,8 +146,8 @@ async def term_raised(directory: RunDirectory, *, every_s: float) -> None:
         await asyncio.sleep(every_s)
         await asyncio.to_thread(directory.confirm)
         if directory.store is not None:
-            await asyncio.to_thread(directory.store.keep)
             with suppress(StorageFailed):  # the next write says so
+                await asyncio.to_thread(directory.store.keep)
                 await asyncio.to_thread(directory.store.log.confirm)
 
 

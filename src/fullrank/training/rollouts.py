@@ -185,7 +185,7 @@ class Rollout:
         """
         shape = (-1, self._environment.copies, sum(self._layout.action_sizes))
         actions = list(self._actions)
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "episodes_finished": self._finished.copy(),
             "episode_steps": self._steps.copy(),
             "observation": self._episodes.observation.copy(),
