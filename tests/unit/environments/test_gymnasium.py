@@ -95,7 +95,7 @@ def test_a_number_as_reward_is_shared_and_a_list_is_not() -> None:
 def test_a_team_is_paid_its_number_until_its_last_agent_is_out_and_a_list_each_while_it_acts(
     truncate: bool,
 ) -> None:
-    ends = {"last_step": (1, 3), "truncate": truncate}
+    ends: dict[str, Any] = {"last_step": (1, 3), "truncate": truncate}
     team, each = pair(reward=2.0, **ends), pair(reward=(1.0, 2.0), **ends)
     for environment, paid in ((team, [[2, 2]] * 3), (each, [[1, 2], [0, 2], [0, 2]])):
         environment.reset([0], [0])
