@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from fullrank.common.durable import replace_file, writing
+from fullrank.common.durable import ROOM, replace_file, writing
 from fullrank.common.errors import Malformed
 from fullrank.common.foreign import open_regular, regular
 from fullrank.runs.record import Condemnation, IterationRecord, Line, read_line, stand, to_line
@@ -21,21 +21,32 @@ class JsonLines:
 
     Args:
         path: The file; its directory exists. Damaged lines are removed.
+
+    Raises:
+        FullrankError: It cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
-        self._standing = _mended(path) if path.exists() else deque[IterationRecord](maxlen=KEPT)
-        self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
+        self._path = path
+        with writing(path, remedy=ROOM):
+            self._standing = _mended(path) if path.exists() else deque[IterationRecord](maxlen=KEPT)
+            self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
 
     def write(self, line: Line) -> None:
-        """Append a line and flush it, unless it changes nothing."""
+        """Append a line and flush it, unless it changes nothing.
+
+        Raises:
+            FullrankError: The disk does not take it; nothing more can be written.
+        """
         if stand(self._standing, line):
-            self._file.write(to_line(line) + "\n")
-            self._file.flush()
+            with writing(self._path, remedy=ROOM):
+                self._file.write(to_line(line) + "\n")
+                self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # the rest of a line of which ``write`` has said so
+            self._file.close()
 
 
 def keep(path: Path, records: Iterable[IterationRecord]) -> None:
@@ -44,7 +55,7 @@ def keep(path: Path, records: Iterable[IterationRecord]) -> None:
     Raises:
         FullrankError: It cannot be written.
     """
-    with writing(path), closing(JsonLines(path)) as lines:
+    with closing(JsonLines(path)) as lines:
         for record in records:
             lines.write(record)
 
@@ -61,7 +72,7 @@ def condemn(path: Path, first: int, *, term: int) -> None:
         FullrankError: It cannot be written.
     """
     if path.exists():
-        with writing(path), closing(JsonLines(path)) as lines:
+        with closing(JsonLines(path)) as lines:
             lines.write(Condemnation(condemned=first, term=term))
 
 

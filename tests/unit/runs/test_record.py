@@ -1,7 +1,10 @@
 """Records: whole lines, finite numbers, and sinks that cannot stop a run."""
 
 import math
+import resource
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import FullrankError
 from fullrank.runs.record import (
     Condemnation,
     IterationRecord,
@@ -55,6 +59,17 @@ def write(path: Path, *records: IterationRecord) -> None:
     sink.close()
 
 
+@contextmanager
+def no_room_beyond(size_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond a size."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 @given(
     value=st.floats() | st.none(),
     compute_s=st.dictionaries(st.integers(0, 99), st.floats(0, 1e6)),
@@ -94,6 +109,20 @@ def test_a_resumed_run_writes_what_is_new_and_removes_a_torn_line(first: int, to
         assert len(path.read_bytes().splitlines()) == 7
         assert read_records(path) == [record(iteration) for iteration in range(7)]
         assert list(Path(directory).iterdir()) == [path]
+
+
+def test_a_line_that_the_disk_does_not_take_is_an_error_that_names_the_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, record(0))
+    with (
+        no_room_beyond(path.stat().st_size + 20),
+        pytest.raises(FullrankError, match=f"cannot write {path}: .*; make room and resume"),
+        closing(JsonLines(path)) as sink,
+    ):
+        sink.write(record(1))
+    assert read_records(path) == [record(0)]
 
 
 def test_a_condemned_iteration_stands_no_more_though_its_line_stays(tmp_path: Path) -> None:

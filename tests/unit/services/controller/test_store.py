@@ -7,11 +7,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.unit.runs.test_record import no_room_beyond, record
 
-from fullrank.common.errors import StaleTerm
+from fullrank.common.errors import FullrankError, StaleTerm
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.events import EventLog
 from fullrank.runs.journal import Journal, read
+from fullrank.runs.record import METRICS, IterationRecord, read_records
+from fullrank.sinks import JsonLines
 from fullrank_controller.persistence.restore import Restored, StoredIteration
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.term import open_journal
@@ -33,15 +36,15 @@ def directory(path: Path, *, term: int, taken: bool = False) -> Any:
     )
 
 
-def run_store(here: Any, training: object = None, **settings: float) -> RunStore:
+def run_store(here: Any, training: object = None, **settings: Any) -> RunStore:
     return RunStore(
         here,
         cast(Any, training),
         journal=Journal(here.path / "journal", term=1, first=0, confirm=here.confirm),
         event_log=EventLog(),
-        publish=lambda record: None,
+        metrics=JsonLines(here.path / METRICS),
         keep=1,
-        **settings,
+        **{"publish": lambda record: None, **settings},
     )
 
 
@@ -52,6 +55,20 @@ async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> No
     with pytest.raises(StaleTerm):
         await store.checkpoint(committed=1, head=0)
     assert not saved(tmp_path / "checkpoints")
+
+
+def test_an_iteration_without_a_line_is_shown_nowhere_and_ends_the_run(tmp_path: Path) -> None:
+    shown, path = list[IterationRecord](), tmp_path / METRICS
+    store = run_store(directory(tmp_path, term=1), publish=shown.append)
+    store.publish(record(0))
+    with (
+        no_room_beyond(path.stat().st_size + 20),
+        pytest.raises(FullrankError, match=f"cannot write {path}: .*; make room and resume"),
+    ):
+        store.publish(record(1))
+    assert shown == read_records(path) == [record(0)]
+    run_store(directory(tmp_path, term=2)).publish_again(record(1))
+    assert read_records(path) == [record(0), record(1)]
 
 
 async def test_writes_gather_unless_they_hurry(tmp_path: Path) -> None:
