@@ -299,6 +299,7 @@ class RunStore:
     def _checkpoint(self, committed: int, head: int) -> None:
         directory, checkpoints = self._directory, self._directory.path / CHECKPOINTS
         directory.confirm()
+        self._metrics.sync()  # the journal loses what the checkpoint has
         save(
             checkpoints,
             iteration=committed - 1,

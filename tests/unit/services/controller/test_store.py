@@ -1,6 +1,7 @@
 """The durable side of a term: a later one loses nothing to it, nor an earlier one."""
 
 import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,12 +11,13 @@ import pytest
 from tests.unit.runs.test_record import no_room_beyond, record
 
 from fullrank.common.errors import FullrankError, StaleTerm
-from fullrank.runs.checkpoint import saved
+from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import EventLog
 from fullrank.runs.journal import Journal, read
-from fullrank.runs.record import METRICS, IterationRecord, read_records
+from fullrank.runs.record import METRICS, IterationRecord, read_records, to_facts
 from fullrank.sinks import JsonLines
-from fullrank_controller.persistence.restore import Restored, StoredIteration
+from fullrank_controller.persistence import store as module
+from fullrank_controller.persistence.restore import Restored, StoredIteration, restore
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.term import open_journal
 
@@ -69,6 +71,48 @@ def test_an_iteration_without_a_line_is_shown_nowhere_and_ends_the_run(tmp_path:
     assert shown == read_records(path) == [record(0)]
     run_store(directory(tmp_path, term=2)).publish_again(record(1))
     assert read_records(path) == [record(0), record(1)]
+
+
+async def test_the_lines_of_iterations_are_on_disk_before_a_checkpoint_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = dict[int, int]()
+
+    def sync(file: int) -> None:
+        synced[os.fstat(file).st_ino] = os.fstat(file).st_size
+
+    def saving(directory: Path, **state: Any) -> None:
+        found = (tmp_path / METRICS).stat()
+        assert synced[found.st_ino] == found.st_size > 0
+        save(directory, **state)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(module, "save", saving)
+    training = SimpleNamespace(state=lambda **_: {"algorithm.policy": UPDATES})
+    store = run_store(directory(tmp_path, term=1), training)
+    store.publish(record(0))
+    await store.checkpoint(committed=1, head=0)
+    assert saved(tmp_path / "checkpoints")
+
+
+def test_a_run_that_resumes_has_a_line_of_each_iteration_in_its_journal(tmp_path: Path) -> None:
+    """A power cut has lost lines before and after the newest checkpoint, amidst others."""
+    here, records = directory(tmp_path, term=2), [record(iteration) for iteration in range(6)]
+    journal = open_journal(
+        directory(tmp_path, term=1), Restored(committed=0, head=0, known=0, journalled=[])
+    )
+    for each in records:
+        journal.append(each.iteration, facts={"record": to_facts(each)}, updates=UPDATES)
+    journal.close()
+    facts = {"run": "run", "term": 1, "replay_head": 0}
+    save(tmp_path / "checkpoints", iteration=3, arrays={}, facts=facts, keep=2)
+    sink = JsonLines(tmp_path / METRICS)
+    for iteration in (0, 2, 5):
+        sink.write(records[iteration])
+    sink.close()
+    restored = restore(here, cast(Any, SimpleNamespace(load=lambda *_, **__: None)))
+    assert (restored.committed, restored.known) == (4, 6)
+    assert read_records(tmp_path / METRICS) == records
 
 
 async def test_writes_gather_unless_they_hurry(tmp_path: Path) -> None:
