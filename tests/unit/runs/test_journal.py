@@ -1,6 +1,7 @@
 """A journal returns every whole record and nothing else."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import google_crc32c
@@ -175,7 +176,10 @@ def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Pat
     segment = tmp_path / "000000-000001.journal"
     segment.symlink_to("/dev/full")
     full = Journal(tmp_path, term=1, first=0, confirm=is_current)
-    with pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"):
+    with (
+        pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"),
+        closing(full),
+    ):
         full.append(0, facts={}, updates=updates(0))
 
 
