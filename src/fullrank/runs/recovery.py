@@ -1,6 +1,5 @@
 """State from which a run can be resumed, and differences between checkpoints."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ def drop_condemned(run_dir: Path) -> list[Path]:
     stand = standing(run_dir)
     dropped = [path for path in checkpoint.saved(run_dir / CHECKPOINTS) if path not in stand]
     for path in dropped:
-        shutil.rmtree(path)
+        checkpoint.remove(path)
     return dropped
 
 

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.unit.runs.test_journal import condemn
 
 from fullrank.runs import checkpoint
@@ -12,6 +13,7 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import (
     checkpoints_lost,
+    drop_condemned,
     examine,
     reaches_back_to,
     standing,
@@ -115,6 +117,22 @@ def test_no_checkpoint_of_a_condemned_iteration_stands(tmp_path: Path) -> None:
     arrays = checkpoint.load(checkpoints[0]).arrays
     save(tmp_path / "checkpoints", iteration=7, arrays=arrays, facts={"term": 3}, keep=2)
     assert standing(tmp_path) == checkpoints
+
+
+def test_a_condemned_checkpoint_whose_removal_is_cut_short_is_no_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(tmp_path, 10)
+    condemn(tmp_path / "journal", term=2, first=7)
+
+    def killed(path: Path) -> None:
+        (path / checkpoint.MANIFEST).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drop_condemned(tmp_path)
+    assert examine(tmp_path, published=7).faults == ()
 
 
 def test_the_journal_reaches_back_to_the_oldest_checkpoint_that_is_kept() -> None:
