@@ -231,7 +231,10 @@ def survey(directory: Path) -> list[SegmentSurvey]:
     surveys = []
     for segment in _segments(directory):
         reading = SegmentReader(segment.path)
-        entries = [(entry.iteration, entry.condemned) for entry in reading]
+        try:
+            entries = [(entry.iteration, entry.condemned) for entry in reading]
+        except FileNotFoundError:  # pruned meanwhile
+            continue
         surveys.append(
             SegmentSurvey(
                 *astuple(segment),

@@ -76,6 +76,36 @@ def test_a_damaged_checkpoint_is_a_fault_even_if_the_journal_bridges_it(tmp_path
     assert "000007" in found.faults[0]
 
 
+def go_on(run_dir: Path, *, keep: int) -> None:
+    """Commit three more iterations after ten, and save a checkpoint of the second."""
+    journal = Journal(run_dir / "journal", term=2, first=10, confirm=lambda: None)
+    for iteration in range(10, 13):
+        journal.append(iteration, facts={"record": {}}, updates=np.zeros((2, 3), np.float32))
+        if iteration == 11:
+            directory = run_dir / "checkpoints"
+            save(directory, iteration=iteration, arrays=STATE, facts={"term": 2}, keep=keep)
+            oldest = int(checkpoint.saved(directory)[-1].name)
+            journal.begin_segment(iteration + 1, keep_from=oldest + 1)
+    journal.close()
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_what_a_run_prunes_that_goes_on_meanwhile_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
+) -> None:
+    committed(tmp_path, 10, keep=keep)
+    real = checkpoint.load
+
+    def while_the_run_goes_on(path: Path) -> checkpoint.Checkpoint:
+        monkeypatch.setattr(checkpoint, "load", real)
+        go_on(tmp_path, keep=keep)
+        return real(path)
+
+    monkeypatch.setattr(checkpoint, "load", while_the_run_goes_on)
+    found = examine(tmp_path, published=10)
+    assert (found.committed, found.faults) == (13, ())
+
+
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     committed(tmp_path, 10)
     [segment] = (tmp_path / "journal").glob("000008-*")
