@@ -18,8 +18,8 @@ from fullrank.config.trust import remember
 from fullrank.host.process import end_process
 from fullrank.runs.ending import finished
 from fullrank.runs.progress import Lines
-from fullrank.runs.record import IterationRecord, published
-from fullrank.sinks import Fanout, MetricsSink, open_sinks
+from fullrank.runs.record import METRICS, IterationRecord, published
+from fullrank.sinks import Fanout, JsonLines, MetricsSink, open_sinks
 from fullrank.wiring.training import Training, capacity_of, lag_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import Restored
@@ -84,6 +84,7 @@ def open_term(
         run = begin(config, directory, training, restored, replay_address=replay_address)
         stack.callback(run.event_log.close)
         sinks = stack.enter_context(closing(_sinks(config, directory, run, totals, *observers)))
+        metrics = stack.enter_context(closing(JsonLines(directory.path / METRICS)))
         journal = stack.enter_context(closing(open_journal(directory, restored)))
         watchdog = stack.enter_context(_watchdog(config, directory, run, training))
         yield Term(
@@ -96,6 +97,7 @@ def open_term(
                 training,
                 journal=journal,
                 event_log=run.event_log,
+                metrics=metrics,
                 publish=sinks.write,
                 keep=config.checkpoint.keep,
                 lag_s=lag_of(config, training),

@@ -3,6 +3,7 @@
 import json
 import shutil
 import uuid
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -136,7 +137,8 @@ def _checkpoint() -> None:
 def ls(run: RunArgument, as_json: JsonOption = False) -> None:
     """List checkpoints and the segments of the journal, checking manifests only."""
     path = find_run(run)
-    checkpoints = [_entry(checkpoint) for checkpoint in saved(path / CHECKPOINTS)]
+    entries = {checkpoint: _entry(checkpoint) for checkpoint in saved(path / CHECKPOINTS)}
+    checkpoints = [entry for checkpoint, entry in entries.items() if checkpoint.exists()]
     segments = [
         {**asdict(segment), "path": str(segment.path)}
         for segment in survey(path / JOURNAL)
@@ -194,8 +196,10 @@ def diff(one: SideArgument, other: SideArgument, as_json: JsonOption = False) ->
 
 
 def _entry(path: Path) -> JSON:
-    size = sum(file.stat().st_size for file in (path / STATE, path / MANIFEST) if file.exists())
-    facts, fault = JSON(), ""
+    size, facts, fault = 0, JSON(), ""
+    for file in (path / STATE, path / MANIFEST):
+        with suppress(FileNotFoundError):
+            size += file.stat().st_size
     try:
         facts = read_manifest(path)["facts"]
     except CheckpointUnusable as error:

@@ -1,8 +1,9 @@
 """Checkpoints: arrays and facts on disk, written atomically and checked by checksums.
 
 ``<directory>/000100/`` holds ``state.safetensors`` (the arrays) and ``manifest.json`` (the facts,
-and checksums of both files). A checkpoint is written under another name, synced and renamed, so
-that a directory with its final name is whole; the checksums show later damage on the disk.
+and checksums of both files). A checkpoint is written under another name, synced and renamed, and
+renamed again before it is removed, so that a directory with its final name is whole; the checksums
+show later damage on the disk. The next checkpoint removes what was left of others.
 """
 
 import json
@@ -34,6 +35,7 @@ MANIFEST = "manifest.json"
 LEARNED = "algorithm."
 """Begins the names of parameters, targets and moments."""
 _PARTIAL = ".partial-"
+"""Begins the names of directories that are no checkpoints yet, or any more."""
 _MANIFEST = Bounds(size=2**24)
 """Bounds of a manifest; a larger file is not read."""
 _CHECKSUM_BYTES = 16
@@ -75,20 +77,29 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
         _write(final, state, _manifest(iteration, facts, state))
     load(final)
     for old in saved(directory)[keep:]:
-        shutil.rmtree(old)
+        remove(old)
         reach("checkpoint.pruned")
     return final
 
 
+def remove(path: Path) -> None:
+    """Remove a checkpoint; an interruption leaves none of its name."""
+    partial = path.with_name(f"{_PARTIAL}removed-{path.name}")
+    rename(path, partial)
+    shutil.rmtree(partial)
+
+
 def _write(final: Path, state: bytes, manifest: bytes) -> None:
+    for left in final.parent.glob(f"{_PARTIAL}*"):
+        shutil.rmtree(left, ignore_errors=True)
     partial = final.with_name(f"{_PARTIAL}{final.name}")
-    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     replace_bytes(partial / STATE, state)
     reach("checkpoint.state_written")
     replace_bytes(partial / MANIFEST, manifest)
     reach("checkpoint.complete")
-    shutil.rmtree(final, ignore_errors=True)
+    if final.exists():
+        remove(final)
     rename(partial, final)
     reach("checkpoint.renamed")
 

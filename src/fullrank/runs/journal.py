@@ -11,6 +11,7 @@ was proved wrong is condemned, with all after it, by the last record of its term
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -138,7 +139,8 @@ class Journal:
     def close(self) -> None:
         """Close the current segment, if there is one."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # the rest of a record of which the failed write has said so
+                self._file.close()
 
 
 def read(directory: Path, *, first: int) -> list[Entry]:
@@ -229,7 +231,10 @@ def survey(directory: Path) -> list[SegmentSurvey]:
     surveys = []
     for segment in _segments(directory):
         reading = SegmentReader(segment.path)
-        entries = [(entry.iteration, entry.condemned) for entry in reading]
+        try:
+            entries = [(entry.iteration, entry.condemned) for entry in reading]
+        except FileNotFoundError:  # pruned meanwhile
+            continue
         surveys.append(
             SegmentSurvey(
                 *astuple(segment),

@@ -1,6 +1,5 @@
 """State from which a run can be resumed, and differences between checkpoints."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,9 +31,17 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
     """Read every checkpoint and every record of the journal.
 
     Args:
-        run_dir: The run's directory.
+        run_dir: The run's directory, where a run that goes on may remove some meanwhile.
         published: Number of iterations that the run is known to have committed.
     """
+    while True:
+        before = checkpoint.saved(run_dir / CHECKPOINTS)
+        found = _examine(run_dir, published)
+        if not found.faults or checkpoint.saved(run_dir / CHECKPOINTS) == before:
+            return found
+
+
+def _examine(run_dir: Path, published: int) -> Recovery:
     faults: list[str] = []
     committed = 0
     paths = checkpoint.saved(run_dir / CHECKPOINTS)
@@ -42,7 +49,8 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
         try:
             committed = max(committed, checkpoint.load(path).iteration + 1)
         except CheckpointUnusable as error:
-            faults.append(str(error))
+            if path.exists():
+                faults.append(str(error))
     for segment in journal.survey(run_dir / JOURNAL):
         if segment.fault and segment.fault != CUT_SHORT:
             faults.append(f"{segment.path}: {segment.fault} after {segment.records} records")
@@ -95,7 +103,7 @@ def drop_condemned(run_dir: Path) -> list[Path]:
     stand = standing(run_dir)
     dropped = [path for path in checkpoint.saved(run_dir / CHECKPOINTS) if path not in stand]
     for path in dropped:
-        shutil.rmtree(path)
+        checkpoint.remove(path)
     return dropped
 
 

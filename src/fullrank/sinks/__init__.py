@@ -1,4 +1,4 @@
-"""Sinks of metrics: ``metrics.jsonl``, TensorBoard and W&B; a sink never stops or slows a run.
+"""``metrics.jsonl``; sinks of metrics, as TensorBoard and W&B, which never stop or slow a run.
 
 A further sink is a dataclass under ``@register("name")`` with the one method of ``SinkKind``, and
 that of ``EvaluationSinkKind`` if it takes evaluations too: a file here, or a class that another

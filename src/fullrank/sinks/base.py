@@ -15,8 +15,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 from fullrank.common.registry import Registry
 from fullrank.common.types import JSON
 from fullrank.runs.evaluations import EvaluationRecord
-from fullrank.runs.record import METRICS, IterationRecord
-from fullrank.sinks.jsonl import JsonLines
+from fullrank.runs.record import IterationRecord
 
 logger = logging.getLogger(__name__)
 
@@ -177,15 +176,14 @@ register = sinks.register
 def open_sinks(
     run_dir: Path, names: Iterable[str], *, first_iteration: int, config: JSON
 ) -> Fanout[IterationRecord]:
-    """``metrics.jsonl`` and the named sinks.
+    """The named sinks.
 
     Raises:
         ConfigError: A name is unknown.
     """
     kinds = {name: sinks.build(name) for name in names}
     opening = {name: kind.open for name, kind in kinds.items()}
-    others = _aside(opening, run_dir, first_iteration=first_iteration, config=config)
-    return Fanout([JsonLines(run_dir / METRICS), *others])
+    return Fanout(_aside(opening, run_dir, first_iteration=first_iteration, config=config))
 
 
 def _aside(

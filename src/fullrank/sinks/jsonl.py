@@ -1,11 +1,13 @@
 """``metrics.jsonl``: a line for each committed iteration."""
 
+import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from fullrank.common.durable import replace_file, writing
+from fullrank.common.durable import ROOM, replace_file, writing
 from fullrank.common.errors import Malformed
 from fullrank.common.foreign import open_regular, regular
 from fullrank.runs.record import Condemnation, IterationRecord, Line, read_line, stand, to_line
@@ -21,32 +23,61 @@ class JsonLines:
 
     Args:
         path: The file; its directory exists. Damaged lines are removed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._standing = _mended(path) if path.exists() else deque[IterationRecord](maxlen=KEPT)
-        self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
-
-    def write(self, line: Line) -> None:
-        """Append a line and flush it, unless it changes nothing."""
-        if stand(self._standing, line):
-            self._file.write(to_line(line) + "\n")
-            self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def keep(path: Path, records: Iterable[IterationRecord]) -> None:
-    """Add the records that a file lacks.
+        known: Records, in order, of which those are inserted that lines after them lack.
 
     Raises:
         FullrankError: It cannot be written.
     """
-    with writing(path), closing(JsonLines(path)) as lines:
+
+    def __init__(self, path: Path, known: Sequence[IterationRecord] = ()) -> None:
+        self._path = path
+        with writing(path, remedy=ROOM):
+            self._standing = deque[IterationRecord](maxlen=KEPT)
+            if path.exists():
+                self._standing = _mended(path, known)
+            self._file = open(path, "a", encoding="utf-8", opener=regular)  # noqa: SIM115
+
+    def write(self, line: Line) -> None:
+        """Append a line and flush it, unless it changes nothing.
+
+        Raises:
+            FullrankError: The disk does not take it; nothing more can be written.
+        """
+        if stand(self._standing, line):
+            with writing(self._path, remedy=ROOM):
+                self._file.write(to_line(line) + "\n")
+                self._file.flush()
+
+    def sync(self) -> None:
+        """Force the lines to disk.
+
+        Raises:
+            FullrankError: It does not take them.
+        """
+        with writing(self._path, remedy=ROOM):
+            os.fdatasync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):  # the rest of a line of which ``write`` has said so
+            self._file.close()
+
+
+def complete(path: Path, records: Sequence[IterationRecord], end: Condemnation) -> None:
+    """Add the records that a file lacks, each before those of later iterations.
+
+    Args:
+        path: The file.
+        records: All that the journal holds, in order.
+        end: Condemns iterations after them, if the file has any.
+
+    Raises:
+        FullrankError: It cannot be written.
+    """
+    with closing(JsonLines(path, records)) as lines:
         for record in records:
             lines.write(record)
+        lines.write(end)
 
 
 def condemn(path: Path, first: int, *, term: int) -> None:
@@ -61,21 +92,56 @@ def condemn(path: Path, first: int, *, term: int) -> None:
         FullrankError: It cannot be written.
     """
     if path.exists():
-        with writing(path), closing(JsonLines(path)) as lines:
+        with closing(JsonLines(path)) as lines:
             lines.write(Condemnation(condemned=first, term=term))
 
 
-def _mended(path: Path) -> deque[IterationRecord]:
-    """The last records that stand in a file, once damaged lines are removed."""
+class _Written(NamedTuple):
+    """A line of a file."""
+
+    iteration: int
+    term: int
+    is_record: bool
+    text: bytes
+
+
+def _mended(path: Path, known: Sequence[IterationRecord] = ()) -> deque[IterationRecord]:
+    """The last records that stand in a file, once damaged lines are removed and known ones are in.
+
+    A power cut may have lost lines that others follow.
+    """
     records: deque[IterationRecord] = deque(maxlen=KEPT)
-    whole: list[bytes] = []
+    whole: list[_Written] = []
     with open_regular(path) as file:
         *lines, torn = file.read().split(b"\n")
-    for line in lines:
+    for text in lines:
         with suppress(Malformed):
-            stand(records, read_line(line, origin="a line"))
-            whole.append(line + b"\n")
-    if torn or len(whole) < len(lines):
+            line = read_line(text, origin="a line")
+            stand(records, line)
+            is_record = isinstance(line, IterationRecord)
+            whole.append(_Written(line.iteration, line.term, is_record, text))
+    damaged = torn or len(whole) < len(lines)
+    inserted = _insert(known, whole)
+    if damaged or inserted:
         with replace_file(path) as file:
-            file.writelines(whole)
-    return records
+            file.writelines(line.text + b"\n" for line in whole)
+    return _mended(path) if inserted else records
+
+
+def _insert(known: Iterable[IterationRecord], lines: list[_Written]) -> bool:
+    """Insert records before lines of later iterations; returns whether there are any."""
+    terms = {line.iteration: line.term for line in lines if line.is_record}
+    before = len(lines)
+    for record in known:
+        if terms.get(record.iteration, -1) < record.term:
+            at = len(lines)
+            while (
+                at
+                and lines[at - 1].iteration > record.iteration
+                and lines[at - 1].term >= record.term
+            ):
+                at -= 1
+            if at < len(lines):
+                text = to_line(record).encode()
+                lines.insert(at, _Written(record.iteration, record.term, True, text))
+    return len(lines) > before

@@ -13,7 +13,8 @@ from tests.faultlab.simulation.replay import SimulatedReplay
 
 from fullrank.config.tree import RunConfig
 from fullrank.host.process import end_process
-from fullrank.runs.record import IterationRecord
+from fullrank.runs.record import METRICS, IterationRecord
+from fullrank.sinks import JsonLines
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import lag_of, training_of
 from fullrank_controller.collectors.keyed_pool import KeyedPool
@@ -56,6 +57,7 @@ class SimulatedController:
         run = begin(config, directory, self.training, restored, replay_address="")
         client: Any = replay.client()
         self._journal = open_journal(directory, restored)
+        self._metrics = JsonLines(run_dir / METRICS)
         self._term = Term(
             config=config,
             directory=directory,
@@ -66,6 +68,7 @@ class SimulatedController:
                 self.training,
                 journal=self._journal,
                 event_log=run.event_log,
+                metrics=self._metrics,
                 publish=publish,
                 keep=config.checkpoint.keep,
                 lag_s=lag_of(config, self.training),
@@ -137,6 +140,7 @@ class SimulatedController:
         """Close all files and break all streams, as ``kill -9`` does."""
         self._term.run.event_log.close()
         self._journal.close()
+        self._metrics.close()
         self.release_lock()
         self.training.collector.close()
         for opened in self._streams:

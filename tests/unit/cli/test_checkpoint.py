@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.unit.runs.test_recovery import STATE, committed, flip
 
+from fullrank.cli import checkpoint as verb
+from fullrank.common.types import JSON
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import save
 
@@ -26,6 +29,22 @@ def test_ls_lists_checkpoints_and_journal(tmp_path: Path, fullrank: Any) -> None
     assert [bool(each["fault"]) for each in found["checkpoints"]] == [False, True]
     assert [(each["first"], each["records"]) for each in found["journal"]] == [(4, 4), (8, 2)]
     assert "iterations 8 to 9 of term 1" in fullrank("checkpoint", "ls", str(run)).output
+
+
+def test_ls_leaves_out_a_checkpoint_that_a_run_prunes_meanwhile(
+    tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, iterations=10)
+    oldest = run / "checkpoints" / "000003"
+
+    def pruned(path: Path) -> JSON:
+        if oldest.exists():
+            checkpoint.remove(oldest)
+        return checkpoint.read_manifest(path)
+
+    monkeypatch.setattr(verb, "read_manifest", pruned)
+    found = json.loads(fullrank("checkpoint", "ls", str(run), "--json").output)
+    assert [each["iteration"] for each in found["checkpoints"]] == [7]
 
 
 def test_verify_ends_with_8_if_something_is_damaged(tmp_path: Path, fullrank: Any) -> None:

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,28 @@ def test_a_save_cut_short_leaves_the_one_before(
     assert newest(tmp_path).iteration == 10
     written(tmp_path, 20)
     assert newest(tmp_path).iteration == 20
+
+
+@pytest.mark.parametrize("iteration", [20, 30])  # which replaces a checkpoint, or prunes one
+def test_a_removal_cut_short_leaves_no_damaged_checkpoint_and_the_next_one_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, iteration: int
+) -> None:
+    written(tmp_path, 10, 20)
+
+    def killed(path: Path, **_: object) -> None:
+        if path.exists():
+            (path / STATE).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            written(tmp_path, iteration, keep=2)
+    assert newest(tmp_path).iteration in (10, 30)
+    for path in saved(tmp_path):
+        checkpoint.load(path)
+    written(tmp_path, 40, keep=2)
+    assert sorted(tmp_path.iterdir()) == saved(tmp_path)[::-1]
 
 
 def test_a_full_disk_is_said_in_a_line_and_leaves_the_one_before(

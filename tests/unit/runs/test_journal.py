@@ -1,6 +1,7 @@
 """A journal returns every whole record and nothing else."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import google_crc32c
@@ -13,7 +14,7 @@ from fullrank.common.errors import FullrankError, StaleTerm, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.runs import journal
 from fullrank.runs.journal import Journal, read, read_whole, survey
-from fullrank.runs.journal_format import CUT_SHORT, HEADER, MARK
+from fullrank.runs.journal_format import CUT_SHORT, HEADER, MARK, SegmentReader
 
 
 def is_current() -> None:
@@ -150,6 +151,20 @@ def test_segments_before_the_oldest_checkpoint_are_dropped(tmp_path: Path) -> No
     assert terms(tmp_path, first=4) == [(4, 1), (5, 1)]
 
 
+def test_a_segment_that_is_pruned_while_the_journal_is_surveyed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = written(tmp_path, term=1, first=0, count=2)
+    second = written(tmp_path, term=2, first=2, count=1)
+
+    def pruned(path: Path) -> SegmentReader:
+        first.unlink(missing_ok=True)
+        return SegmentReader(path)
+
+    monkeypatch.setattr(journal, "SegmentReader", pruned)
+    assert [segment.path for segment in survey(tmp_path)] == [second]
+
+
 def test_the_iteration_after_the_oldest_checkpoint_is_kept_where_each_is_checkpointed(
     tmp_path: Path,
 ) -> None:
@@ -175,7 +190,10 @@ def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Pat
     segment = tmp_path / "000000-000001.journal"
     segment.symlink_to("/dev/full")
     full = Journal(tmp_path, term=1, first=0, confirm=is_current)
-    with pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"):
+    with (
+        pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"),
+        closing(full),
+    ):
         full.append(0, facts={}, updates=updates(0))
 
 

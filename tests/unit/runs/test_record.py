@@ -1,7 +1,10 @@
 """Records: whole lines, finite numbers, and sinks that cannot stop a run."""
 
 import math
+import resource
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import FullrankError
 from fullrank.runs.record import (
     Condemnation,
     IterationRecord,
@@ -20,7 +24,7 @@ from fullrank.runs.record import (
     to_line,
 )
 from fullrank.sinks import JsonLines
-from fullrank.sinks.jsonl import condemn
+from fullrank.sinks.jsonl import complete, condemn
 
 
 def record(iteration: int = 0, **changes: object) -> IterationRecord:
@@ -53,6 +57,17 @@ def write(path: Path, *records: IterationRecord) -> None:
     for each in records:
         sink.write(each)
     sink.close()
+
+
+@contextmanager
+def no_room_beyond(size_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond a size."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @given(
@@ -96,6 +111,20 @@ def test_a_resumed_run_writes_what_is_new_and_removes_a_torn_line(first: int, to
         assert list(Path(directory).iterdir()) == [path]
 
 
+def test_a_line_that_the_disk_does_not_take_is_an_error_that_names_the_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, record(0))
+    with (
+        no_room_beyond(path.stat().st_size + 20),
+        pytest.raises(FullrankError, match=f"cannot write {path}: .*; make room and resume"),
+        closing(JsonLines(path)) as sink,
+    ):
+        sink.write(record(1))
+    assert read_records(path) == [record(0)]
+
+
 def test_a_condemned_iteration_stands_no_more_though_its_line_stays(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, *map(record, range(5)))
@@ -108,6 +137,34 @@ def test_a_condemned_iteration_stands_no_more_though_its_line_stays(tmp_path: Pa
     write(path, record(3, term=2))
     assert read_records(path)[3:] == [record(3, term=2)]
     assert path.read_bytes().startswith(before)
+
+
+@given(st.sets(st.integers(0, 14)))
+def test_lines_that_a_power_cut_lost_are_added_again_where_they_belong(lost: set[int]) -> None:
+    known = [*map(record, range(3)), *(record(iteration, term=3) for iteration in range(3, 8))]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "metrics.jsonl")
+        write(path, *map(record, range(6)))
+        condemn(path, 3, term=2)
+        write(path, *known[3:])
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = [line for number, line in enumerate(lines) if number not in lost]
+        path.write_bytes(b"".join(kept))
+        for _ in range(2):
+            complete(path, known, Condemnation(condemned=8, term=4))
+            assert read_records(path) == known
+        if not lost & {3, 4, 5, 6}:  # the condemned ones
+            assert path.read_bytes() == b"".join(lines)
+
+
+def test_iterations_after_those_that_are_known_stand_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, record(0), record(2), record(3))
+    complete(path, [record(1)], Condemnation(condemned=2, term=2))
+    assert read_records(path) == [record(0), record(1)]
+    write(path, record(2, term=2))
+    complete(path, [], Condemnation(condemned=3, term=3))
+    assert read_records(path) == [record(0), record(1), record(2, term=2)]
 
 
 def test_a_record_of_a_superseded_controller_changes_nothing() -> None:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.unit.runs.test_journal import condemn
 
 from fullrank.runs import checkpoint
@@ -12,6 +13,7 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import (
     checkpoints_lost,
+    drop_condemned,
     examine,
     reaches_back_to,
     standing,
@@ -74,6 +76,36 @@ def test_a_damaged_checkpoint_is_a_fault_even_if_the_journal_bridges_it(tmp_path
     assert "000007" in found.faults[0]
 
 
+def go_on(run_dir: Path, *, keep: int) -> None:
+    """Commit three more iterations after ten, and save a checkpoint of the second."""
+    journal = Journal(run_dir / "journal", term=2, first=10, confirm=lambda: None)
+    for iteration in range(10, 13):
+        journal.append(iteration, facts={"record": {}}, updates=np.zeros((2, 3), np.float32))
+        if iteration == 11:
+            directory = run_dir / "checkpoints"
+            save(directory, iteration=iteration, arrays=STATE, facts={"term": 2}, keep=keep)
+            oldest = int(checkpoint.saved(directory)[-1].name)
+            journal.begin_segment(iteration + 1, keep_from=oldest + 1)
+    journal.close()
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_what_a_run_prunes_that_goes_on_meanwhile_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
+) -> None:
+    committed(tmp_path, 10, keep=keep)
+    real = checkpoint.load
+
+    def while_the_run_goes_on(path: Path) -> checkpoint.Checkpoint:
+        monkeypatch.setattr(checkpoint, "load", real)
+        go_on(tmp_path, keep=keep)
+        return real(path)
+
+    monkeypatch.setattr(checkpoint, "load", while_the_run_goes_on)
+    found = examine(tmp_path, published=10)
+    assert (found.committed, found.faults) == (13, ())
+
+
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     committed(tmp_path, 10)
     [segment] = (tmp_path / "journal").glob("000008-*")
@@ -115,6 +147,22 @@ def test_no_checkpoint_of_a_condemned_iteration_stands(tmp_path: Path) -> None:
     arrays = checkpoint.load(checkpoints[0]).arrays
     save(tmp_path / "checkpoints", iteration=7, arrays=arrays, facts={"term": 3}, keep=2)
     assert standing(tmp_path) == checkpoints
+
+
+def test_a_condemned_checkpoint_whose_removal_is_cut_short_is_no_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(tmp_path, 10)
+    condemn(tmp_path / "journal", term=2, first=7)
+
+    def killed(path: Path) -> None:
+        (path / checkpoint.MANIFEST).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drop_condemned(tmp_path)
+    assert examine(tmp_path, published=7).faults == ()
 
 
 def test_the_journal_reaches_back_to_the_oldest_checkpoint_that_is_kept() -> None:

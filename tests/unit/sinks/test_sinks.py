@@ -17,7 +17,7 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
 from fullrank.runs.evaluations import EvaluationRecord
-from fullrank.runs.record import METRICS, IterationRecord, read_records
+from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import scalars
 from fullrank.sinks import Aside, MetricsSink, open_evaluation_sinks, open_sinks, sinks
 from fullrank.sinks import base as module
@@ -90,11 +90,10 @@ def test_opening_a_sink_does_not_import_torch(tmp_path: Path) -> None:
     assert other.stdout.split() == ["False", "True"]
 
 
-def test_a_run_writes_lines_and_events(tmp_path: Path) -> None:
+def test_a_run_writes_events(tmp_path: Path) -> None:
     opened = open_sinks(tmp_path, ["tensorboard"], first_iteration=0, config={})
     opened.write(record())
     opened.close()
-    assert read_records(tmp_path / METRICS) == [record()]
     assert events(tmp_path / "tensorboard").Scalars("return/mean")[0].value == -1.5
 
 

@@ -11,9 +11,9 @@ from fullrank.runs.checkpoint import Checkpoint, newest, saved
 from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal import read_whole
 from fullrank.runs.journal_format import Entry
-from fullrank.runs.record import METRICS, IterationRecord, from_facts
+from fullrank.runs.record import METRICS, Condemnation, IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_condemned
-from fullrank.sinks.jsonl import condemn, keep
+from fullrank.sinks.jsonl import complete
 from fullrank.wiring.training import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
 
@@ -51,31 +51,33 @@ class Restored:
 def restore(directory: RunDirectory, training: Training) -> Restored:
     """Load the newest usable checkpoint, and read the iterations committed after it.
 
-    Iterations that were published, and that the log does not hold any more, are condemned there.
+    The metrics get the lines that they lack of iterations that the journal holds: a power cut loses
+    some, and those of a store end with its newest checkpoint. Iterations that were published, and
+    that the journal does not hold any more, are condemned there.
 
     Raises:
         CheckpointUnusable: There are or were checkpoints and none can be used: the run never
             restarts from the beginning without notice.
     """
-    checkpoint, metrics = _checkpoint_in(directory), directory.path / METRICS
+    checkpoint = _checkpoint_in(directory)
+    journal, metrics = directory.path / JOURNAL, directory.path / METRICS
     committed, head = 0, 0
     if checkpoint is not None:
         committed, head = checkpoint.iteration + 1, checkpoint.facts["replay_head"]
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)
-    entries, fault = read_whole(directory.path / JOURNAL, first=committed)
+    entries, fault = read_whole(journal, first=committed)
+    known = committed + len(entries)
     if fault:
-        log.warning("journal_ends_early iteration=%d %s", committed + len(entries), fault)
-    if directory.store is not None:  # whose metrics end with the newest checkpoint
-        keep(metrics, [from_facts(entry.facts["record"]) for entry in entries])
-    condemn(metrics, committed + len(entries), term=directory.term)
+        log.warning("journal_ends_early iteration=%d %s", known, fault)
+    earlier = [entry for entry in read_whole(journal)[0] if entry.iteration < committed]
+    records = [from_facts(entry.facts["record"]) for entry in (*earlier, *entries)]
+    complete(metrics, records, Condemnation(condemned=known, term=directory.term))
     journalled = list(_repeatable(entries))
     for entry in entries[: len(journalled)]:
         if BLOCKS in entry.facts:  # its rows are kept, not played again
             head = Evidence.of(entry).sample.head
-    return Restored(
-        committed=committed, head=head, known=committed + len(entries), journalled=journalled
-    )
+    return Restored(committed=committed, head=head, known=known, journalled=journalled)
 
 
 def _repeatable(entries: Sequence[Entry]) -> Iterator[StoredIteration]:

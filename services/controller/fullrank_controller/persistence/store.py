@@ -20,7 +20,7 @@ from fullrank.runs.journal_format import encode
 from fullrank.runs.record import METRICS, IterationRecord, to_facts
 from fullrank.runs.recovery import drop_condemned, reaches_back_to
 from fullrank.runs.store import SharedStore
-from fullrank.sinks.jsonl import condemn
+from fullrank.sinks.jsonl import JsonLines, condemn
 from fullrank.training.rollouts import Collected
 from fullrank.wiring.training import Training
 from fullrank_controller.persistence.rows import StoredRows
@@ -136,7 +136,8 @@ class RunStore:
         training: Its state is checkpointed.
         journal: The segment of this term.
         event_log: The history of the controller.
-        publish: Sinks of records.
+        metrics: The line of each published record.
+        publish: Sinks of records, which follow it.
         keep: Checkpoints to keep.
         lag_s: Least time between two writes to the store, seconds; 0 if each iteration is written.
         gather_s: The same where there is no such lag, unless they hurry.
@@ -153,6 +154,7 @@ class RunStore:
         *,
         journal: Journal,
         event_log: EventLog,
+        metrics: JsonLines,
         publish: Callable[[IterationRecord], None],
         keep: int,
         lag_s: float = 0.0,
@@ -164,7 +166,7 @@ class RunStore:
         self._uploading: asyncio.Task[None] | None = None
         self._directory, self._training = directory, training
         self._journal, self._event_log = journal, event_log
-        self._publish, self._keep = publish, keep
+        self._metrics, self._publish, self._keep = metrics, publish, keep
 
     async def due(self, hurry: asyncio.Event) -> None:
         """Return once what is applied may be written, or hurries."""
@@ -237,13 +239,18 @@ class RunStore:
         drop_condemned(directory.path)
 
     def publish(self, record: IterationRecord) -> None:
-        """Publish a stored iteration."""
+        """Publish a stored iteration.
+
+        Raises:
+            FullrankError: The disk does not take its line; the next controller publishes it.
+        """
         self.publish_again(record)
         self._event_log.append(Published(term=record.term, iteration=record.iteration))
         reach("iteration.published")
 
     def publish_again(self, record: IterationRecord) -> None:
-        """Publish an iteration that an earlier term committed."""
+        """Publish an iteration that an earlier term committed, as ``publish`` does."""
+        self._metrics.write(record)
         self._publish(record)
 
     async def checkpoint(self, *, committed: int, head: int) -> None:
@@ -292,6 +299,7 @@ class RunStore:
     def _checkpoint(self, committed: int, head: int) -> None:
         directory, checkpoints = self._directory, self._directory.path / CHECKPOINTS
         directory.confirm()
+        self._metrics.sync()  # the journal loses what the checkpoint has
         save(
             checkpoints,
             iteration=committed - 1,

@@ -1,22 +1,27 @@
 """The durable side of a term: a later one loses nothing to it, nor an earlier one."""
 
 import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.unit.runs.test_record import no_room_beyond, record
 from tests.unit.services.controller.builders import make_config
 from tests.waiting import eventually
 
-from fullrank.common.errors import StaleTerm
-from fullrank.runs.checkpoint import saved
+from fullrank.common.errors import FullrankError, StaleTerm
+from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import EventLog
 from fullrank.runs.journal import Journal, read
+from fullrank.runs.record import METRICS, IterationRecord, read_records, to_facts
 from fullrank.runs.verdicts import FILE as VERDICTS
 from fullrank.runs.verdicts import Party, Verdicts, read_verdicts
-from fullrank_controller.persistence.restore import Restored, StoredIteration
+from fullrank.sinks import JsonLines
+from fullrank_controller.persistence import store as module
+from fullrank_controller.persistence.restore import Restored, StoredIteration, restore
 from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.serving import term_raised
@@ -39,15 +44,15 @@ def directory(path: Path, *, term: int, taken: bool = False) -> Any:
     )
 
 
-def run_store(here: Any, training: object = None, **settings: float) -> RunStore:
+def run_store(here: Any, training: object = None, **settings: Any) -> RunStore:
     return RunStore(
         here,
         cast(Any, training),
         journal=Journal(here.path / "journal", term=1, first=0, confirm=here.confirm),
         event_log=EventLog(),
-        publish=lambda record: None,
+        metrics=JsonLines(here.path / METRICS),
         keep=1,
-        **settings,
+        **{"publish": lambda record: None, **settings},
     )
 
 
@@ -75,6 +80,62 @@ async def test_a_superseded_controller_saves_no_checkpoint(tmp_path: Path) -> No
     with pytest.raises(StaleTerm):
         await store.checkpoint(committed=1, head=0)
     assert not saved(tmp_path / "checkpoints")
+
+
+def test_an_iteration_without_a_line_is_shown_nowhere_and_ends_the_run(tmp_path: Path) -> None:
+    shown, path = list[IterationRecord](), tmp_path / METRICS
+    store = run_store(directory(tmp_path, term=1), publish=shown.append)
+    store.publish(record(0))
+    with (
+        no_room_beyond(path.stat().st_size + 20),
+        pytest.raises(FullrankError, match=f"cannot write {path}: .*; make room and resume"),
+    ):
+        store.publish(record(1))
+    assert shown == read_records(path) == [record(0)]
+    run_store(directory(tmp_path, term=2)).publish_again(record(1))
+    assert read_records(path) == [record(0), record(1)]
+
+
+async def test_the_lines_of_iterations_are_on_disk_before_a_checkpoint_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = dict[int, int]()
+
+    def sync(file: int) -> None:
+        synced[os.fstat(file).st_ino] = os.fstat(file).st_size
+
+    def saving(directory: Path, **state: Any) -> None:
+        found = (tmp_path / METRICS).stat()
+        assert synced[found.st_ino] == found.st_size > 0
+        save(directory, **state)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(module, "save", saving)
+    training = SimpleNamespace(state=lambda **_: {"algorithm.policy": UPDATES})
+    store = run_store(directory(tmp_path, term=1), training)
+    store.publish(record(0))
+    await store.checkpoint(committed=1, head=0)
+    assert saved(tmp_path / "checkpoints")
+
+
+def test_a_run_that_resumes_has_a_line_of_each_iteration_in_its_journal(tmp_path: Path) -> None:
+    """A power cut has lost lines before and after the newest checkpoint, amidst others."""
+    here, records = directory(tmp_path, term=2), [record(iteration) for iteration in range(6)]
+    journal = open_journal(
+        directory(tmp_path, term=1), Restored(committed=0, head=0, known=0, journalled=[])
+    )
+    for each in records:
+        journal.append(each.iteration, facts={"record": to_facts(each)}, updates=UPDATES)
+    journal.close()
+    facts = {"run": "run", "term": 1, "replay_head": 0}
+    save(tmp_path / "checkpoints", iteration=3, arrays={}, facts=facts, keep=2)
+    sink = JsonLines(tmp_path / METRICS)
+    for iteration in (0, 2, 5):
+        sink.write(records[iteration])
+    sink.close()
+    restored = restore(here, cast(Any, SimpleNamespace(load=lambda *_, **__: None)))
+    assert (restored.committed, restored.known) == (4, 6)
+    assert read_records(tmp_path / METRICS) == records
 
 
 async def test_writes_gather_unless_they_hurry(tmp_path: Path) -> None:
