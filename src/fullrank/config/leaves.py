@@ -113,13 +113,13 @@ def file_layer(path: Path) -> ConfigLayer:
 
 
 def environment_layer(environ: Mapping[str, str]) -> ConfigLayer:
-    """The leaves of the variables whose names begin with ``ENVIRONMENT_PREFIX``."""
+    """The leaves of the variables whose names begin with ``ENVIRONMENT_PREFIX``; empty: none."""
     return {
         tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")): Leaf(
             _parse(environ[name]), f"environment {name}"
         )
         for name in sorted(environ)
-        if name.startswith(ENVIRONMENT_PREFIX)
+        if name.startswith(ENVIRONMENT_PREFIX) and environ[name]
     }
 
 
