@@ -15,12 +15,12 @@ import numpy as np
 from fullrank.common.errors import Malformed
 from fullrank.common.foreign import brief
 from fullrank.common.types import JSON, LearnerId
-from fullrank.config.tree import RunConfig, as_tables
+from fullrank.config.elsewhere import compared
+from fullrank.config.tree import RunConfig
 from fullrank.net.status import CodeInUse, RunState, RunStatus, Status
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, stand
 from fullrank.runs.scalars import STEPS_PER_S, intervals, learning, scalars
-from fullrank.runs.statistics import flat
 from fullrank.runs.time_budget import spans
 from fullrank.stragglers import DelayModel
 from fullrank.stragglers.additive import NoDelay
@@ -379,8 +379,8 @@ MOST_SETTINGS, LONGEST = 500, 200
 
 
 def settings_of(config: RunConfig) -> JSON:
-    """Values by dotted key, as text."""
-    found = islice(flat(as_tables(config)).items(), MOST_SETTINGS)
+    """Settings by which runs are told apart, by dotted key, as text."""
+    found = islice(compared(config).items(), MOST_SETTINGS)
     return {brief(key): brief(str(value), limit=LONGEST) for key, value in found}
 
 
