@@ -385,13 +385,14 @@ def settings_of(config: RunConfig) -> JSON:
 
 
 def code_facts(code: CodeInUse) -> JSON:
-    """C, the holders of its rows, and the reason of its choice."""
+    """C without its empty rows, the holders of the others, and the reason of its choice."""
+    rows = np.flatnonzero(code.matrix.any(axis=1)).tolist()
     return {
         "epoch": code.epoch,
         "name": code.name,
         "tolerance": code.tolerance,
         "certificate": code.certificate,
-        "matrix": np.round(code.matrix, 4).tolist(),
-        "holders": code.holders,
+        "matrix": np.round(code.matrix[rows], 4).tolist(),
+        "holders": [code.holders.get(row) for row in rows],
         "plan": None if code.plan is None else asdict(code.plan),
     }

@@ -43,7 +43,7 @@ from fullrank.stragglers import FixedK
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.server import PageState, _messages, serve
-from fullrank_dashboard.view import Curve, RunView, of_records, of_statuses, saved_s, settings_of
+from fullrank_dashboard.view import Curve, RunView, of_records, of_statuses, saved_s
 
 
 @given(values=st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=200))
@@ -285,12 +285,6 @@ def test_a_page_gets_places_on_every_axis_and_the_settings_once() -> None:
     assert news["settings"]["environment.name"] == news["environment"]
     view.committed([record(2)])
     assert "settings" not in (state.news(view) or {})
-
-
-def test_settings_that_say_where_a_run_is_kept_are_not_compared_on_a_page() -> None:
-    kept = {"name": "mine", "tls.certificates": "/certs", "store.url": "s3://bucket/mine"}
-    assert settings_of(load(options=kept).config) == settings_of(RunConfig())
-    assert settings_of(load(options={"seed": 1}).config)["seed"] == "1"
 
 
 async def test_a_run_that_has_failed_is_shown_with_its_reason_when_nothing_runs(
