@@ -26,6 +26,7 @@ from fullrank.host.process import Launch, stop_event, tune_process
 from fullrank.host.run_directory import announce, resolve, withdraw
 from fullrank.net.channel import is_loopback
 from fullrank.net.server import Health
+from fullrank.net.status import CodeInUse
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.view import RunView, code_facts
 
@@ -50,7 +51,7 @@ class PageState:
     revision: int = -1
     generation: int = -1
     points: int = 0
-    epoch: int = -1
+    code: CodeInUse | None = None
     evaluations: list[JSON] | None = None
     settings: JSON | None = None
 
@@ -67,9 +68,9 @@ class PageState:
             news["evaluations"] = self.evaluations = evaluations
         if view.settings != self.settings:
             news["settings"] = self.settings = view.settings
-        if view.code is not None and view.code.epoch != self.epoch:
+        if view.code is not None and view.code is not self.code:
             news["code"] = code_facts(view.code)
-            self.epoch = view.code.epoch
+            self.code = view.code
         self.revision, self.generation, self.points = view.revision, curve.generation, len(curve)
         return news
 
