@@ -22,9 +22,11 @@ from fullrank.common.errors import AddressInUse, ConfigError, FullrankError, Not
 from fullrank.common.foreign import brief
 from fullrank.common.types import JSON
 from fullrank.config.tree import RunConfig
+from fullrank.host.certificates import Role
 from fullrank.host.process import Launch, stop_event, tune_process
 from fullrank.host.run_directory import announce, resolve, withdraw
-from fullrank.net.channel import is_loopback
+from fullrank.net.channel import expiry_of, is_loopback
+from fullrank.net.prometheus import Exporter
 from fullrank.net.server import Health
 from fullrank.net.status import CodeInUse
 from fullrank_dashboard.following import Following
@@ -191,7 +193,14 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     listener = _listen(config)
     hosts = LOOPBACK if is_loopback(config.dashboard.address) else ("*",)
     server = _server(page_of(runs, hosts=hosts, stop=stop))
-    async with Health(config.health.address) as health, asyncio.TaskGroup() as group:
+    exporter = Exporter(
+        config.metrics.prometheus,
+        list,
+        run_dir=launch.run_dir,
+        name="dashboard",
+        expires_at=lambda: expiry_of(config.tls, Role.MONITOR),
+    )
+    async with Health(config.health.address) as health, exporter, asyncio.TaskGroup() as group:
         following = [
             group.create_task(task) for run in runs for task in (run.follow(), run.stage.keep())
         ]
