@@ -93,6 +93,12 @@ def test_texts_are_toml_where_they_can_be(text: str, value: object) -> None:
     assert by_set == by_environment == {"x": value}
 
 
+@pytest.mark.parametrize("text", ["7", "1e3", "true", "007", "2024-11-28", "'7'"])
+def test_a_setting_that_is_text_is_read_as_it_stands(text: str) -> None:
+    assert load(environ={"FULLRANK__NAME": text}).config.name == text.strip("'")
+    assert load(overrides=[f"name={text}"]).config.name == text.strip("'")
+
+
 def test_an_empty_variable_is_not_given_and_an_empty_text_is(tmp_path: Path) -> None:
     path = written(tmp_path, 'learners = 2\n[store]\nurl = "s3://bucket/run"\n')
     empty = load(path, environ={"FULLRANK__LEARNERS": "", "FULLRANK__STORE__URL": ""})
@@ -166,7 +172,7 @@ def test_name_and_parameters_of_one_command_line_belong_together() -> None:
         ("replay.address=nowhere", "replay.address = 'nowhere' in --set: must be host:port"),
         ("replay.address=:80", "replay.address = ':80' in --set: must be host:port"),
         ("replay.address=a:70000", "replay.address = 'a:70000' in --set: must be host:port"),
-        ("code.name=5", "code.name = 5 in --set: must be a valid string"),
+        ("metrics.sinks=[5]", "metrics.sinks.0 = [5] in --set: must be a valid string"),
         ("seed", "--set seed: expected key=value, for example code.tolerance=2"),
         (
             "controller.lost_after_s=1",
