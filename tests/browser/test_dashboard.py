@@ -88,7 +88,7 @@ async def test_a_run_moves_on_the_page_which_asks_nobody_else(
             await _until(page, f"{ROUND} > {seen}")
             await expect(page.locator(".lanes li")).to_have_count(4)
             await expect(page.locator("#learners tbody tr")).to_have_count(4)
-            await expect(page.locator("#code .lead")).to_contain_text("cyclic at 4 of 4 learners")
+            await expect(page.locator("#code .lead")).to_contain_text("cyclic at 4 learners: any 1")
             await expect(page.locator("#budget .lead")).to_contain_text("of an iteration")
             await expect(page.locator("#proof .lead")).to_contain_text("Exact")
             await expect(page.locator("#problem")).to_be_empty()
@@ -96,6 +96,21 @@ async def test_a_run_moves_on_the_page_which_asks_nobody_else(
             drawn = await page.evaluate(DRAWN)
             await _until(page, f"{DRAWN} !== '{drawn}'")
             assert all(url.startswith((address, "data:")) for url in asked)
+
+
+async def test_the_code_counts_learners_and_not_their_rows(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    few = resolved(ENDLESS, "learners=2", "code.tolerance=0")
+    async with Cluster(tmp_path / "run", few) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(2)
+        async with show(await _directory(cluster)) as address:
+            await page.goto(f"{address}/#rounds")
+            await expect(page.locator("#code .lead")).to_contain_text("cyclic at 2 learners: any 0")
+            label = "Assignment matrix of 3 rows and 3 units; loads from 1 to 1"
+            await expect(page.locator("#code canvas")).to_have_attribute("aria-label", label)
 
 
 COLLECTED = (

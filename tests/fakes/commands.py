@@ -11,9 +11,10 @@ INSPECTED = Path(__file__).with_name("docker_inspect.json")
 Replies: TypeAlias = Mapping[str, object]
 
 FAKE = """#!{python}
-import json, pathlib, shutil, sys
+import json, os, pathlib, shutil, sys
 
 here = pathlib.Path(__file__).parent
+(here / "environ").write_text(json.dumps(dict(os.environ)))
 words = " ".join(sys.argv[1:])
 with open(here / "calls", "a") as calls:
     calls.write("{name} " + words + "\\n")
@@ -49,3 +50,7 @@ class Fakes:
     def calls(self) -> list[str]:
         path = self._folder / "calls"
         return path.read_text().splitlines() if path.exists() else []
+
+    def environ(self) -> dict[str, str]:
+        """Variables of the last call."""
+        return dict(json.loads((self._folder / "environ").read_text()))

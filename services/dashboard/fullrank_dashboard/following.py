@@ -26,7 +26,7 @@ from fullrank.config.tree import PluginSettings, RunConfig, TlsSettings
 from fullrank.environments.base import is_adapted
 from fullrank.host.run_directory import is_address
 from fullrank.net.monitor import AsyncMonitor, monitor_of
-from fullrank.net.status import CodeInUse, ended_status
+from fullrank.net.status import CodeInUse, RunStatus, ended_status
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.record import METRICS, IterationRecord, read_records
@@ -204,7 +204,7 @@ class Following:
             new = await self._new(monitor)
             now = await monitor.status()
             code = self.view.code
-            if code is None or code.epoch != now.epoch:
+            if code is None or not _is_current(code, now):
                 code = await _code(monitor)
         except FullrankError as error:
             await self._hang_up()
@@ -312,6 +312,14 @@ async def _code(monitor: AsyncMonitor) -> CodeInUse | None:
         return await monitor.code()
     except NotFound:
         return None  # the first learners have not come
+
+
+def _is_current(code: CodeInUse, now: RunStatus) -> bool:
+    """True if the rows of a code are held as a status says; extra rows of a round do not count."""
+    rows = range(len(code.matrix))
+    held = {row: each.learner for each in now.learners for row in each.rows if row in rows}
+    known = {row: learner for row, learner in code.holders.items() if row in rows}
+    return (code.epoch, known) == (now.epoch, held)
 
 
 def _delay_model(settings: PluginSettings) -> DelayModel:

@@ -22,10 +22,13 @@ from fullrank.common.errors import AddressInUse, ConfigError, FullrankError, Not
 from fullrank.common.foreign import brief
 from fullrank.common.types import JSON
 from fullrank.config.tree import RunConfig
+from fullrank.host.certificates import Role
 from fullrank.host.process import Launch, stop_event, tune_process
 from fullrank.host.run_directory import announce, resolve, withdraw
-from fullrank.net.channel import is_loopback
+from fullrank.net.channel import expiry_of, is_loopback
+from fullrank.net.prometheus import Exporter
 from fullrank.net.server import Health
+from fullrank.net.status import CodeInUse
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.view import RunView, code_facts
 
@@ -50,7 +53,7 @@ class PageState:
     revision: int = -1
     generation: int = -1
     points: int = 0
-    epoch: int = -1
+    code: CodeInUse | None = None
     evaluations: list[JSON] | None = None
     settings: JSON | None = None
 
@@ -67,9 +70,9 @@ class PageState:
             news["evaluations"] = self.evaluations = evaluations
         if view.settings != self.settings:
             news["settings"] = self.settings = view.settings
-        if view.code is not None and view.code.epoch != self.epoch:
+        if view.code is not None and view.code is not self.code:
             news["code"] = code_facts(view.code)
-            self.epoch = view.code.epoch
+            self.code = view.code
         self.revision, self.generation, self.points = view.revision, curve.generation, len(curve)
         return news
 
@@ -190,7 +193,14 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     listener = _listen(config)
     hosts = LOOPBACK if is_loopback(config.dashboard.address) else ("*",)
     server = _server(page_of(runs, hosts=hosts, stop=stop))
-    async with Health(config.health.address) as health, asyncio.TaskGroup() as group:
+    exporter = Exporter(
+        config.metrics.prometheus,
+        list,
+        run_dir=launch.run_dir,
+        name="dashboard",
+        expires_at=lambda: expiry_of(config.tls, Role.MONITOR),
+    )
+    async with Health(config.health.address) as health, exporter, asyncio.TaskGroup() as group:
         following = [
             group.create_task(task) for run in runs for task in (run.follow(), run.stage.keep())
         ]

@@ -15,12 +15,12 @@ import numpy as np
 from fullrank.common.errors import Malformed
 from fullrank.common.foreign import brief
 from fullrank.common.types import JSON, LearnerId
-from fullrank.config.tree import RunConfig, as_tables
+from fullrank.config.elsewhere import compared
+from fullrank.config.tree import RunConfig
 from fullrank.net.status import CodeInUse, RunState, RunStatus, Status
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, stand
 from fullrank.runs.scalars import STEPS_PER_S, intervals, learning, scalars
-from fullrank.runs.statistics import flat
 from fullrank.runs.time_budget import spans
 from fullrank.stragglers import DelayModel
 from fullrank.stragglers.additive import NoDelay
@@ -379,19 +379,20 @@ MOST_SETTINGS, LONGEST = 500, 200
 
 
 def settings_of(config: RunConfig) -> JSON:
-    """Values by dotted key, as text."""
-    found = islice(flat(as_tables(config)).items(), MOST_SETTINGS)
+    """Settings by which runs are told apart, by dotted key, as text."""
+    found = islice(compared(config).items(), MOST_SETTINGS)
     return {brief(key): brief(str(value), limit=LONGEST) for key, value in found}
 
 
 def code_facts(code: CodeInUse) -> JSON:
-    """C, the holders of its rows, and the reason of its choice."""
+    """C without its empty rows, the holders of the others, and the reason of its choice."""
+    rows = np.flatnonzero(code.matrix.any(axis=1)).tolist()
     return {
         "epoch": code.epoch,
         "name": code.name,
         "tolerance": code.tolerance,
         "certificate": code.certificate,
-        "matrix": np.round(code.matrix, 4).tolist(),
-        "holders": code.holders,
+        "matrix": np.round(code.matrix[rows], 4).tolist(),
+        "holders": [code.holders.get(row) for row in rows],
         "plan": None if code.plan is None else asdict(code.plan),
     }

@@ -29,10 +29,11 @@ from fullrank.common.foreign import read_regular
 from fullrank.common.schema import validated
 from fullrank.common.text import decimal
 from fullrank.common.types import JSON, Array, Interval
+from fullrank.config.elsewhere import compared
 from fullrank.config.layers import Resolved, load, resolve
 from fullrank.config.leaves import SETTINGS, flatten, read_toml
 from fullrank.config.toml import config_digest, read_config
-from fullrank.config.tree import RunConfig, as_tables
+from fullrank.config.tree import RunConfig
 from fullrank.runs.aggregates import Study
 from fullrank.runs.ending import read_ending
 from fullrank.runs.record import METRICS, read_records
@@ -43,7 +44,6 @@ from fullrank.runs.statistics import (
     RunResult,
     centre,
     difference,
-    flat,
     grouped,
     labels,
 )
@@ -131,7 +131,7 @@ def played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> R
     """
     policies = trained(directory, config)
     greedy = play_episodes(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
-    settings = flat(as_tables(config))
+    settings = compared(config)
     del settings["seed"]
     scores = {side: float(values.mean()) for side, values in greedy.side_returns.items()}
     if greedy.won is not None:

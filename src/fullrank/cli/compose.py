@@ -30,6 +30,7 @@ from fullrank.cli.objects import (
 )
 from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.common.types import JSON
+from fullrank.config.layers import load
 from fullrank.runs.ending import read_ending
 from fullrank.runs.identity import IDENTITY
 
@@ -91,7 +92,7 @@ class Compose:
             raise ConfigError(f"there is no {file}; name the Compose file by --on FILE")
         if self.knows(name):
             raise taken(name, self.name)
-        env = {"COMPOSE_FILE": file} | ({"FULLRANK_RUN": str(config.resolve())} if config else {})
+        env = {"COMPOSE_FILE": file} | ({} if config is None else _variables(config))
         _compose(name, "up", "--detach", env=env)
 
     def stop(self, name: str) -> str:
@@ -106,6 +107,18 @@ class Compose:
     def logs(self, name: str, *, follow: bool) -> None:
         """Print the log of the controller."""
         _compose(name, "logs", *["--follow"] * follow, "controller")
+
+
+def _variables(config: Path) -> dict[str, str]:
+    """Variables of the Compose file that start the learners and collectors of a ``run.toml``.
+
+    Variables of this process count more.
+    """
+    own = load(config).config
+    counts = {"FULLRANK_LEARNERS": own.learners, "FULLRANK_COLLECTORS": own.collectors.count}
+    said = {name: str(count) for name, count in counts.items() if count}
+    given = {name: os.environ[name] for name in said if os.environ.get(name)}
+    return {"FULLRANK_RUN": str(config.resolve()), **said, **given}
 
 
 def _compose(name: str, *words: str, env: Mapping[str, str] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
@@ -32,14 +32,14 @@ from fullrank.cli.panels import (
 from fullrank.cli.runs import find_run, named
 from fullrank.cli.say import say
 from fullrank.common.text import drawn
-from fullrank.config.tree import RunConfig, as_tables
+from fullrank.config.elsewhere import compared
+from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.environments.base import is_adapted
 from fullrank.runs.aggregates import band, interquartile_mean, on_grid, places
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, begun
 from fullrank.runs.scalars import STEPS, series
-from fullrank.runs.statistics import flat
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """Colour by number of late learners: none, one, two, more."""
@@ -143,7 +143,7 @@ class SeedGroup:
 
 def _groups(stories: Sequence[Story]) -> dict[str, list[SeedGroup]]:
     """Groups by task; a second run of a seed belongs to a group of its own."""
-    names = places([flat({**as_tables(story.config), "seed": 0}) for story in stories])
+    names = places([compared(replace(story.config, seed=0)) for story in stories])
     seen: Counter[tuple[str, str, int]] = Counter()
     found: dict[tuple[str, str, int], list[Story]] = {}
     for (task, method), story in zip(names, stories, strict=True):

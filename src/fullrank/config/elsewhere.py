@@ -6,7 +6,7 @@ configuration take their places.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -32,12 +32,15 @@ from fullrank.config.leaves import (
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.config.trust import digest_name, keep, kept, state_folder
 from fullrank.runs.identity import CONFIGURATION, IDENTITY, read_identity
+from fullrank.runs.statistics import flat
 from fullrank.stragglers import delay_models
 
 RUNS = "runs"
 """Folder of the runs that this user has started or resumed."""
 NOT_BEGUN = ""
 """Stands for the id of a run that no controller has held yet."""
+OF_WORK = ("collectors", "compute", "ranks", "stragglers")
+"""Tables of which local settings tell, too, how a run computes."""
 _DEFAULTS = flatten(as_tables(RunConfig()), "default")
 
 
@@ -108,6 +111,21 @@ def device_kind(elsewhere: FromElsewhere) -> str:
     named = elsewhere.dropped.get("compute.device", elsewhere.config.compute.device)
     kind = str(named).partition(":")[0]
     return kind if kind in ("cpu", "cuda") else "auto"
+
+
+def compared(config: RunConfig) -> dict[str, Hashable]:
+    """Return the settings by which runs are told apart, by dotted key.
+
+    Local ones do not count, but for those of ``OF_WORK``; of a device its kind does.
+    """
+    tables = as_tables(config)
+    layer = flatten(tables, "")
+    settings = {
+        key: value
+        for key, value in flat(tables).items()
+        if (path := tuple(key.split(".")))[0] in OF_WORK or not is_local(path, layer)
+    }
+    return settings | {"compute.device": config.compute.device.partition(":")[0]}
 
 
 def is_local(key: Key, layer: ConfigLayer) -> bool:

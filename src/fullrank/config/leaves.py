@@ -113,13 +113,14 @@ def file_layer(path: Path) -> ConfigLayer:
 
 
 def environment_layer(environ: Mapping[str, str]) -> ConfigLayer:
-    """The leaves of the variables whose names begin with ``ENVIRONMENT_PREFIX``."""
-    return {
-        tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")): Leaf(
-            _parse(environ[name]), f"environment {name}"
-        )
+    """The leaves of the variables whose names begin with ``ENVIRONMENT_PREFIX``; empty: none."""
+    given = {
+        tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")): name
         for name in sorted(environ)
-        if name.startswith(ENVIRONMENT_PREFIX)
+        if name.startswith(ENVIRONMENT_PREFIX) and environ[name]
+    }
+    return {
+        key: Leaf(_parse(key, environ[name]), f"environment {name}") for key, name in given.items()
     }
 
 
@@ -128,17 +129,27 @@ def override(text: str) -> tuple[Key, Leaf]:
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set {text}: expected key=value, for example code.tolerance=2")
-    return tuple(key.strip().split(".")), Leaf(_parse(value.strip()), "--set")
+    path = tuple(key.strip().split("."))
+    return path, Leaf(_parse(path, value.strip()), "--set")
 
 
-def _parse(text: str) -> Any:
+def _parse(key: Key, text: str) -> Any:
+    """The value of a text in TOML; of a setting that is text, and where it is no TOML, the text."""
     try:
         document = parse_toml(f"value = {text}", origin="", bounds=SETTINGS)
     except Malformed:
         return text
     value = document.pop("value")
-    plain = isinstance(value, bool | int | float | str | list | dict) and not document
-    return value if plain else text
+    kinds = str if _is_text(key) else bool | int | float | str | list | dict
+    return value if isinstance(value, kinds) and not document else text
+
+
+def _is_text(key: Key) -> bool:
+    """True if the default of a setting is a text."""
+    default: Any = _DEFAULTS
+    for name in key:
+        default = getattr(default, name, None)
+    return isinstance(default, str)
 
 
 def check_key(key: Key, origin: str) -> None:

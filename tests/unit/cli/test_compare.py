@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fullrank.config.elsewhere import remember_run
+
 from .conftest import Command, finished
 
 
@@ -33,6 +35,19 @@ def test_codes_are_compared_seed_by_seed_and_lose_nothing(
     assert cyclic["differences"] == {"team": None}
     assert mds["differences"]["team"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
     assert cyclic["returns"]["team"]["low"] < cyclic["returns"]["team"]["high"]
+
+
+def test_seeds_that_were_submitted_and_secured_by_names_of_their_own_are_one_group(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    runs = [
+        finished(tmp_path / name, seed=seed, name=name, tls__certificates=f"/certs/{name}")
+        for seed, name in enumerate(("one", "two"))
+    ]
+    for run in runs:
+        remember_run(run)
+    (group,) = compared(fullrank, *runs)["groups"]
+    assert group["seeds"] == [0, 1]
 
 
 def test_the_return_of_one_run_is_what_eval_says_and_has_no_bounds(

@@ -179,7 +179,7 @@ def test_the_moving_mean_is_the_mean_of_the_window(values: list[float], window: 
         assert smooth[index] == pytest.approx(np.mean(inside), abs=1e-6)
 
 
-def seeded(name: str, seed: int, **settings: object) -> Story:
+def seeded(name: str, seed: int, /, **settings: object) -> Story:
     lines = [
         record(
             i,
@@ -208,6 +208,17 @@ def test_runs_that_differ_in_their_seed_are_one_curve_in_a_band() -> None:
     assert "other" in labels
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert shown == [name, "other"]
+
+
+def test_seeds_that_were_submitted_secured_or_kept_elsewhere_are_one_curve() -> None:
+    kept = [
+        {"controller.device": "auto"},
+        {"name": "mine-1", "tls.certificates": "/certs/1"},
+        {"name": "mine-2", "store.url": "s3://bucket/2", "metrics.prometheus": "0.0.0.0:9464"},
+    ]
+    figure = draw_together([seeded(str(seed), seed, **own) for seed, own in enumerate(kept)])
+    (name,) = (text.get_text() for text in figure.legends[0].get_texts())
+    assert name == "maddpg, 3 seeds"
 
 
 def test_a_second_run_of_a_seed_is_no_sample() -> None:

@@ -184,6 +184,40 @@ def test_a_project_is_submitted_once_stopped_resumed_and_its_log_followed(
     assert refused.error.startswith("fullrank: --local is for runs of this host")
 
 
+@pytest.mark.parametrize(
+    ("text", "given", "learners", "collectors"),
+    [
+        ("", {}, None, None),
+        ("learners = 2\n[collectors]\ncount = 3\n", {}, "2", "3"),
+        ("learners = 2\n", {"FULLRANK_LEARNERS": "5", "FULLRANK_COLLECTORS": "1"}, "5", "1"),
+        ("learners = 2\n", {"FULLRANK_LEARNERS": ""}, "2", None),
+    ],
+)
+def test_as_many_learners_and_collectors_are_started_as_the_file_or_a_variable_says(
+    text: str,
+    given: dict[str, str],
+    learners: str | None,
+    collectors: str | None,
+    fakes: Fakes,
+    fullrank: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("FULLRANK_LEARNERS", "FULLRANK_COLLECTORS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    (config := tmp_path / "run.toml").write_text(text)
+    (file := tmp_path / "compose.yml").write_text("")
+    fakes.set("docker", docker(None, compose=""))
+    submitted = fullrank("run", "submit", "team-a", "--on", str(file), "--config", str(config))
+    assert submitted.code == 0, submitted.error
+    environ = fakes.environ()
+    assert (environ["COMPOSE_FILE"], environ["FULLRANK_RUN"]) == (str(file), str(config))
+    started = environ.get("FULLRANK_LEARNERS"), environ.get("FULLRANK_COLLECTORS")
+    assert started == (learners, collectors)
+
+
 def test_a_place_without_its_command_is_one_line_and_left_out_of_the_list(
     fakes: Fakes, fullrank: Any, begun: Path
 ) -> None:

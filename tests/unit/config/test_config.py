@@ -82,7 +82,7 @@ def test_later_layers_win_and_say_so(tmp_path: Path) -> None:
         ("plain words", "plain words"),
         ("1979-05-27", "1979-05-27"),
         ("10:30:00", "10:30:00"),
-        ("", ""),
+        ("''", ""),
         ("1\nseed = 5", "1\nseed = 5"),
         ("a=b", "a=b"),
     ],
@@ -91,6 +91,21 @@ def test_texts_are_toml_where_they_can_be(text: str, value: object) -> None:
     by_set = load(overrides=[f"code.x={text}"]).config.code.params
     by_environment = load(environ={"FULLRANK__CODE__X": text}).config.code.params
     assert by_set == by_environment == {"x": value}
+
+
+@pytest.mark.parametrize("text", ["7", "1e3", "true", "007", "2024-11-28", "'7'"])
+def test_a_setting_that_is_text_is_read_as_it_stands(text: str) -> None:
+    assert load(environ={"FULLRANK__NAME": text}).config.name == text.strip("'")
+    assert load(overrides=[f"name={text}"]).config.name == text.strip("'")
+
+
+def test_an_empty_variable_is_not_given_and_an_empty_text_is(tmp_path: Path) -> None:
+    path = written(tmp_path, 'learners = 2\n[store]\nurl = "s3://bucket/run"\n')
+    empty = load(path, environ={"FULLRANK__LEARNERS": "", "FULLRANK__STORE__URL": ""})
+    assert (empty.config.learners, empty.config.store.url) == (2, "s3://bucket/run")
+    assert empty.origin["store.url"] == str(path)
+    assert load(path, environ={"FULLRANK__STORE__URL": "''"}).config.store.url == ""
+    assert load(path, overrides=["store.url="]).config.store.url == ""
 
 
 def test_parameters_of_plug_ins_may_be_tables() -> None:
@@ -157,7 +172,7 @@ def test_name_and_parameters_of_one_command_line_belong_together() -> None:
         ("replay.address=nowhere", "replay.address = 'nowhere' in --set: must be host:port"),
         ("replay.address=:80", "replay.address = ':80' in --set: must be host:port"),
         ("replay.address=a:70000", "replay.address = 'a:70000' in --set: must be host:port"),
-        ("code.name=5", "code.name = 5 in --set: must be a valid string"),
+        ("metrics.sinks=[5]", "metrics.sinks.0 = [5] in --set: must be a valid string"),
         ("seed", "--set seed: expected key=value, for example code.tolerance=2"),
         (
             "controller.lost_after_s=1",

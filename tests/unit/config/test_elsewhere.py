@@ -13,6 +13,7 @@ from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.types import SettingReach
 from fullrank.config import from_toml, load, read_config, to_toml
 from fullrank.config.elsewhere import (
+    compared,
     device_kind,
     from_elsewhere,
     is_own_run,
@@ -92,6 +93,16 @@ def test_an_impossible_local_setting_of_another_is_not_even_read() -> None:
     assert from_elsewhere("monitor.address.port = 7\n").config == load().config
     with pytest.raises(ConfigError):
         from_elsewhere("[audit]\nevery = -1\n")
+
+
+def test_runs_are_told_apart_by_how_they_compute_and_not_by_where_they_are_kept() -> None:
+    kept = {"name": "mine", "controller.device": "auto", "compute.device": "cuda:3"}
+    places = {"monitor.address": "10.0.0.9:5000", "tls.certificates": "/certs"}
+    mine = compared(load(options={**kept, **places, "store.url": "s3://bucket"}).config)
+    assert mine == compared(load(options={"compute.device": "cuda:1"}).config)
+    trace = {"stragglers.name": "trace", "stragglers.path": "mine.csv"}
+    for own in ({"seed": 1}, {"ranks.count": 2}, {"compute.device": "cpu"}, trace):
+        assert compared(load(options=own).config) != compared(load().config)
 
 
 @pytest.mark.parametrize(

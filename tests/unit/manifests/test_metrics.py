@@ -1,16 +1,23 @@
 """The component of metrics: each pod of each overlay has a port that Prometheus alone scrapes."""
 
+import asyncio
 import json
 import shutil
+import urllib.request
+from asyncio import Event
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.kustomize import DEPLOY, parse, render
 from tests.unit.manifests.test_objects import RELEASES, validate
+from tests.waiting import WAIT_S, eventually
 from tests.workloads import JOBSETS, workloads_in
 
 from fullrank.config import load
+from fullrank.host.process import Launch
+from fullrank.host.run_directory import resolve
+from fullrank_dashboard.server import serve
 
 PORT = 9464
 MONITOR = "PodMonitor"
@@ -57,6 +64,33 @@ def test_prometheus_scrapes_every_pod_of_an_overlay_with_the_component(
         for pod in pods
     )
     assert set(source) == {"namespaceSelector"}
+
+
+async def test_the_page_of_a_run_serves_metrics_where_prometheus_asks_its_pod(
+    tmp_path: Path,
+) -> None:
+    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
+    (mine := deploy / "k8s/overlays/mine").mkdir()
+    components = "[../../components/dashboard, ../../components/metrics]"
+    (mine / "kustomization.yaml").write_text(f"resources: [../../base]\ncomponents: {components}\n")
+    page = workloads_in(parse(render(mine)))["dashboard"]
+    assert {"name": "metrics", "containerPort": PORT} in page.ports
+    [container] = page.containers
+    environ = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    assert load(environ=environ).config.metrics.prometheus == f"0.0.0.0:{PORT}"
+    free = {f"{each}.address": "127.0.0.1:0" for each in ("dashboard", "health")}
+    own = {"dashboard.runs": ["127.0.0.1:1"], "tls.certificates": ""}
+    here = {**free, **own, "metrics.prometheus": "127.0.0.1:0"}
+    launch, stop = Launch(resolved=load(environ=environ, options=here), run_dir=tmp_path), Event()
+    serving = asyncio.create_task(serve(launch, stop))
+    announced = tmp_path / "services/dashboard.json"
+    await eventually(lambda: announced.exists() or serving.done(), what="it is served")
+    address = resolve("127.0.0.1:0", tmp_path, "dashboard-metrics")
+    url = f"http://{address}/metrics"
+    with await asyncio.to_thread(urllib.request.urlopen, url, timeout=WAIT_S) as answer:
+        assert "process_cpu_seconds_total" in answer.read().decode()
+    stop.set()
+    await serving
 
 
 def test_the_job_of_the_monitor_is_that_of_the_alerts_and_the_dashboard_is_the_one_of_compose(

@@ -1,4 +1,6 @@
-"""Network policies: the pods that may reach each port."""
+"""Network policies: the pods that may reach each port, and the addresses beyond them."""
+
+from ipaddress import ip_address, ip_network
 
 from tests.kustomize import Manifest
 from tests.workloads import (
@@ -41,7 +43,8 @@ def _side(overlay: str, side: str, own: dict[str, str], peer: dict[str, str], po
 
 def _fits(rule: Manifest, peer: dict[str, str], port: int) -> bool:
     peers = rule.get("from", rule.get("to"))
-    named = peers is None or any(selects(each["podSelector"], peer) for each in peers)
+    selectors = [each["podSelector"] for each in peers or () if "podSelector" in each]
+    named = peers is None or any(selects(each, peer) for each in selectors)
     return named and port in [each["port"] for each in rule["ports"]]
 
 
@@ -86,3 +89,35 @@ def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(over
     assert reached == {("controller", MONITOR)}
     [controller] = workloads_of(overlay)["controller"].containers
     assert config_of(controller, overlay).monitor.listen == f"0.0.0.0:{MONITOR}"
+
+
+STORE = ("198.51.100.7", 443)
+CREDENTIALS = {
+    *(("169.254.170.23", 80), ("fd00:ec2::23", 80)),  # EKS Pod Identity
+    *(("169.254.169.254", 80), ("169.254.169.252", 988)),  # GKE
+}
+"""Addresses and ports at which a pod asks for the credentials of its service account."""
+
+
+def _leaves(overlay: str, role: str, address: str, port: int) -> bool:
+    """True if the policies let pods of a role reach an address that is no pod's."""
+    policies = [policy["spec"] for policy in objects_of(overlay, "NetworkPolicy")]
+    rules = [
+        rule
+        for policy in policies
+        if selects(policy["podSelector"], RUN | {COMPONENT: role})
+        for rule in policy.get("egress", [])
+        if port in [each["port"] for each in rule["ports"]]
+    ]
+    blocks = [each["ipBlock"] for rule in rules for each in rule.get("to", []) if "ipBlock" in each]
+    anywhere = any("to" not in rule for rule in rules)
+    return anywhere or any(ip_address(address) in ip_network(block["cidr"]) for block in blocks)
+
+
+def test_only_a_controller_with_a_store_reaches_that_and_the_credentials_of_its_identity() -> None:
+    def reached(overlay: str, role: str) -> set[tuple[str, int]]:
+        return {each for each in CREDENTIALS | {STORE} if _leaves(overlay, role, *each)}
+
+    assert reached("store", "controller") == CREDENTIALS | {STORE}
+    assert reached("store", "learner") == reached("eks", "controller") == set()
+    assert not _leaves("store", "controller", STORE[0], 80)

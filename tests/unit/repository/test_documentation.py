@@ -11,8 +11,11 @@ import pytest
 from tests.unit.cli.test_plot import record
 from typer.main import get_command
 
+from fullrank.cli.containers import FINAL
 from fullrank.cli.main import build, verbs
+from fullrank.cli.objects import INTERRUPTED
 from fullrank.common.errors import FullrankError
+from fullrank.config import load
 from fullrank.runs.record import METRICS, to_line
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,6 +70,23 @@ def test_every_exit_code_is_documented() -> None:
     page = (ROOT / "docs/exit-codes.md").read_text(encoding="utf-8")
     for error in FullrankError.__subclasses__():
         assert f"\n* **{error.exit_code}** (" in page, error.__name__
+
+
+def test_the_final_and_the_transient_exit_codes_are_those_of_the_errors() -> None:
+    page = (ROOT / "docs/exit-codes.md").read_text(encoding="utf-8")
+    row = re.search(r"^\| final \| transient \|\n.*\n\| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert row is not None
+    final, transient = ({*map(int, re.findall(r"\d+", column))} for column in row.groups())
+    assert final == FINAL
+    errors = (FullrankError, *FullrankError.__subclasses__())
+    assert transient == {each.exit_code for each in errors if not each.final} | {INTERRUPTED}
+
+
+def test_pages_say_how_many_iterations_the_run_of_containers_has() -> None:
+    iterations = load(ROOT / "deploy/config/run.toml").config.iterations
+    for name, said in (("compose", "iteration 45/{}"), ("kubernetes", "team of three, {:,}\n")):
+        page = (ROOT / f"docs/deploy/{name}.md").read_text(encoding="utf-8")
+        assert said.format(iterations) in page
 
 
 @pytest.mark.parametrize("verb", verbs())

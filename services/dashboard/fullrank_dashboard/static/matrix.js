@@ -7,12 +7,13 @@ const LEFT = 58, RIGHT = 44, TOP = 20, MOST = 360;
 export function drawCode(code, learners) {
   $("#code canvas").hidden = !code;
   if (!code) return $("#code .lead").replaceChildren("The assignment matrix is known while the controller runs.");
-  const attached = new Map(learners.map((each) => [each.learner, each]));
-  const vacant = code.matrix.map((_, row) => !attached.has(code.holders[row]));
+  const attached = new Set(learners.map((each) => each.learner));
+  const vacant = code.holders.map((holder) => !attached.has(holder));
   const loads = code.matrix.map((row) => row.filter((entry) => entry !== 0).length);
-  const live = vacant.filter((gone) => !gone).length;
+  const live = new Set(code.holders.filter((holder) => attached.has(holder))).size;
+  const gone = vacant.filter(Boolean).length;
   $("#code .lead").replaceChildren(
-    `${code.name} at ${live} of ${code.matrix.length} learners: any ${code.tolerance} may be lost (${code.certificate}).`,
+    `${code.name} at ${live} learners${gone ? `, ${gone} of ${vacant.length} rows vacant` : ""}: any ${code.tolerance} may be lost (${code.certificate}).`,
   );
   $("#code .note").textContent = code.plan ? `Planner: ${code.plan.code}. ${code.plan.reason}` : "";
   const canvas = $("#code canvas");
