@@ -149,7 +149,7 @@ def _copied(tmp_path: Path) -> Path:
     return copy
 
 
-def test_a_refused_start_leaves_the_tables_of_a_copy_to_the_next(tmp_path: Path) -> None:
+def test_a_refused_start_keeps_the_tables_of_a_copy(tmp_path: Path) -> None:
     copy, store = _copied(tmp_path), tmp_path / "store"
     hold(tmp_path / "other", make_config(f"store.url={store}")).lock.close()
     with pytest.raises(RunDirectoryInUse, match="holds another run"):
@@ -158,7 +158,7 @@ def test_a_refused_start_leaves_the_tables_of_a_copy_to_the_next(tmp_path: Path)
 
 
 @pytest.mark.parametrize("step", ["replace_text", "replace_bytes", "rename_tables"])
-def test_a_start_that_is_cut_off_leaves_the_tables_of_a_copy_to_the_next(
+def test_a_start_that_is_cut_off_keeps_the_tables_of_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Before the configuration, the identity, or the new name of the tables is written."""
