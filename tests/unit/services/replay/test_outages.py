@@ -93,7 +93,7 @@ async def test_what_is_no_outage_is_raised_at_once() -> None:
         with pytest.raises(StaleTerm):
             await opened(client, RUN_TERM)
         with pytest.raises(ConfigError):
-            await opened(client, RUN_TERM._replace(term=2), capacity=2)
+            await opened(client, RUN_TERM._replace(term=2), capacity=1000)
     await client.close()
 
 
