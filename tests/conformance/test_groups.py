@@ -127,7 +127,7 @@ def test_a_group_learns_from_the_mean_over_all_its_transitions_and_says_it(name:
         assert len({*acted}) > 1
     for unit, update in zip(grouped.problem.units, updates_of(grouped, name), strict=True):
         members = [single[agent].astype(np.float64) for agent in unit.agents]
-        expected = np.average(members, axis=0, weights=acted[[*unit.agents]])
+        expected: Any = np.average(members, axis=0, weights=acted[[*unit.agents]])
         gradient, size = update[: -entries.size], np.abs(expected).max()
         np.testing.assert_allclose(gradient, expected[: -entries.size], rtol=0, atol=5e-5 * size)
         mean = entries.sums(expected[-entries.size :])
