@@ -78,7 +78,7 @@ def test_the_final_and_the_transient_exit_codes_are_those_of_the_errors() -> Non
     assert row is not None
     final, transient = ({*map(int, re.findall(r"\d+", column))} for column in row.groups())
     assert final == FINAL
-    errors = (FullrankError, *FullrankError.__subclasses__())
+    errors: list[type[FullrankError]] = [FullrankError, *FullrankError.__subclasses__()]
     assert transient == {each.exit_code for each in errors if not each.final} | {INTERRUPTED}
 
 

@@ -39,6 +39,7 @@ class Controlled:
 
     def __init__(self, code: CodeInUse) -> None:
         self.in_use, self.asked = code, 0
+        self.committed: list[IterationRecord] = []
 
     def __call__(self, address: str, **_: object) -> "Controlled":
         return self
@@ -47,7 +48,7 @@ class Controlled:
         return Setup(run="mine", version="", config=RunConfig(), agents=())
 
     async def watch(self, *_: object, **__: object) -> AsyncIterator[IterationRecord]:
-        for record in ():
+        for record in self.committed:
             yield record
 
     async def status(self) -> RunStatus:
