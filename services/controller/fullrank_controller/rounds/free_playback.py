@@ -181,6 +181,8 @@ class FreePlayback(Playback):
 
     async def _accepted(self, window: DrawWindow, report: BlockReport) -> bool:
         """Accept a block at the head; False if it has to be played again."""
+        if report.is_void:  # since it was audited
+            return False
         if report.version < window.oldest:
             self._pool.refuse(report)
             return False

@@ -244,6 +244,24 @@ async def test_a_block_that_an_audit_refutes_is_not_accepted_and_is_played_again
     await run.playback.end()
 
 
+async def test_a_block_that_waits_while_its_collector_is_convicted_is_played_by_another() -> None:
+    run = Played()
+    drawing = asyncio.create_task(run.playback.store(0, 0))
+    for _ in range(6):
+        await run.plays()
+    await asyncio.wait_for(drawing, WAIT_S)
+    assert [block for _, block in run.table.accepted] == [0, 1, 2, 3]  # others wait for the pace
+    false = BlockReport(BlockKey(TERM, 5), 3, b"", Outcomes.none(2), member=run.member)
+    run.pool.convict(false)
+    other = joined(run.pool, process=b"other")
+    await asyncio.wait_for(run.playback.store(1, 6), WAIT_S)
+    await settle()
+    assert len(run.table.accepted) == 4
+    assert [(await run.plays(member=other)).block for _ in range(2)] == [4, 5]
+    assert [block for _, block in run.table.accepted] == [0, 1, 2, 3, 4, 5]
+    await run.playback.end()
+
+
 async def test_an_error_of_the_table_ends_the_run() -> None:
     run = Played()
     run.table.says.append(StorageFailed("the disk is full"))
