@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -24,7 +25,9 @@ from fullrank.training.block_collection import FreeCollection
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.training.episodes import Outcomes
+from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.blocks_in import BlockReport
+from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds import free_playback
 from fullrank_controller.rounds.block_audit import BlockAudit
@@ -115,8 +118,11 @@ class Audit:
 class Played:
     """A run whose one collector plays blocks of one episode of three steps."""
 
-    def __init__(self, *, pace: Pace = PACE, block: int = 1) -> None:
-        self.table, self.collection, self.pool = Table(), Collection(), make_pool(block=block)
+    def __init__(
+        self, *, pace: Pace = PACE, block: int = 1, heads: HeadStore | None = None
+    ) -> None:
+        self.table, self.collection = Table(), Collection()
+        self.pool = make_pool(heads, block=block)
         self.audit = Audit()
         self.playback = FreePlayback(
             cast(FreeCollection, self.collection),
@@ -130,13 +136,13 @@ class Played:
         )
         self.member: Member = joined(self.pool)
 
-    async def plays(self, *lengths: int, member: Member | None = None) -> BlockKey:
+    async def plays(self, *lengths: int, member: Member | None = None, **fields: Any) -> BlockKey:
         """Let the collector, or another one, play the block that it was ordered."""
         await settle()
         member = member or self.member
         key = self.pool.eligible[member].block
         assert key is not None
-        self.pool.take(member, played(key, *(lengths or (3,))))
+        self.pool.take(member, played(key, *(lengths or (3,)), **fields))
         await settle()
         return key
 
@@ -219,6 +225,22 @@ async def test_a_block_is_stored_once_when_replay_ends_before_it_answers(state: 
     assert run.table.accepted == later
     assert not run.member.expelled.done()
     drawing.cancel()
+    await run.playback.end()
+
+
+async def test_a_block_of_which_nothing_is_handed_over_ends_its_grant_and_takes_no_position(
+    tmp_path: Path,
+) -> None:
+    run = Played(heads=HeadStore(tmp_path, size=1, confirm=lambda: None))
+    drawing = asyncio.create_task(run.playback.store(0, 0))
+    for handed_over in ([0], [], [0]):
+        report = pb.ContainerReport(handed_over=handed_over)
+        await run.plays(rows=3 * len(handed_over), container=report)
+    assert run.table.accepted == [(0, 0), (3, 1), (3, 2)]
+    await asyncio.wait_for(drawing, WAIT_S)
+    reach, outcomes = run.collection.drawn_by[0]
+    assert [block.block for block in reach.blocks] == [0, 2]
+    assert len(outcomes.lengths) == 3
     await run.playback.end()
 
 
