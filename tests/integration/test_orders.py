@@ -139,7 +139,11 @@ async def test_plain_tcp_is_refused_and_the_unix_socket_is_not(
         assert "checkpoint after" in await asyncio.to_thread(give_order, address, "checkpoint")
 
 
-@pytest.mark.parametrize("order", ["", "halt", "stop=1", "drain", "drain=x", "iterations=-1"])
+WRONG = ["", "halt", "stop=1", "drain", "drain=x", "drain=99999999999", "iterations=-1"]
+WRONG += ["iterations=" + 23 * "9", "iterations=" + 5000 * "9", "checkpoint="]
+
+
+@pytest.mark.parametrize("order", WRONG, ids=range(len(WRONG)))
 def test_an_unknown_order_is_refused_before_anything_is_dialled(order: str) -> None:
     with pytest.raises(ConfigError, match="must be checkpoint, stop, drain=LEARNER or iter"):
         give_order("nowhere:1", order)

@@ -34,12 +34,15 @@ from fullrank.net.server import Health
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import plan_of
 from fullrank_collector.block_play import BlockPlay, ContainerPlay, HeadLost, Publications
-from fullrank_collector.run_context import CollectorContext, TimedPlayer
+from fullrank_collector.run_context import ENDING_S, CollectorContext, TimedPlayer
 
 log = logging.getLogger(__name__)
 
 GOODBYE_S = 2.0
 """Longest wait for the controller to have taken the last message."""
+CLOSING_S = 5.0
+"""Longest wait at the end of this process for the block that it plays, and for the environments to
+close; a third of ``GRACE_S``, after which its parent would kill it."""
 
 
 class CollectorSession:
@@ -79,6 +82,20 @@ class CollectorSession:
                 await self._health.at_work(False)
             finally:
                 await self._client.close()
+
+    async def close(self) -> None:
+        """Close the environments; a block that does not end in time is cut off, or left behind."""
+        if self.context is None:
+            return
+        player = self.context.player
+        closing = asyncio.get_running_loop().run_in_executor(self._pool, self.context.close)
+        await asyncio.wait({closing}, timeout=CLOSING_S)
+        if not closing.done() and player.interrupt("the collector ends"):
+            await asyncio.wait({closing}, timeout=ENDING_S)
+        if closing.done():
+            closing.result()
+        else:
+            log.warning("block_left %s", player.doing() or "it has not ended")
 
     async def _dialogue(self, call: CollectCall) -> None:
         served = run_term_message(self.context.run_term) if self.context else None
@@ -245,13 +262,13 @@ async def attach(launch: Launch, stop: Event | None = None) -> None:
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
     """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="play") as pool:
-        session = CollectorSession(launch.config, pool=pool)
-        try:
-            await attach_as(Role.COLLECTOR, launch, session.run, say=log.info, stop=stop)
-        except Stuck as error:
-            faulthandler.dump_traceback(STDERR)
-            end_process(error)  # the playing thread cannot be ended
-        finally:
-            if session.context is not None:
-                pool.submit(session.context.close).result()
+    pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="play")
+    session = CollectorSession(launch.config, pool=pool)
+    try:
+        await attach_as(Role.COLLECTOR, launch, session.run, say=log.info, stop=stop)
+    except Stuck as error:
+        faulthandler.dump_traceback(STDERR)
+        end_process(error)  # the playing thread cannot be ended
+    finally:
+        await session.close()
+        pool.shutdown(wait=False)  # a block that hangs ends with the process

@@ -185,7 +185,7 @@ class Ledger:
         *,
         epoch: int,
         lease: bytes | None,
-    ) -> None:
+    ) -> bool:
         """Compare late reports, if the learner held every one of their units in that iteration.
 
         It may hold other ones now: a change of the epoch hides no report.
@@ -196,12 +196,17 @@ class Ledger:
             reports: Its reports.
             epoch: Epoch of which the reports are.
             lease: Lease of the learner that has the index now; None if there is none.
+
+        Returns:
+            Whether they were compared.
         """
         kept = self._iterations.get(iteration)
         if kept is None or kept.holders is None or kept.holders.epoch != epoch:
-            return
-        if reports.keys() <= kept.holders.held(learner, lease):
+            return False
+        held = reports.keys() <= kept.holders.held(learner, lease)
+        if held:
             self.report(iteration, learner, reports)
+        return held
 
     def audited_before(self, iteration: int) -> int | None:
         """Return the latest audited iteration before this one, if the ledger still holds it."""

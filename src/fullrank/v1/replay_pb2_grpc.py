@@ -92,7 +92,7 @@ class ReplayServiceServicer(object):
     def GrantBlocks(self, request, context):
         """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
         acceptance follows theirs, or another controller opens the table: each block once or, where two
-        collectors differ, twice. Safe to repeat.
+        collectors differ, twice. A free block of no rows is accepted without a digest. Safe to repeat.
 
         NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
         """

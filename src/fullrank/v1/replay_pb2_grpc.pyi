@@ -47,7 +47,7 @@ class ReplayServiceStub:
     GrantBlocks: _grpc.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]
     """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
     acceptance follows theirs, or another controller opens the table: each block once or, where two
-    collectors differ, twice. Safe to repeat.
+    collectors differ, twice. A free block of no rows is accepted without a digest. Safe to repeat.
 
     NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
     """
@@ -118,7 +118,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     GrantBlocks: _aio.UnaryUnaryMultiCallable[_replay_pb2.GrantBlocksRequest, _replay_pb2.GrantBlocksResponse]  # type: ignore[assignment]
     """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
     acceptance follows theirs, or another controller opens the table: each block once or, where two
-    collectors differ, twice. Safe to repeat.
+    collectors differ, twice. A free block of no rows is accepted without a digest. Safe to repeat.
 
     NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
     """
@@ -198,7 +198,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_replay_pb2.GrantBlocksResponse, _abc.Awaitable[_replay_pb2.GrantBlocksResponse]]:
         """Let collectors stage blocks, the keyed ones of an iteration or a free one, until another
         acceptance follows theirs, or another controller opens the table: each block once or, where two
-        collectors differ, twice. Safe to repeat.
+        collectors differ, twice. A free block of no rows is accepted without a digest. Safe to repeat.
 
         NOT_FOUND if there is no such table, ABORTED if another controller has opened it since.
         """

@@ -5,12 +5,11 @@ import logging
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from fullrank.common.durable import replace_bytes
-from fullrank.common.errors import FullrankError, InvalidContribution, Malformed
+from fullrank.common.errors import FullrankError, InvalidContribution
 from fullrank.common.foreign import open_regular
 from fullrank.net.messages import head_message, head_of
 from fullrank.training.heads import ContainerHead, Heads
@@ -46,8 +45,9 @@ class HeadStore:
         try:
             with open_regular(path) as file, np.load(file, allow_pickle=False) as content:
                 head = ContainerHead(int(content["updates"]), content["values"])
-                self._heads.publish(int(path.stem), head)
-        except (OSError, ValueError, KeyError, BadZipFile, Malformed) as error:
+            message = head_message(int(path.stem), head)
+            self._heads.publish(message.container, head_of(message, size=self._heads.size))
+        except Exception as error:  # damaged bytes raise almost anything
             log.warning("head_unreadable path=%s reason=%s", path, error)
 
     def _encoded(self) -> list[pb.ContainerHead]:

@@ -23,7 +23,8 @@ STREAMS_PER_HOST, HOSTS = 256, 4
 hosts' worth of learners that one certificate admits, or the lack of any."""
 REMEDY = "give each learner a certificate of its own (fullrank certs init --learners)"
 DEPARTED = 256
-"""Learners that are remembered after they left, for verdicts on what they sent."""
+"""Learners that are remembered after they left, for verdicts on what they sent; more as long as the
+iteration is open to which they contributed."""
 
 
 class Roster:
@@ -55,7 +56,7 @@ class Roster:
         self.numerics: Numerics | None = None
         self.lost_rows = 0
         self.verdicts = Verdicts() if verdicts is None else verdicts
-        self._departed: deque[_Stay] = deque(maxlen=DEPARTED)
+        self._departed: deque[_Stay] = deque()
         self._members: dict[LearnerId, Member] = {}
         self._leases: dict[bytes, Member] = {}
         self._drained: set[bytes] = set()
@@ -82,6 +83,8 @@ class Roster:
         if earlier is not None:
             earlier.expel(ServiceLost("its process has dialled again"))
             self.leave(earlier)
+        while len(self._departed) > DEPARTED and not self._departed[0].reaches(since):
+            self._departed.popleft()
         held = self._members.keys() | self._in_doubt(process, since=since)
         learner = next(j for j in range(len(held) + 1) if j not in held)
         if wanted is not None and wanted < STREAMS_PER_HOST and wanted not in held:
@@ -107,9 +110,7 @@ class Roster:
         return {
             stay.party.learner
             for stay in self._departed
-            if stay.contributed is not None
-            and stay.contributed[1] >= since
-            and not (process and stay.party.process == process.hex())
+            if stay.reaches(since) and not (process and stay.party.process == process.hex())
         }
 
     def ready(
@@ -209,7 +210,8 @@ class Roster:
         """Forget a learner whose stream ended, but not who it was."""
         if self._members.get(member.learner) is member:
             del self._members[member.learner], self._leases[member.lease]
-            self._departed.append(_stay_of(member)._replace(member=None))
+            if member.contributed is not None:
+                self._departed.append(_stay_of(member)._replace(member=None))
             self._sent_by_departed.update(member.outbox.sent)
             self._notify()
 
@@ -266,6 +268,10 @@ class _Stay(NamedTuple):
     contributed: tuple[int, int] | None
     """As of a member."""
     member: Member | None
+
+    def reaches(self, iteration: int) -> bool:
+        """Return whether it contributed to this iteration or a later one."""
+        return self.contributed is not None and self.contributed[1] >= iteration
 
 
 def _stay_of(member: Member) -> _Stay:

@@ -119,6 +119,7 @@ class BlockAudit:
     async def end(self) -> None:
         """Close the environments once the block that is being played is finished."""
         if self._playing is not None:
-            await asyncio.gather(self._playing, return_exceptions=True)
+            with self._watchdog.phase("playing a block again"):
+                await asyncio.gather(self._playing, return_exceptions=True)
         if "_player" in self.__dict__:
             self._player.close()

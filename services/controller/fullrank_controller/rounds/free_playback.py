@@ -173,6 +173,9 @@ class FreePlayback(Playback):
                 await self._moved.wait_for(lambda: window.admits(rows=rows, episodes=episodes))
                 if not await self._accepted(window, report):
                     return False
+        else:  # its grant ends
+            (term, block), head = report.key, window.head
+            await self._table.accept(term, head, [], rows=0, first=block)
         self._finished.append(report.outcomes)
         self._kept += len(report.outcomes.lengths)
         while len(self._finished) > 1 and self._kept > KEPT_EPISODES:
@@ -181,6 +184,8 @@ class FreePlayback(Playback):
 
     async def _accepted(self, window: DrawWindow, report: BlockReport) -> bool:
         """Accept a block at the head; False if it has to be played again."""
+        if report.is_void:  # since it was audited
+            return False
         if report.version < window.oldest:
             self._pool.refuse(report)
             return False

@@ -201,16 +201,14 @@ class KeyedPlayback(Playback):
     ) -> tuple[list[BlockReport], float]:
         """Return the reports on blocks, which collectors may stage from now on, and the seconds.
 
-        Those that an audit refutes are played again.
+        Reports of collectors that an audit convicts are void.
         """
-        reports, clock = dict[BlockKey, BlockReport](), asyncio.get_running_loop().time
+        clock = asyncio.get_running_loop().time
         began_at = clock()
-        while keys:
-            await self._table.grant(iteration, range(self._collection.plan.blocks), self._grant)
-            played = await self._pool.play(iteration, keys, play)
-            reports |= {report.key: report for report in played}
-            keys = await self._audit.refuted(played)
-        return [reports[key] for key in sorted(reports)], clock() - began_at
+        await self._table.grant(iteration, range(self._collection.plan.blocks), self._grant)
+        reports = await self._pool.play(iteration, keys, play)
+        await self._audit.refuted(reports)
+        return reports, clock() - began_at
 
     async def store(self, iteration: int, first: int) -> tuple[Collected, int]:
         """Accept an iteration's blocks, once they are played and staged."""
@@ -228,20 +226,22 @@ class KeyedPlayback(Playback):
     async def _accept(
         self, iteration: int, first: int, reports: list[BlockReport], play: PlayTerms
     ) -> int:
-        """Accept blocks; those that are not staged are played again, and reported anew.
+        """Accept blocks; those that are void or not staged are played again, and reported anew.
 
         Returns:
             The number of their rows.
         """
         while True:
-            rows = sum(report.rows for report in reports)
-            digests = [report.staged_digest for report in reports]
-            unstaged = await self._table.accept(iteration, first, digests, rows=rows)
-            if unstaged is None:
-                return rows
-            lost = [reports[block] for block in unstaged.blocks]
-            if unstaged.granted:  # else replay was started again
-                self._pool.distrust(lost)
+            lost = [report for report in reports if report.is_void]
+            if not lost:
+                rows = sum(report.rows for report in reports)
+                digests = [report.staged_digest for report in reports]
+                unstaged = await self._table.accept(iteration, first, digests, rows=rows)
+                if unstaged is None:
+                    return rows
+                lost = [reports[block] for block in unstaged.blocks]
+                if unstaged.granted:  # else replay was started again
+                    self._pool.distrust(lost)
             again, _ = await self._play(iteration, [report.key for report in lost], play)
             for report in again:
                 reports[report.key.block] = report

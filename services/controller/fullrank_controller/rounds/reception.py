@@ -160,8 +160,8 @@ class Reception:
         if member is not None and member.quarantined:
             return
         lease = member.lease if member is not None else None
-        self._roster.contributes(learner, ids.iteration)
-        self._ledger.file(ids.iteration, learner, digests, epoch=ids.epoch, lease=lease)
+        if self._ledger.file(ids.iteration, learner, digests, epoch=ids.epoch, lease=lease):
+            self._roster.contributes(learner, ids.iteration)
         self._filed.set()
 
     async def filed(self) -> None:

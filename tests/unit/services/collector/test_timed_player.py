@@ -3,16 +3,18 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import EnvironmentFailed, Stuck
-from fullrank.config.tree import ControllerSettings
+from fullrank.config.tree import ControllerSettings, RunConfig
+from fullrank.host.process import Launch
 from fullrank.training.block_player import BlockPlayer, PlayTerms, Publication
 from fullrank.training.blocks import BlockKey
-from fullrank_collector import run_context
+from fullrank_collector import run_context, server
 from fullrank_collector.run_context import TimedPlayer
 
 KEY = BlockKey(3, 1)
@@ -88,5 +90,26 @@ async def test_a_hung_block_without_processes_is_stuck_by_name(
     try:
         with pytest.raises(Stuck, match=r"block 1 of iteration 3: it hangs for 0\.1 s; copy 4 "):
             await timed(hanging, pool).play(KEY, PLAY)
+    finally:
+        hanging.recover()  # its thread ends
+
+
+@pytest.mark.parametrize("processes", [True, False])
+async def test_a_collector_ends_though_its_block_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, processes: bool
+) -> None:
+    hanging, closed = HangingPlayer(processes=processes), threading.Event()
+
+    async def told_to_stop(role: str, launch: Launch, dial: Any, **_: object) -> None:
+        session = dial.__self__
+        session.context = SimpleNamespace(player=hanging, close=closed.set)
+        session._pool.submit(hanging.play, KEY, PLAY)
+
+    monkeypatch.setattr(server, "attach_as", told_to_stop)
+    monkeypatch.setattr(server, "CLOSING_S", 0.125)
+    try:
+        await server.attach(cast(Launch, SimpleNamespace(config=RunConfig())))
+        assert closed.is_set() == processes
+        assert caplog.messages == ([] if processes else [f"block_left {hanging.doing()}"])
     finally:
         hanging.recover()  # its thread ends

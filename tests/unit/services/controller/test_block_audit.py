@@ -1,5 +1,7 @@
 """Audits of blocks: false ones are refuted, and blocks that cannot be proved are believed."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -8,7 +10,8 @@ from typing import cast
 import numpy as np
 import pytest
 from tests.unit.services.controller.builders import NUMERICS
-from tests.unit.services.controller.free_blocks import TERM, joined, make_pool, terms
+from tests.unit.services.controller.free_blocks import TERM, joined, make_pool, settle, terms
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.replay.staging import rows_digest
@@ -37,6 +40,7 @@ class Audit:
         self, answer: Callable[[], PlayedBlock], *, share: float = 1.0, own: Numerics = NUMERICS
     ) -> None:
         self.pool, self._answer, self.versions = make_pool(), answer, list[int]()
+        self.phases = list[str]()
         self.member = joined(self.pool, process=b"one")
         self.audit = BlockAudit(
             self.pool,
@@ -55,7 +59,14 @@ class Audit:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Stand for the watchdog."""
-        yield
+        self.phases.append(name)
+        try:
+            yield
+        finally:
+            self.phases.remove(name)
+
+    def close(self) -> None:
+        """Close no environments."""
 
     def report(self, value: float, *, container: pb.ContainerReport | None = None) -> BlockReport:
         """Report a block."""
@@ -130,3 +141,24 @@ async def test_a_block_that_cannot_be_proved_is_believed_and_counted(reason: str
     (caveat,) = audit.pool.progress.caveats
     assert caveat.startswith(f"1 blocks drawn by audit.blocks are believed: 1 {reason}")
     assert audit.member in audit.pool.eligible
+
+
+async def test_a_block_that_is_played_again_when_the_run_ends_is_watched() -> None:
+    release = threading.Event()
+
+    def hang() -> PlayedBlock:
+        assert release.wait(WAIT_S)
+        return block(1.0)
+
+    audit = Audit(hang)
+    refuting = asyncio.create_task(audit.audit.refuted([audit.report(1.0)]))
+    await settle()
+    refuting.cancel()
+    await asyncio.gather(refuting, return_exceptions=True)
+    assert not audit.phases
+    ending = asyncio.create_task(audit.audit.end())
+    await settle()
+    watched = list(audit.phases)
+    release.set()
+    await asyncio.wait_for(ending, WAIT_S)
+    assert (watched, audit.phases) == (["playing a block again"], [])

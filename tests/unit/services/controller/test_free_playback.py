@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -24,7 +25,9 @@ from fullrank.training.block_collection import FreeCollection
 from fullrank.training.block_player import PlayTerms
 from fullrank.training.blocks import BlockKey
 from fullrank.training.episodes import Outcomes
+from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.collectors.blocks_in import BlockReport
+from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds import free_playback
 from fullrank_controller.rounds.block_audit import BlockAudit
@@ -115,8 +118,11 @@ class Audit:
 class Played:
     """A run whose one collector plays blocks of one episode of three steps."""
 
-    def __init__(self, *, pace: Pace = PACE, block: int = 1) -> None:
-        self.table, self.collection, self.pool = Table(), Collection(), make_pool(block=block)
+    def __init__(
+        self, *, pace: Pace = PACE, block: int = 1, heads: HeadStore | None = None
+    ) -> None:
+        self.table, self.collection = Table(), Collection()
+        self.pool = make_pool(heads, block=block)
         self.audit = Audit()
         self.playback = FreePlayback(
             cast(FreeCollection, self.collection),
@@ -130,13 +136,13 @@ class Played:
         )
         self.member: Member = joined(self.pool)
 
-    async def plays(self, *lengths: int, member: Member | None = None) -> BlockKey:
+    async def plays(self, *lengths: int, member: Member | None = None, **fields: Any) -> BlockKey:
         """Let the collector, or another one, play the block that it was ordered."""
         await settle()
         member = member or self.member
         key = self.pool.eligible[member].block
         assert key is not None
-        self.pool.take(member, played(key, *(lengths or (3,))))
+        self.pool.take(member, played(key, *(lengths or (3,)), **fields))
         await settle()
         return key
 
@@ -222,6 +228,22 @@ async def test_a_block_is_stored_once_when_replay_ends_before_it_answers(state: 
     await run.playback.end()
 
 
+async def test_a_block_of_which_nothing_is_handed_over_ends_its_grant_and_takes_no_position(
+    tmp_path: Path,
+) -> None:
+    run = Played(heads=HeadStore(tmp_path, size=1, confirm=lambda: None))
+    drawing = asyncio.create_task(run.playback.store(0, 0))
+    for handed_over in ([0], [], [0]):
+        report = pb.ContainerReport(handed_over=handed_over)
+        await run.plays(rows=3 * len(handed_over), container=report)
+    assert run.table.accepted == [(0, 0), (3, 1), (3, 2)]
+    await asyncio.wait_for(drawing, WAIT_S)
+    reach, outcomes = run.collection.drawn_by[0]
+    assert [block.block for block in reach.blocks] == [0, 2]
+    assert len(outcomes.lengths) == 3
+    await run.playback.end()
+
+
 async def test_a_collector_that_staged_no_block_of_its_report_is_expelled() -> None:
     run = Played()
     run.table.says.append(Unstaged([0], granted=True, head=0))
@@ -241,6 +263,24 @@ async def test_a_block_that_an_audit_refutes_is_not_accepted_and_is_played_again
     assert [(await run.plays()).block for _ in range(3)] == [0, 1, 0]
     assert run.table.accepted == [(0, 1), (3, 0)]
     await asyncio.wait_for(drawing, WAIT_S)
+    await run.playback.end()
+
+
+async def test_a_block_that_waits_while_its_collector_is_convicted_is_played_by_another() -> None:
+    run = Played()
+    drawing = asyncio.create_task(run.playback.store(0, 0))
+    for _ in range(6):
+        await run.plays()
+    await asyncio.wait_for(drawing, WAIT_S)
+    assert [block for _, block in run.table.accepted] == [0, 1, 2, 3]  # others wait for the pace
+    false = BlockReport(BlockKey(TERM, 5), 3, b"", Outcomes.none(2), member=run.member)
+    run.pool.convict(false)
+    other = joined(run.pool, process=b"other")
+    await asyncio.wait_for(run.playback.store(1, 6), WAIT_S)
+    await settle()
+    assert len(run.table.accepted) == 4
+    assert [(await run.plays(member=other)).block for _ in range(2)] == [4, 5]
+    assert [block for _, block in run.table.accepted] == [0, 1, 2, 3, 4, 5]
     await run.playback.end()
 
 

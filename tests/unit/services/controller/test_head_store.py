@@ -83,6 +83,26 @@ async def test_a_damaged_file_costs_its_head_alone(tmp_path: Path) -> None:
     assert updates(store_in(tmp_path)) == {1: 6}
 
 
+ONES = np.ones(SIZE, np.float32)
+DAMAGED = {
+    "no bytes": lambda file: None,
+    "an array": lambda file: np.save(file, ONES),
+    "several updates": lambda file: np.savez(file, updates=[1, 2], values=ONES),
+    "negative updates": lambda file: np.savez(file, updates=-3, values=ONES),
+    "endless updates": lambda file: np.savez(file, updates=np.inf, values=ONES),
+    "values that are no numbers": lambda file: np.savez(file, updates=3, values=["a"] * SIZE),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_whatever_is_damaged_in_a_file_costs_its_head_alone(what: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "1.npz", updates=6, values=ONES)
+    np.savez(tmp_path / f"{2**32}.npz", updates=6, values=ONES)
+    with (tmp_path / "0.npz").open("wb") as file:
+        DAMAGED[what](file)
+    assert updates(store_in(tmp_path)) == {1: 6}
+
+
 async def test_a_superseded_controller_writes_no_head(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -232,6 +232,24 @@ async def test_an_index_of_an_iteration_names_one_learner(*, contributed: bool) 
     assert bool(again.quarantined) == contributed
 
 
+@pytest.mark.parametrize("since", [5, 6])
+async def test_contributors_to_the_open_iteration_and_the_newest_to_others_are_remembered(
+    monkeypatch: pytest.MonkeyPatch, *, since: int
+) -> None:
+    monkeypatch.setattr("fullrank_controller.membership.roster.DEPARTED", 2)
+    roster = Roster()
+    members = [roster.join("node", now=0.0, process=bytes([j]), since=5) for j in range(3)]
+    for member in members:
+        member.contributes(5)
+        roster.leave(member)
+    for _ in range(3):
+        roster.leave(roster.join("node", now=0.0, since=since))
+    assert roster.join("node", now=0.0, since=since).learner == (3 if since == 5 else 0)
+    for member in members:
+        roster.quarantine(member.learner, "it was wrong", iteration=5)
+    assert roster.verdicts.take_quarantined() == ((0, 1, 2) if since == 5 else (1, 2))
+
+
 async def test_an_index_is_given_again_after_the_iteration_to_which_its_holder_contributed() -> (
     None
 ):

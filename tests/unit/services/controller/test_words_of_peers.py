@@ -118,6 +118,18 @@ async def test_a_new_epoch_hides_no_report() -> None:
     assert run.ledger.dispute() is None
 
 
+async def test_a_report_on_what_a_learner_did_not_hold_reserves_no_index() -> None:
+    run = make_run()
+    join(run, 3)
+    opened = open_round(run, name="uncoded")
+    (spare,) = join(run, 1)
+    ids = run.identity.ids(opened)
+    ids.iteration = 2**62
+    report(run, ids, spare.learner, 0, b"early")
+    run.roster.leave(spare)
+    assert run.roster.join("host", now=0.0, since=5).learner == spare.learner
+
+
 @pytest.mark.parametrize("sent", ["vector", "report", "late report"])
 async def test_a_learner_is_blamed_for_what_it_sent(sent: str) -> None:
     """Not the one that left before it sent anything, and had its index."""

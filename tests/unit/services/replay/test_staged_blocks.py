@@ -77,6 +77,17 @@ async def test_free_blocks_are_accepted_one_by_one_and_rows_of_a_part_are_discar
     assert gone == Unstaged([7], granted=False, head=1)
 
 
+async def test_the_grant_of_a_block_of_no_rows_ends_as_that_of_others(replay: Replay) -> None:
+    for block in (7, 8):
+        await replay.client.grant(1, range(block, block + 1), GRANT)
+    async with stager(replay) as client:
+        later = await stage(client, 8, rows(2), iteration=1)
+    assert await replay.client.accept(1, 0, [], rows=0, first=7) is None
+    assert await replay.client.accept(1, 0, [later], rows=2, first=8) is None
+    gone = await replay.client.accept(1, 2, [bytes(16)], rows=4, first=7)
+    assert gone == Unstaged([7], granted=False, head=2)
+
+
 async def test_without_a_grant_nothing_is_staged_and_the_controller_learns_of_it(
     replay: Replay,
 ) -> None:
