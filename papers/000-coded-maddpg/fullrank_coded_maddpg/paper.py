@@ -47,6 +47,7 @@ from fullrank_papers.claims import (
     Judgement,
     Strength,
     simulated,
+    undecided,
 )
 from fullrank_papers.paper import Findings, Paper, Planned, table
 
@@ -63,6 +64,9 @@ TITLES = {
 INPUTS = {PAPERS: (0, 1), HERE: (1,)}
 """Places of the claims that a source assumes: it was solved from cells without stragglers, and k
 learners are late by t_s."""
+UNSCALED = ("(c)", "(d)")
+"""Beginnings of the claims whose verdicts on processes turn, in virtual time, once delays are
+scaled to the emulated units."""
 MOST_LOST = 7
 """Numbers of stragglers k in the table of probabilities."""
 
@@ -124,6 +128,8 @@ def judged(found: Wang21Findings) -> Judgement:
                 replace(each, held=CIRCULAR.best, strength=CIRCULAR) if place in inputs else each
                 for place, each in enumerate(told[source])
             ]
+    if REAL in told:
+        told[REAL] = [_unless_unscaled(each) for each in told[REAL]]
     if "fig3" in found.whole:
         told["runs"] = [
             result
@@ -140,6 +146,14 @@ def judged(found: Wang21Findings) -> Judgement:
     if decoding.DECODING in results:
         told["decoding"] = [decoding.judge_decoding(results[decoding.DECODING])]
     return told
+
+
+def _unless_unscaled(result: ClaimResult) -> ClaimResult:
+    """A result on processes, undecided if its verdict depends on the scale of the delays."""
+    if result.held is Held.NOT_TESTABLE or not result.claim.startswith(UNSCALED):
+        return result
+    reason = "delays are not scaled to the emulated units, which turns the verdict in virtual time"
+    return undecided(result.claim, reason, result.strength)
 
 
 def _machines(source: str, results: Results) -> Mapping[TimesRow, RowMachines]:
