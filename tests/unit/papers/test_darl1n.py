@@ -176,6 +176,13 @@ def test_light_codes_must_win_most_cases_with_stragglers_and_those_without_do_no
     assert (after.held, after.reason) == (Held.NOT_HELD, "in 6 of 16 only")
 
 
+def test_claims_on_v_name_the_rows_at_which_enough_sets_decode(found: Results) -> None:
+    by_claim = {each.claim: each.reason for each in judge_table(found)}
+    assert by_claim["MDS has the largest V, with the Vandermonde matrix."] == "at |J| = 12, 18, 24"
+    assert by_claim["Repetition has the smallest V."] == "at |J| = 18, 24"
+    assert by_claim["Sparse has a larger V than LDGM."].endswith("at |J| = 18, 24")
+
+
 @pytest.mark.parametrize("discount", [0.5, 0.95])
 @pytest.mark.parametrize("sharpness", [0.0, 1.0, 20.0])
 def test_q_depends_on_those_beyond_the_neighbourhood_within_the_bound(
