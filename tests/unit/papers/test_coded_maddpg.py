@@ -14,7 +14,7 @@ from fullrank.common.types import JSON
 from fullrank.config import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_coded_maddpg import curves, decoding, learning, time_claims, timing
-from fullrank_coded_maddpg.paper import PAPER, REAL, judged, predicted
+from fullrank_coded_maddpg.paper import PAPER, PAPERS, PUBLISHED, REAL, agreement, judged, predicted
 from fullrank_coded_maddpg.published import (
     EVERY,
     LEARNERS,
@@ -44,6 +44,14 @@ def virtual() -> TimeTable:
     found = gather(planned, CellStore(COMMITTED), chosen=())
     assert found.keys() == {name for name in names if "scaled" not in name}
     return predicted(found, "paper")
+
+
+def test_both_models_of_the_papers_machines_are_compared_over_the_same_cells() -> None:
+    found = gather(timing.predicted_cells(), CellStore(COMMITTED), chosen=())
+    tables = {PAPERS: predicted(found, "paper"), PUBLISHED: time_claims.published()}
+    told = agreement(tables, found)
+    counts = [int(line.split("|")[2]) for line in told.splitlines() if "%" in line]
+    assert counts == [96, 72, 30, 6] * 2
 
 
 def held(verdicts: list[ClaimResult]) -> list[Held]:
