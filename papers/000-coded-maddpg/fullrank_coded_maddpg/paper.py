@@ -47,6 +47,7 @@ from fullrank_papers.claims import (
     Judgement,
     Strength,
     simulated,
+    undecided,
 )
 from fullrank_papers.paper import Findings, Paper, Planned, table
 
@@ -63,6 +64,9 @@ TITLES = {
 INPUTS = {PAPERS: (0, 1), HERE: (1,)}
 """Places of the claims that a source assumes: it was solved from cells without stragglers, and k
 learners are late by t_s."""
+UNSCALED = ("(c)", "(d)")
+"""Beginnings of the claims whose verdicts on processes turn, in virtual time, once delays are
+scaled to the emulated units."""
 MOST_LOST = 7
 """Numbers of stragglers k in the table of probabilities."""
 
@@ -124,6 +128,8 @@ def judged(found: Wang21Findings) -> Judgement:
                 replace(each, held=CIRCULAR.best, strength=CIRCULAR) if place in inputs else each
                 for place, each in enumerate(told[source])
             ]
+    if REAL in told:
+        told[REAL] = [_unless_unscaled(each) for each in told[REAL]]
     if "fig3" in found.whole:
         told["runs"] = [
             result
@@ -140,6 +146,14 @@ def judged(found: Wang21Findings) -> Judgement:
     if decoding.DECODING in results:
         told["decoding"] = [decoding.judge_decoding(results[decoding.DECODING])]
     return told
+
+
+def _unless_unscaled(result: ClaimResult) -> ClaimResult:
+    """A result on processes, undecided if its verdict depends on the scale of the delays."""
+    if result.held is Held.NOT_TESTABLE or not result.claim.startswith(UNSCALED):
+        return result
+    reason = "delays are not scaled to the emulated units, which turns the verdict in virtual time"
+    return undecided(result.claim, reason, result.strength)
 
 
 def _machines(source: str, results: Results) -> Mapping[TimesRow, RowMachines]:
@@ -176,7 +190,7 @@ def _values(found: Wang21Findings) -> Mapping[str, Any]:
         drawn = {source: TITLES[source] for source in TITLES if source in tables}
         values["pictures"] = "\n".join(f"![{title}]({name})" for name, title in drawn.values())
         values["times"] = _times_table(tables)
-        values["agreement"] = _agreement(tables, results) if PAPERS in tables else ""
+        values["agreement"] = agreement(tables, results) if PAPERS in tables else ""
     if decoding.DECODING in results:
         values["probabilities"] = probabilities()
         values["decoding"] = decoding.decoding_table(results[decoding.DECODING])
@@ -205,34 +219,27 @@ def _by_k(values: Sequence[float | None]) -> str:
     return "/".join("-" if value is None else f"{value:.2f}" for value in values)
 
 
-def _agreement(tables: Mapping[str, TimeTable], results: Results) -> str:
+def agreement(tables: Mapping[str, TimeTable], results: Results) -> str:
+    """Distances of both models of the paper's machines from the published times."""
     papers, simpler = tables[PAPERS], predicted(results, "simpler")
     return f"""Distance of predicted from published times; the cells from which they were solved are
 left out. Keep away's published cells are doubtful.
 
-{_distances(papers, tables[PUBLISHED], timing.INPUTS)}
+{_distances(papers, tables[PUBLISHED])}
 
-Without the cost of a learner, solved from two cells a row:
+Without the cost of a learner, solved from two cells a row, over the same cells:
 
-{_distances(simpler, tables[PUBLISHED], timing.INPUTS[:2])}
+{_distances(simpler, tables[PUBLISHED])}
 
 """
 
 
-def _distances(
-    predicted: TimeTable, published: TimeTable, inputs: Sequence[tuple[str, int]]
-) -> str:
-    """Distance of predicted times from published ones.
-
-    Args:
-        predicted: Predicted times.
-        published: Published times.
-        inputs: Cells, (code, k), from which the prediction was solved, and which do not count.
-    """
+def _distances(predicted: TimeTable, published: TimeTable) -> str:
+    """Distance of predicted times from published ones, inputs of the predictions left out."""
     apart = {
         key: predicted[key] / time - 1.0
         for key, time in published.items()
-        if key in predicted and key[2:] not in inputs
+        if key in predicted and key[2:] not in timing.INPUTS
     }
     rest = [key for key in apart if key[0] != "keep_away"]
     groups = {

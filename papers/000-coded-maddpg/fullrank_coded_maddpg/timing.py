@@ -291,8 +291,8 @@ def _planned(setting: Setting, unit_s: float) -> Times:
 def real_cell(setting: Setting, rounds: int) -> Cell:
     """The same on processes, with ``compute.emulate_unit_s`` in place of the machines.
 
-    The first round, in which sockets and caches warm up, is left out; of planned runs the first
-    ``LEARNT`` rounds are.
+    Delays are the paper's, though its units take less than the emulated ones. The first round, in
+    which sockets and caches warm up, is left out; of planned runs the first ``LEARNT`` rounds are.
     """
     left_out = LEARNT if setting.code == "auto" else 1
     options = {

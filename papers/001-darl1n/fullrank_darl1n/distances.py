@@ -25,6 +25,7 @@ from fullrank_darl1n.trials import Trial
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import (
     ClaimResult,
+    Strength,
     Whose,
     by_samples,
     interval,
@@ -234,6 +235,7 @@ SPANS = {JUDGED: (0.0, 1.0), "first half": (0.0, 0.5), "second half": (0.5, 1.0)
 """Parts of a run over which rungs are evenly spaced, as shares of its iterations."""
 WAYS = ALONE, TOGETHER = "each seed alone", "the mean of the seeds"
 """Returns that decide at a rung."""
+ONE_CHOICE = Strength("measured, one choice by all seeds")
 
 T = TypeVar("T", bound=Hashable)
 
@@ -345,7 +347,10 @@ def halved(
 
 
 def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
-    """Judge whether a halved run ends as well as the best fixed distance."""
+    """Judge whether a halved run ends as well as the best fixed distance.
+
+    A choice by the mean of the seeds is one sample, however many seeds end with it.
+    """
 
     def judged(world: SweptWorld, by: str) -> ClaimResult:
         def told(found: SweptRuns) -> tuple[Array, str]:
@@ -353,8 +358,14 @@ def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             said = f"%, d = {result.said}, {result.cost:.1f} runs of {len(world.fixed)}"
             return result.share, said
 
-        claim = f"halving by {by} gains {1 - WITHIN:.0%} of the best fixed distance's."
-        return _loses_little(f"{world.name}: {claim}", compared(results, scale, world), told)
+        claim = (
+            f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed distance's."
+        )
+        found = compared(results, scale, world)
+        if found is None or by == ALONE:
+            return _loses_little(claim, found, told)
+        share, said = told(found)
+        return undecided(claim, f"{share.mean():.3g} {said}", ONE_CHOICE, whose=Whose.OURS)
 
     worlds = WORLDS if scale.judges else ()
     return [judged(world, by) for world in worlds for by in WAYS]

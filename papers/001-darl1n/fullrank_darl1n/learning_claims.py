@@ -252,6 +252,9 @@ def sooner(
 ) -> LearningParts:
     """Seconds by which DARL1N is there before each baseline, or a bound of them.
 
+    A run of DARL1N that never arrives leaves an upper bound, one of a baseline a lower one. A mean
+    with upper bounds counts if it is below zero even so, one with lower bounds if it is above.
+
     Args:
         learnt: Curves of the seeds by method.
         reached: The index of an evaluation, or None.
@@ -260,16 +263,19 @@ def sooner(
     """
     parts: dict[str, Array | None] = {}
     for other in others:
-        leads = []
+        leads, above, below = [], False, False
         for own, base in zip(learnt[DARL1N], learnt[other], strict=True):
             own_at, base_at = reached(own), reached(base)
+            above, below = above or own_at is None, below or base_at is None
             own_s = float(own.seconds[-1 if own_at is None else own_at]) / machines
             base_s = float(base.seconds[-1 if base_at is None else base_at])
             told = own_s <= base_s if base_at is None else base_s <= own_s
             if (own_at is None or base_at is None) and not (told and own_at != base_at):
                 break
             leads.append(base_s - own_s)
-        parts[other] = np.array(leads) if len(leads) == len(learnt[other]) else None
+        hidden = (above and sum(leads) >= 0) or (below and sum(leads) <= 0)
+        whole = len(leads) == len(learnt[other])
+        parts[other] = np.array(leads) if whole and not hidden else None
     return parts
 
 

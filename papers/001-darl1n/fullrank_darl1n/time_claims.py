@@ -112,11 +112,11 @@ def _as_fragile(results: Results, model: StragglerModel) -> Iterator[str]:
 
 
 def _light_wins(results: Results, model: StragglerModel) -> tuple[int, int]:
-    """Number of comparisons that repetition and LDGM win, and of all comparisons."""
+    """Number of comparisons with stragglers that repetition and LDGM win, and of all of them."""
     outcomes = [
         seconds(results, light, model, *case) < seconds(results, dense, model, *case)
         for light, dense in product(LIGHT, DENSE)
-        for case in product(DELAYS_S, RATES)
+        for case in product(DELAYS_S, LATE)
     ]
     return sum(outcomes), len(outcomes)
 

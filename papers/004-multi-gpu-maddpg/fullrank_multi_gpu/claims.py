@@ -92,8 +92,11 @@ def _c1(results: Results, scale: MultiGpuScale) -> ClaimResult:
     against = [
         f"{later:.2f} after {earlier:.2f}" for earlier, later in pairwise(found) if later < earlier
     ]
-    if found[-1] <= 0.5:
-        against.append(f"{found[-1]:.2f} with {scale.agents[-1]} agents")
+    against += [
+        f"{share:.2f} with {agents} agents"
+        for agents, share in zip(scale.agents, found, strict=True)
+        if share <= 0.5
+    ]
     return judge(
         "C1: the update dominates an iteration, and more so with more agents.",
         against,

@@ -14,7 +14,7 @@ from fullrank.common.types import JSON
 from fullrank.config import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_coded_maddpg import curves, decoding, learning, time_claims, timing
-from fullrank_coded_maddpg.paper import PAPER, predicted
+from fullrank_coded_maddpg.paper import PAPER, PAPERS, PUBLISHED, REAL, agreement, judged, predicted
 from fullrank_coded_maddpg.published import (
     EVERY,
     LEARNERS,
@@ -28,6 +28,7 @@ from fullrank_coded_maddpg.time_claims import TimeTable
 from fullrank_coded_maddpg.timing import Setting
 from fullrank_papers.cells import CellStore, gather
 from fullrank_papers.claims import EXACT, PRINTED, ClaimResult, Held
+from fullrank_papers.paper import Findings
 
 ROW = ("cooperative_navigation", 8)
 NAVIGATION, PREY = TASKS["cooperative_navigation"], TASKS["predator_prey"]
@@ -43,6 +44,14 @@ def virtual() -> TimeTable:
     found = gather(planned, CellStore(COMMITTED), chosen=())
     assert found.keys() == {name for name in names if "scaled" not in name}
     return predicted(found, "paper")
+
+
+def test_both_models_of_the_papers_machines_are_compared_over_the_same_cells() -> None:
+    found = gather(timing.predicted_cells(), CellStore(COMMITTED), chosen=())
+    tables = {PAPERS: predicted(found, "paper"), PUBLISHED: time_claims.published()}
+    told = agreement(tables, found)
+    counts = [int(line.split("|")[2]) for line in told.splitlines() if "%" in line]
+    assert counts == [96, 72, 30, 6] * 2
 
 
 def held(verdicts: list[ClaimResult]) -> list[Held]:
@@ -107,6 +116,24 @@ def test_dense_codes_whose_rows_differ_do_not_test_what_equal_rows_pay() -> None
         judged = time_claims.judge_times(times, PRINTED, {row: time_claims.RowMachines(unit_s)})
         (paid,) = [each for each in judged if "Beyond" in each.claim]
         assert paid.held is held
+
+
+@pytest.mark.parametrize(
+    ("tasks", "held"),
+    [(4, (Held.UNDECIDED, Held.UNDECIDED)), (1, (Held.NOT_TESTABLE, Held.UNDECIDED))],
+)
+def test_claims_that_turn_with_the_scale_of_the_delays_are_undecided_on_processes(
+    tasks: int, held: tuple[Held, Held]
+) -> None:
+    """Without a large effect, as in the first task, (c) is not testable at all."""
+    scale = replace(STANDARD, real_tasks=tasks)
+    cells = [timing.real_cell(each, scale.real_rounds) for each in timing.real_settings(scale)]
+    results = gather(cells, CellStore(COMMITTED), chosen=())
+    whole = frozenset({"processes"})
+    told = judged(Findings(scale=scale, results=results, whole=whole))[REAL]
+    verdicts = {each.claim[:3]: each.held for each in told}
+    assert (verdicts["(c)"], verdicts["(d)"]) == held
+    assert verdicts["(e)"] is Held.HELD
 
 
 SEEDS = (0, 1, 2)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from fullrank_darl1n.lemma_1 import (
 )
 from fullrank_darl1n.paper import PAPER, code_cells
 from fullrank_darl1n.published import (
+    DELAYS_S,
     LDGM,
     MDS,
     RATES,
@@ -34,7 +36,7 @@ from fullrank_darl1n.published import (
     success_probability,
 )
 from fullrank_darl1n.table_claims import judge_noise, judge_table
-from fullrank_darl1n.time_claims import judge_convergence, judge_figure
+from fullrank_darl1n.time_claims import LIGHT, judge_convergence, judge_figure
 from fullrank_papers.cells import CellStore, Results, gather
 from fullrank_papers.claims import ClaimResult, Held
 
@@ -161,6 +163,24 @@ def test_what_speaks_against_a_claim_is_found(
     change(wrong)
     assert judge(found)[claim].held in (Held.HELD, Held.INPUT)
     assert judge(wrong)[claim].held is Held.NOT_HELD
+
+
+def test_light_codes_must_win_most_cases_with_stragglers_and_those_without_do_not_count(
+    found: Results,
+) -> None:
+    changed = copy.deepcopy(dict(found))
+    for scheme, delay_s in product(LIGHT, DELAYS_S):
+        lengthening(scheme, delay_s, 0.5)(changed)
+    before, after = independent(found)[2], independent(changed)[2]
+    assert (before.held, before.reason) == (Held.HELD, "in 10 of 16")
+    assert (after.held, after.reason) == (Held.NOT_HELD, "in 6 of 16 only")
+
+
+def test_claims_on_v_name_the_rows_at_which_enough_sets_decode(found: Results) -> None:
+    by_claim = {each.claim: each.reason for each in judge_table(found)}
+    assert by_claim["MDS has the largest V, with the Vandermonde matrix."] == "at |J| = 12, 18, 24"
+    assert by_claim["Repetition has the smallest V."] == "at |J| = 18, 24"
+    assert by_claim["Sparse has a larger V than LDGM."].endswith("at |J| = 18, 24")
 
 
 @pytest.mark.parametrize("discount", [0.5, 0.95])

@@ -161,6 +161,32 @@ def test_a_pair_whose_order_the_end_of_a_run_hides_is_censored_and_counted() -> 
     assert "32 censored: ising 9 maddpg (+ 31)" in judged.reason
 
 
+@pytest.mark.parametrize(
+    ("own", "base", "leads"),
+    [
+        ([0.1, 0.1, None], [3.0, 3.0, 3.0], None),  # 261, 261, and at most -30 s
+        ([9.0, 9.0, None], [3.0, 3.0, 3.0], [-540.0, -540.0, -30.0]),
+        ([3.0, 3.0, 3.0], [0.1, 0.1, None], None),  # -261, -261, and at least 30 s
+        ([3.0, 3.0, 3.0], [9.0, 9.0, None], [540.0, 540.0, 30.0]),
+        ([9.0, 3.0, None], [3.0, None, 3.0], None),
+    ],
+)
+def test_a_mean_with_bounds_counts_only_where_the_true_one_is_farther_from_zero(
+    own: list[float | None], base: list[float | None], leads: list[float] | None
+) -> None:
+    """Runs settle after 90 iterations, or, of no pace, not in 300 of 1 s."""
+
+    def curves(paces: list[float | None]) -> list[LearningCurve]:
+        settled, restless = [0.0, *[100.0] * 10], [0.0, *[0.0, 100.0] * 5]
+        return [
+            mean_curve([points(settled if pace else restless, pace=pace or 1.0)]) for pace in paces
+        ]
+
+    learnt = {"darl1n": curves(own), "maddpg": curves(base)}
+    found = learning_claims.sooner(learnt, LearningCurve.settled, 1, others=("maddpg",))["maddpg"]
+    assert (None if found is None else found.tolist()) == leads
+
+
 def test_the_names_of_seeds_change_no_verdict() -> None:
     told = []
     for first in (0, 11):

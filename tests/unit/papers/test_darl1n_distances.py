@@ -109,15 +109,15 @@ def overtaken(*after: float) -> Results:
 
 
 @pytest.mark.parametrize(
-    ("after", "alone", "together"),
+    ("after", "alone"),
     [
-        ((0.1, 0.1, 0.1), Held.HELD, Held.HELD),
-        ((0.1, 0.1, 0.4), Held.UNDECIDED, Held.HELD),
-        ((0.4, 0.4, 0.4), Held.NOT_HELD, Held.NOT_HELD),
+        ((0.1, 0.1, 0.1), Held.HELD),
+        ((0.1, 0.1, 0.4), Held.UNDECIDED),
+        ((0.4, 0.4, 0.4), Held.NOT_HELD),
     ],
 )
 def test_halving_ends_with_the_best_distance_if_it_leads_before_the_first_rung(
-    after: tuple[float, ...], alone: Held, together: Held
+    after: tuple[float, ...], alone: Held
 ) -> None:
     """Rungs are at thirds of a run, or at quarters."""
     results = overtaken(*after)
@@ -134,8 +134,15 @@ def test_halving_ends_with_the_best_distance_if_it_leads_before_the_first_rung(
         assert [distance == 0.4 for distance in own.distances] == [when == 0.1 for when in after]
         assert len(set(mean.distances)) == 1
     verdicts = distances.judge_halving(results, WHOLE)
-    assert [each.held for each in verdicts] == [alone, together] * len(distances.WORLDS)
+    assert [each.held for each in verdicts[::2]] == [alone] * len(distances.WORLDS)
     assert distances.halving_table(results, WHOLE).count("\n| ") == 3 * 3
+
+
+def test_one_choice_by_all_seeds_is_one_sample_and_decides_nothing() -> None:
+    for after in (0.1, 0.4):
+        together = distances.judge_halving(overtaken(*[after] * 3), WHOLE)[1::2]
+        assert [each.held for each in together] == [Held.UNDECIDED] * len(distances.WORLDS)
+        assert {each.chance for each in together} == {None}
 
 
 def score(candidate: str, rung: int) -> float:

@@ -64,6 +64,12 @@ def test_claims_do_not_hold_on_numbers_that_contradict_them() -> None:
         assert outcome[claim] is Held.NOT_HELD, claim
 
 
+def test_the_update_dominates_only_if_it_does_in_every_team() -> None:
+    found = results(gains=(0.8, 1.6), shift=1.0)
+    found["phases-4"]["play_s"] = 2 * found["phases-4"]["update_s"]
+    assert held(found)["C1"] is Held.NOT_HELD
+
+
 def test_a_gain_within_the_noise_of_ratios_decides_nothing() -> None:
     outcome = held(results(gains=(0.8, 0.75), shift=1.0))
     assert outcome["C6 in kind"] is outcome["C7 in kind"] is Held.UNDECIDED
